@@ -1,0 +1,73 @@
+"""What the generator stage is asked and what it reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge_rag.core.answer import Citation, FinishReason, TextDelta, Usage
+from edge_rag.core.ids import RequestId
+from edge_rag.core.passage import RankedPassage
+from edge_rag.core.query import AnswerMode, Priority, Sampling
+from edge_rag.errors import EdgeRagError
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A question with its evidence, ready to be answered.
+
+    Attributes:
+        request_id: Identifies the request.
+        question: The question.
+        passages: Best first; may be empty, then the answer is the not-found answer.
+        mode: How much freedom the model has.
+        max_sentences: Most sentences quoted in QUOTE mode.
+        sampling: How tokens are chosen.
+        priority: Scheduling class.
+        client: Who asks.
+        trust_domain: Requests share cached KV only within one trust domain; the collection's name.
+        deadline: ``time.monotonic()`` seconds, or None.
+    """
+
+    request_id: RequestId
+    question: str
+    passages: tuple[RankedPassage, ...]
+    mode: AnswerMode
+    max_sentences: int
+    sampling: Sampling
+    priority: Priority
+    client: str
+    trust_domain: str
+    deadline: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The generator is done with a request.
+
+    Attributes:
+        reason: Why it ended.
+        usage: What it used.
+        queue_s: Waiting for a slot, seconds.
+        compute_s: From the first step to the last, seconds.
+        first_token_s: From submission to the first text, seconds; None where there was none.
+    """
+
+    reason: FinishReason
+    usage: Usage
+    queue_s: float
+    compute_s: float
+    first_token_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFailed:
+    """The generator gave up on a request; nothing follows.
+
+    Attributes:
+        error: Why, fit to be raised to the caller.
+    """
+
+    error: EdgeRagError
+
+
+GenerationEvent = TextDelta | Citation | Generated | GenerationFailed

@@ -1,0 +1,127 @@
+"""Passages: retrieved chunks on their way into a prompt, with the evidence gathered about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edge_rag.core.ids import ChunkId, DocumentId
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk as the query path sees it.
+
+    Attributes:
+        chunk_id: Its id in the index.
+        document_id: Document it belongs to.
+        document: Name of that document.
+        page: 1-based page on which the passage starts, or None.
+        start: First character in the document's stored text.
+        end: One past the last character.
+        text: Exactly the stored text in that range.
+        context: Headings above the passage, outermost first.
+    """
+
+    chunk_id: ChunkId
+    document_id: DocumentId
+    document: str
+    page: int | None
+    start: int
+    end: int
+    text: str
+    context: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage found for a question.
+
+    Attributes:
+        passage: The passage.
+        score: Larger is better; comparable within one result only.
+        dense_rank: 1-based rank in the vector search, None if not found there.
+        lexical_rank: 1-based rank in BM25, None if not found there.
+    """
+
+    passage: Passage
+    score: float
+    dense_rank: int | None = None
+    lexical_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalRequest:
+    """What the retriever stage is asked.
+
+    Attributes:
+        question: Non-empty text.
+        collection: Where to look.
+        limit: Most hits to return, 1 to 1,000.
+    """
+
+    question: str
+    collection: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """What the retriever stage answers.
+
+    Attributes:
+        hits: Best first.
+        term_weights: Inverse document frequency, natural log, for each content word of the question (lower case, as
+            written) in the collection asked. A word found nowhere has the largest weight.
+    """
+
+    hits: tuple[Hit, ...]
+    term_weights: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of a passage and how well it answers the question.
+
+    Attributes:
+        start: First character in ``Passage.text``.
+        end: One past the last character.
+        evidence: Standardized over all sentences offered for the question (mean 0, deviation 1 per component, then
+            summed); larger is better.
+        coverage: Share of the question's term weight found in the sentence, 0 to 1.
+    """
+
+    start: int
+    end: int
+    evidence: float = 0.0
+    coverage: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPassage:
+    """A passage after reranking.
+
+    Attributes:
+        passage: The passage.
+        score: Reranker's score, larger is better; comparable within one result only.
+        sentences: The passage's sentences in order, covering all of its text but white space.
+    """
+
+    passage: Passage
+    score: float
+    sentences: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RerankRequest:
+    """What the reranker stage is asked.
+
+    Attributes:
+        question: Non-empty text.
+        retrieved: What the retriever found.
+        limit: Most passages to return.
+    """
+
+    question: str
+    retrieved: Retrieved
+    limit: int

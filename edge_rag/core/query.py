@@ -1,0 +1,101 @@
+"""A question and how it is to be answered. Legal by construction: the door (``server/wire``) refuses anything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from edge_rag.core.ids import RequestId
+
+
+class Priority(IntEnum):
+    """Scheduling class; a smaller number goes first."""
+
+    INTERACTIVE = 0
+    NORMAL = 1
+    BATCH = 2
+
+
+class AnswerMode(Enum):
+    """How much freedom the generator has.
+
+    QUOTE: every word is a sentence of a passage, and the citation follows from where it is from.
+    FREE: any text; ``[n]`` markers that the model writes are turned into citations of passage n.
+    """
+
+    QUOTE = "quote"
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen.
+
+    Attributes:
+        max_tokens: Most tokens to generate, at least 1.
+        temperature: 0 is greedy; up to 2.
+        top_k: Keep the k most likely tokens; 0 keeps all.
+        top_p: Keep the smallest set of tokens whose probability reaches this, in (0, 1]; 1 keeps all.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens already in the sequence, at
+            least 1; 1 is off (Keskar et al., CTRL, 2019).
+        seed: Makes sampling repeatable; None draws a fresh seed.
+        stop: Strings that end the answer; the answer does not include them.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A valid question.
+
+    Attributes:
+        request_id: Identifies the request in logs, audit and traces.
+        question: 1 to ``limits.question_characters`` characters after trimming.
+        collection: Where to look.
+        mode: How much freedom the generator has.
+        max_sentences: Most sentences quoted in QUOTE mode, 1 to 8.
+        passages: Most passages to put into the prompt, 1 to 32.
+        sampling: How tokens are chosen.
+        priority: Scheduling class.
+        client: Who asks; fair shares and metering are per client.
+        deadline: ``time.monotonic()`` seconds after which the answer is worthless, or None.
+    """
+
+    request_id: RequestId
+    question: str
+    collection: str
+    mode: AnswerMode
+    max_sentences: int
+    passages: int
+    sampling: Sampling
+    priority: Priority
+    client: str
+    deadline: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """A valid search.
+
+    Attributes:
+        request_id: Identifies the request in logs, audit and traces.
+        query: Non-empty text.
+        collection: Where to look.
+        limit: Most hits, 1 to 100.
+        rerank: Whether the reranker orders the hits; otherwise fusion does.
+        deadline: ``time.monotonic()`` seconds, or None.
+    """
+
+    request_id: RequestId
+    query: str
+    collection: str
+    limit: int
+    rerank: bool
+    deadline: float | None

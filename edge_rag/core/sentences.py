@@ -1,0 +1,48 @@
+"""Sentence boundaries: where a quotation may start and end.
+
+Rule-based: a boundary follows sentence-final punctuation before white space and something that can open a sentence,
+unless the word before it is a common abbreviation or a single initial. Line breaks separate table rows, list items and
+headings, so every line is cut as well.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LINE = re.compile(r"[^\n]+")
+_BOUNDARY = re.compile(r"""[.!?…]["'”’)\]]*(?=\s+["'“‘(\[]?[^\W_a-z])""")
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|ca|approx|incl|Dr|Mr|Mrs|Ms|Prof|St|Sr|Jr|Gen|Col|Lt|Capt|Sgt|No|Nos|Fig|Figs"
+    r"|Tab|Sec|Ch|Vol|Eq|Inc|Ltd|Co|Corp|Rev|ed|eds|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec"
+    r"|(?:[A-Z]\.)*[A-Z])\.$"
+)
+
+
+def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Cuts a text into sentences.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        (start, end) character ranges in order, trimmed of white space, none empty; together they hold every character
+        of the text that is not white space.
+    """
+    spans: list[tuple[int, int]] = []
+    for line in _LINE.finditer(text):
+        start = line.start()
+        for boundary in _BOUNDARY.finditer(text, line.start(), line.end()):
+            if not _ABBREVIATION.search(text[start : boundary.start() + 1]):
+                _append_trimmed(spans, text, start, boundary.end())
+                start = boundary.end()
+        _append_trimmed(spans, text, start, line.end())
+    return tuple(spans)
+
+
+def _append_trimmed(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    if start < end:
+        spans.append((start, end))

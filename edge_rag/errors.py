@@ -1,0 +1,177 @@
+"""The error tree.
+
+EdgeRagError
+├── InvalidRequest          a field of a request is unusable; names the field
+├── NotFound                names what does not exist
+│   ├── CollectionNotFound
+│   └── DocumentNotFound
+├── NeverFits               larger than this device could ever hold, refused at admission
+├── Overloaded              a queue is full; says when to come back
+├── DeadlineExceeded        the caller's time is up
+├── RequestCancelled        the caller went away
+├── NotReady                starting, warming or draining
+├── DocumentRejected        this document cannot be taken; the others are unaffected
+│   ├── UnsupportedFormat
+│   ├── EncryptedDocument
+│   ├── BrokenDocument
+│   ├── EmptyDocument
+│   └── DocumentTooLarge    a size, time or memory limit was reached while parsing
+├── ConfigurationError      a configuration key, file or command-line value
+├── ModelError
+│   ├── ModelFolderInvalid  a file is missing, changed, or not allowed in a model folder
+│   ├── ModelNotLowerable   the graph has no paged form
+│   └── InferenceFailed     the runtime refused or failed a run
+└── StorageError
+    ├── DataDirectoryInUse  another daemon holds it
+    ├── StorageFull
+    └── StorageCorrupt
+
+``edge_rag.server.status`` maps every class to one gRPC status; a test proves that table total.
+"""
+
+from __future__ import annotations
+
+
+class EdgeRagError(Exception):
+    """Base of every error this package raises on purpose. ``str(error)`` is fit to show to a user."""
+
+
+class InvalidRequest(EdgeRagError):
+    """A field of a request is unusable.
+
+    Args:
+        field: Name of the field as the caller knows it, for example ``question``.
+        problem: What is wrong and what would be right.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class NotFound(EdgeRagError):
+    """Something named in a request does not exist."""
+
+
+class CollectionNotFound(NotFound):
+    """No collection of that name."""
+
+    def __init__(self, collection: str, known: tuple[str, ...] = ()) -> None:
+        hint = f"known collections: {', '.join(known)}" if known else "no documents have been ingested yet"
+        super().__init__(f"collection {collection!r} does not exist ({hint})")
+        self.collection = collection
+
+
+class DocumentNotFound(NotFound):
+    """No document of that id or name in the collection."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__(f"document {document!r} does not exist")
+        self.document = document
+
+
+class NeverFits(EdgeRagError):
+    """The request needs more than the device could ever give it.
+
+    Args:
+        resource: What is short, for example ``tokens``.
+        needed: Amount the request needs.
+        available: The most that could ever be available.
+    """
+
+    def __init__(self, resource: str, needed: int, available: int) -> None:
+        super().__init__(f"request needs {needed} {resource}, at most {available} can be had on this device")
+        self.resource = resource
+        self.needed = needed
+        self.available = available
+
+
+class Overloaded(EdgeRagError):
+    """A bounded queue is full.
+
+    Args:
+        queue: Name of the queue.
+        retry_after_s: When a retry is likely to be admitted, seconds.
+    """
+
+    def __init__(self, queue: str, retry_after_s: float) -> None:
+        super().__init__(f"the {queue} queue is full; retry in {retry_after_s:.1f} s")
+        self.queue = queue
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineExceeded(EdgeRagError):
+    """The deadline passed before the work was done."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(f"deadline exceeded in the {stage} stage")
+        self.stage = stage
+
+
+class RequestCancelled(EdgeRagError):
+    """The caller cancelled."""
+
+
+class NotReady(EdgeRagError):
+    """The daemon is starting, warming or draining."""
+
+
+class DocumentRejected(EdgeRagError):
+    """This document cannot be taken; what was stored before is unchanged."""
+
+
+class UnsupportedFormat(DocumentRejected):
+    """Neither the name nor the content is of a format that can be read."""
+
+
+class EncryptedDocument(DocumentRejected):
+    """The document needs a password."""
+
+
+class BrokenDocument(DocumentRejected):
+    """The document is damaged or not what its name says."""
+
+
+class EmptyDocument(DocumentRejected):
+    """The document holds no text."""
+
+
+class DocumentTooLarge(DocumentRejected):
+    """A size, time or memory limit was reached while the document was read."""
+
+
+class ConfigurationError(EdgeRagError):
+    """A configuration key, file or command-line value is unusable."""
+
+
+class ModelError(EdgeRagError):
+    """Something about a model."""
+
+
+class ModelFolderInvalid(ModelError):
+    """A model folder is incomplete, altered, or holds something that is not allowed."""
+
+
+class ModelNotLowerable(ModelError):
+    """The graph cannot be put into the paged form; the reason is the message."""
+
+
+class InferenceFailed(ModelError):
+    """ONNX Runtime refused or failed a run."""
+
+
+class StorageError(EdgeRagError):
+    """Something about the data directory."""
+
+
+class DataDirectoryInUse(StorageError):
+    """Another daemon holds the data directory."""
+
+
+class StorageFull(StorageError):
+    """No room is left on the device; nothing acknowledged is lost."""
+
+
+class StorageCorrupt(StorageError):
+    """Stored bytes are not what was written."""

@@ -1,0 +1,1 @@
+"""The engine: scheduling, KV pages, sampling, grounding."""

@@ -1,0 +1,1 @@
+"""Orders passages and weighs the evidence of their sentences."""

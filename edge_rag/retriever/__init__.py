@@ -1,0 +1,1 @@
+"""From documents to passages: parsing, chunking, storing, searching, fusing."""

@@ -1,0 +1,1 @@
+"""gRPC: protobuf to core values and back, status codes, health, reflection."""

@@ -1,0 +1,1 @@
+"""Structured logs and metrics, injected into the parts that report."""
