@@ -1,0 +1,1 @@
+"""Generated gRPC stubs; made by ``scripts/generate_api`` from ``proto/``."""
