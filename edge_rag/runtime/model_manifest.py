@@ -1,0 +1,178 @@
+"""What a model folder says about itself: the content of ``manifest.json``, as a value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePosixPath, PureWindowsPath
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from edge_rag.errors import ModelFolderInvalid
+
+MANIFEST_NAME = "manifest.json"
+MANIFEST_FORMAT = 1
+
+
+class ModelRole(Enum):
+    """What a model is for."""
+
+    EMBEDDER = "embedder"
+    RERANKER = "reranker"
+    GENERATOR = "generator"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """What a file must be.
+
+    Attributes:
+        sha256: Lower-case hex digest of its content.
+        bytes: Its size.
+    """
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelManifest:
+    """A model folder's description of itself.
+
+    Attributes:
+        name: Short name of the model, for people.
+        role: What it is for.
+        licence: SPDX expression of the weights' licence.
+        source: Where the weights are from, with revision or hash.
+        made_by: How the files were made from the source.
+        parameters: What the code that opens the folder must know, by name.
+        files: Every file of the folder but the manifest, by path relative to it, with forward slashes.
+    """
+
+    name: str
+    role: ModelRole
+    licence: str
+    source: str
+    made_by: str
+    parameters: Mapping[str, JsonValue]
+    files: Mapping[str, FileRecord]
+
+    def integer(self, parameter: str, minimum: int, maximum: int) -> int:
+        """Returns a whole-number parameter.
+
+        Raises:
+            ModelFolderInvalid: It is absent, not a whole number, or out of ``minimum`` to ``maximum``.
+        """
+        value = self.parameters.get(parameter)
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise ModelFolderInvalid(
+                f"model {self.name}: parameters.{parameter} in {MANIFEST_NAME} must be a whole number "
+                f"from {minimum} to {maximum}, not {value!r}"
+            )
+        return value
+
+
+def _plain_relative_path(path: str) -> str:
+    parts = path.split("/")
+    if (
+        not path
+        or not path.isprintable()
+        or "\\" in path
+        or PurePosixPath(path).is_absolute()
+        or PureWindowsPath(path).drive
+        or any(part in ("", ".", "..") for part in parts)
+    ):
+        raise ValueError(f"{path!r} is not a plain path inside the folder")
+    if path == MANIFEST_NAME:
+        raise ValueError("the manifest cannot list itself")
+    return path
+
+
+_FilePath = Annotated[str, AfterValidator(_plain_relative_path)]
+_Line = Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class _StrictModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _FileDocument(_StrictModel):
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    bytes: Annotated[int, Field(ge=0)]
+
+
+class _ManifestDocument(_StrictModel):
+    format: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    role: Literal["embedder", "reranker", "generator"]
+    licence: _Line
+    source: _Line
+    made_by: _Line
+    parameters: dict[str, JsonValue]
+    files: Annotated[dict[_FilePath, _FileDocument], Field(min_length=1)]
+
+
+def parse_manifest(content: bytes) -> ModelManifest:
+    """Reads a manifest.
+
+    Args:
+        content: UTF-8 JSON: ``{"format": 1, "name", "role": "embedder|reranker|generator", "licence", "source",
+            "made_by", "parameters": {...}, "files": {"model.onnx": {"sha256": hex, "bytes": int}, ...}}``. Unknown or
+            repeated keys, numbers that are not numbers, and paths that leave the folder are refused.
+
+    Raises:
+        ValueError: It is not such a manifest; says where and why.
+    """
+    try:
+        document = _ManifestDocument.model_validate(
+            json.loads(content.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the manifest"
+        raise ValueError(f"{where}: {first['msg']}") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return ModelManifest(
+        name=document.name,
+        role=ModelRole(document.role),
+        licence=document.licence,
+        source=document.source,
+        made_by=document.made_by,
+        parameters=MappingProxyType(document.parameters),
+        files=MappingProxyType(
+            {path: FileRecord(sha256=file.sha256, bytes=file.bytes) for path, file in document.files.items()}
+        ),
+    )
+
+
+def render_manifest(manifest: ModelManifest) -> bytes:
+    """Writes a manifest as ``parse_manifest`` reads it, with sorted files and a final line break."""
+    document = {
+        "format": MANIFEST_FORMAT,
+        "name": manifest.name,
+        "role": manifest.role.value,
+        "licence": manifest.licence,
+        "source": manifest.source,
+        "made_by": manifest.made_by,
+        "parameters": dict(manifest.parameters),
+        "files": {
+            path: {"sha256": record.sha256, "bytes": record.bytes} for path, record in sorted(manifest.files.items())
+        },
+    }
+    return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    keys = dict(pairs)
+    if len(keys) != len(pairs):
+        raise ValueError("a key is given twice")
+    return keys
+
+
+def _refuse_constant(constant: str) -> object:
+    raise ValueError(f"{constant} is not a number")
