@@ -1,0 +1,28 @@
+"""Where things are when nothing says otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import edge_rag
+
+
+def default_data_directory() -> Path:
+    """Returns systemd's state directory if there is one, else ``edge-rag`` in the user's data directory (XDG)."""
+    state = os.environ.get("STATE_DIRECTORY")
+    if state:
+        return Path(state.split(":")[0])
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser() / "edge-rag"
+
+
+def default_models_directory() -> Path:
+    """Returns the models of the checkout the package is run from, else those that were installed with it."""
+    places = [Path(place) for place in edge_rag.__path__]
+    checkouts = [place.parent / "models" for place in places if (place.parent / "pyproject.toml").is_file()]
+    installed = [place / "models" for place in places]
+    for candidate in checkouts + installed:
+        if candidate.is_dir():
+            return candidate
+    return installed[0]

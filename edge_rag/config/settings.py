@@ -1,0 +1,228 @@
+"""The daemon's settings: TOML file, environment, command line; every key checked, unknown keys refused."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from edge_rag.config.paths import default_data_directory, default_models_directory
+from edge_rag.core.query import AnswerMode
+from edge_rag.errors import ConfigurationError
+
+_MIB = 1 << 20
+
+
+def _expanded(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+DirectoryPath = Annotated[Path, AfterValidator(_expanded)]
+
+
+class LogFormat(Enum):
+    """How log lines look."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogLevel(Enum):
+    """Least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSettings(_Section):
+    """Which models fill which role."""
+
+    directory: DirectoryPath = Field(
+        default_factory=default_models_directory, description="Folder that holds one folder a model."
+    )
+    embedder: str = Field(default="minilm-l6", description="Folder of the embedding model.")
+    reranker: str | None = Field(
+        default=None,
+        description="Folder of a cross-encoder; left out, passages are scored by the embedder's token vectors.",
+    )
+    generator: str = Field(default="quoter", description="Folder of the language model.")
+
+
+class RetrieverSettings(_Section):
+    """The retriever stage."""
+
+    queue: int = Field(default=256, ge=1, description="Most questions that may wait.")
+    batch: int = Field(default=16, ge=1, le=256, description="Most questions embedded at once.")
+    candidates: int = Field(default=20, ge=1, le=200, description="Passages handed to the reranker.")
+
+
+class RerankerSettings(_Section):
+    """The reranker stage."""
+
+    queue: int = Field(default=256, ge=1, description="Most questions that may wait.")
+    batch: int = Field(default=4, ge=1, le=64, description="Most questions scored at once.")
+    passages: int = Field(
+        default=4, ge=1, le=32, description="Passages put into the prompt when the client does not say."
+    )
+
+
+class GeneratorSettings(_Section):
+    """The generator stage."""
+
+    queue: int = Field(default=256, ge=1, description="Most requests that may wait for a slot.")
+    mode: AnswerMode = Field(default=AnswerMode.QUOTE, description="Answer mode when the client does not say.")
+    max_slots: int | None = Field(
+        default=None, ge=1, le=256, description="Sequences that run at once; left out, the device profile says."
+    )
+    max_step_tokens: int | None = Field(
+        default=None, ge=16, le=8192, description="Tokens computed in one step; left out, the device profile says."
+    )
+    kv_memory_mib: int | None = Field(
+        default=None,
+        ge=1,
+        description="Memory for KV pages, MiB; left out, the device profile's share of what is free.",
+    )
+    evidence_weight: float | None = Field(
+        default=None, ge=0, le=100, description="Weight of the retrieval evidence against the model in quote mode."
+    )
+    not_found_text: str = Field(
+        default="I could not find that in the documents.", min_length=1, description="Answer when there is no evidence."
+    )
+
+
+class IngestSettings(_Section):
+    """Taking documents."""
+
+    queue: int = Field(default=64, ge=1, description="Most documents that may wait.")
+    document_mib: int = Field(default=64, ge=1, le=1024, description="Largest document, MiB.")
+    parse_seconds: int = Field(default=60, ge=1, description="Longest time for reading one document, seconds.")
+    parse_memory_mib: int = Field(default=1024, ge=128, description="Most memory for reading one document, MiB.")
+
+
+class LimitSettings(_Section):
+    """What a single request may ask for."""
+
+    question_characters: int = Field(default=8192, ge=1, le=1_000_000, description="Longest question, characters.")
+    request_seconds: float = Field(default=300, gt=0, description="Deadline of a call that brings none, seconds.")
+    concurrent_calls: int = Field(default=256, ge=1, description="Most calls served at once; more are refused.")
+
+
+class LogSettings(_Section):
+    """The log, on standard error."""
+
+    level: LogLevel = Field(default=LogLevel.INFO, description="Least severity that is logged.")
+    format: LogFormat = Field(default=LogFormat.CONSOLE, description="Lines for people or JSON for machines.")
+
+
+class MetricSettings(_Section):
+    """Prometheus metrics."""
+
+    port: int | None = Field(
+        default=None, ge=1, le=65535, description="Loopback port to serve them on; left out, none."
+    )
+
+
+class Settings(BaseSettings):
+    """Everything the daemon can be told. Sources, strongest first: command line, environment, file, defaults."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="EDGE_RAG_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
+
+    listen: str = Field(
+        default="127.0.0.1:7421",
+        description="Address, HOST:PORT with a loopback host, or unix:PATH. Port 0 picks a free one.",
+    )
+    data_directory: DirectoryPath = Field(
+        default_factory=default_data_directory, description="Where documents and indexes are kept."
+    )
+    profile: str = Field(default="auto", description="Device profile; `auto` recognizes the board.")
+    threads: int | None = Field(
+        default=None, ge=1, le=256, description="Threads that compute; left out, the profile says."
+    )
+    models: ModelSettings = Field(default_factory=ModelSettings)
+    retriever: RetrieverSettings = Field(default_factory=RetrieverSettings)
+    reranker: RerankerSettings = Field(default_factory=RerankerSettings)
+    generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
+    ingest: IngestSettings = Field(default_factory=IngestSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricSettings = Field(default_factory=MetricSettings)
+
+    @property
+    def document_bytes(self) -> int:
+        """Largest document, bytes."""
+        return self.ingest.document_mib * _MIB
+
+
+class _FileValues(PydanticBaseSettingsSource):
+    def __init__(self, settings: type[BaseSettings], values: Mapping[str, Any]) -> None:
+        super().__init__(settings)
+        self._values = values
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return self._values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self._values)
+
+
+def load_settings(config_file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
+    """Reads the settings.
+
+    Args:
+        config_file: TOML file, or None for defaults and environment only.
+        overrides: Top-level keys from the command line.
+
+    Returns:
+        Checked settings.
+
+    Raises:
+        ConfigurationError: Names the file and the key.
+    """
+    values = _read_toml(config_file) if config_file is not None else {}
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, _FileValues(settings_cls, values)
+
+    try:
+        return FromFile(**dict(overrides or {}))  # type: ignore[arg-type]
+    except ValidationError as error:
+        source = str(config_file) if config_file is not None else "settings"
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()
+        )
+        raise ConfigurationError(f"{source}: {problems}") from error
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: not a TOML file: {error}") from error

@@ -1,0 +1,115 @@
+"""What the daemon reports of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+
+
+class DaemonState(Enum):
+    """Where the daemon is in its life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInUse:
+    """A model that fills a role.
+
+    Attributes:
+        role: ``embedder``, ``reranker`` or ``generator``.
+        name: Name of its folder.
+        execution_provider: What it runs on.
+        detail: How it runs.
+    """
+
+    role: str
+    name: str
+    execution_provider: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageSnapshot:
+    """A stage at one moment.
+
+    Attributes:
+        name: Name of the stage.
+        waiting: Requests in the queue.
+        capacity: Most that may wait.
+        running: Requests being worked on.
+        completed: Requests done since start, failed ones included.
+        refused: Requests refused because the queue was full, since start.
+    """
+
+    name: str
+    waiting: int
+    capacity: int
+    running: int
+    completed: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """The generator's batch and KV cache at one moment.
+
+    Attributes:
+        slots_busy: Slots in use.
+        slots: Slots there are.
+        pages_used: Pages in use.
+        pages: Pages there are.
+        page_tokens: Tokens a page holds.
+        kv_bytes: KV memory over all layers, bytes.
+        steps: Model runs since start.
+        generated_tokens: Tokens generated since start.
+        prefill_tokens: Prompt tokens computed since start.
+        preemptions: Times a running request had to give way, since start.
+    """
+
+    slots_busy: int
+    slots: int
+    pages_used: int
+    pages: int
+    page_tokens: int
+    kv_bytes: int
+    steps: int
+    generated_tokens: int
+    prefill_tokens: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStatus:
+    """Everything ``GetStatus`` says.
+
+    Attributes:
+        version: Version of the package.
+        state: Where the daemon is in its life.
+        started_at: When it was started, UTC.
+        data_directory: Directory of the data.
+        profile: Device profile in force.
+        models: One a role.
+        stages: In pipeline order.
+        engine: The generator's batch and cache.
+        collections: Number of documents by collection.
+        resident_bytes: Resident memory of the process.
+        address: Address the daemon listens on.
+    """
+
+    version: str
+    state: DaemonState
+    started_at: datetime
+    data_directory: Path
+    profile: str
+    models: tuple[ModelInUse, ...]
+    stages: tuple[StageSnapshot, ...]
+    engine: EngineSnapshot
+    collections: Mapping[str, int]
+    resident_bytes: int
+    address: str

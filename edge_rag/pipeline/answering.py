@@ -1,0 +1,222 @@
+"""One question through the stages: retrieve, rerank, generate; stages of different questions overlap."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
+from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
+from edge_rag.core.passage import RankedPassage, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.query import Query, SearchQuery
+from edge_rag.core.status import StageSnapshot
+from edge_rag.errors import DeadlineExceeded
+from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever
+from edge_rag.pipeline.stage import Stage, Timed
+
+Out = TypeVar("Out")
+
+
+@dataclass(frozen=True, slots=True)
+class StageLimits:
+    """Bounds of the two batch stages.
+
+    Attributes:
+        retriever_queue: Most questions that may wait for the retriever.
+        retriever_batch: Most questions it takes at once.
+        reranker_queue: Most questions that may wait for the reranker.
+        reranker_batch: Most questions it takes at once.
+        candidates: Passages the retriever hands to the reranker.
+    """
+
+    retriever_queue: int
+    retriever_batch: int
+    reranker_queue: int
+    reranker_batch: int
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        passages: Best first.
+        stages: Time per stage, in pipeline order.
+    """
+
+    passages: tuple[RankedPassage, ...]
+    stages: tuple[StageTime, ...]
+
+
+class AnswerStream:
+    """The events of one answer, as they come. Ends after ``Finished`` or raises what went wrong.
+
+    Args:
+        task: Drives the stages and feeds the queue.
+        events: What the task feeds; None marks its end.
+    """
+
+    def __init__(self, task: asyncio.Task[None], events: asyncio.Queue[AnswerEvent | None]) -> None:
+        self._task = task
+        self._events = events
+
+    def cancel(self) -> None:
+        """Ends the request wherever it is; idempotent."""
+        self._task.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
+        """Yields the events.
+
+        Raises:
+            EdgeRagError: The request failed; events already yielded stand.
+        """
+        while (event := await self._events.get()) is not None:
+            yield event
+        await self._task
+
+
+class Pipeline:
+    """The query path. Used from one event loop.
+
+    Args:
+        retriever: Finds passages.
+        reranker: Orders them.
+        generator: Writes answers.
+        limits: Bounds of the batch stages.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        reranker: Reranker,
+        generator: Generator,
+        limits: StageLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._generator = generator
+        self._candidates = limits.candidates
+        self._clock = clock
+        self._retrieving: Stage[RetrievalRequest, Retrieved] = Stage(
+            "retriever", retriever.retrieve, limits.retriever_queue, limits.retriever_batch, clock
+        )
+        self._reranking: Stage[RerankRequest, tuple[RankedPassage, ...]] = Stage(
+            "reranker", reranker.rerank, limits.reranker_queue, limits.reranker_batch, clock
+        )
+
+    def ask(self, query: Query) -> AnswerStream:
+        """Starts answering a question."""
+        events: asyncio.Queue[AnswerEvent | None] = asyncio.Queue()
+        task = asyncio.create_task(self._answer(query, events), name=f"ask-{query.request_id}")
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        return AnswerStream(task, events)
+
+    async def search(self, query: SearchQuery) -> SearchResult:
+        """Finds passages.
+
+        Raises:
+            EdgeRagError: The search failed.
+        """
+        candidates = max(query.limit, self._candidates)
+        retrieved = await self._retrieve(query.query, query.collection, candidates, query.deadline)
+        stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
+        if not query.rerank:
+            hits = retrieved.value.hits[: query.limit]
+            return SearchResult(tuple(RankedPassage(hit.passage, hit.score, ()) for hit in hits), tuple(stages))
+        ranked = await self._rerank(query.query, retrieved.value, query.limit, query.deadline)
+        stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
+        return SearchResult(ranked.value, tuple(stages))
+
+    def snapshots(self) -> tuple[StageSnapshot, ...]:
+        """Returns the counts of the batch stages, in pipeline order."""
+        return self._retrieving.snapshot(), self._reranking.snapshot()
+
+    def close(self) -> None:
+        """Ends the batch stages; the generator is its owner's to close."""
+        self._retrieving.close()
+        self._reranking.close()
+
+    async def _answer(self, query: Query, events: asyncio.Queue[AnswerEvent | None]) -> None:
+        started = self._clock()
+        retrieved = await self._retrieve(query.question, query.collection, self._candidates, query.deadline)
+        ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline)
+        events.put_nowait(PassagesFound(ranked.value))
+        before_generator = self._clock() - started
+        request = GenerationRequest(
+            request_id=query.request_id,
+            question=query.question,
+            passages=ranked.value,
+            mode=query.mode,
+            max_sentences=query.max_sentences,
+            sampling=query.sampling,
+            priority=query.priority,
+            client=query.client,
+            trust_domain=query.collection,
+            deadline=query.deadline,
+        )
+        generated = await self._generate(request, events)
+        first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
+        stages = (
+            StageTime("retriever", retrieved.queue_s, retrieved.compute_s),
+            StageTime("reranker", ranked.queue_s, ranked.compute_s),
+            StageTime("generator", generated.queue_s, generated.compute_s),
+        )
+        events.put_nowait(Finished(generated.reason, generated.usage, stages, first_token_s))
+
+    async def _generate(self, request: GenerationRequest, events: asyncio.Queue[AnswerEvent | None]) -> Generated:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Generated] = loop.create_future()
+
+        def deliver(event: GenerationEvent) -> None:
+            if done.done():
+                return
+            match event:
+                case Generated():
+                    done.set_result(event)
+                case GenerationFailed():
+                    done.set_exception(event.error)
+                case _:
+                    events.put_nowait(event)
+
+        def listen(event: GenerationEvent) -> None:
+            loop.call_soon_threadsafe(deliver, event)
+
+        submitting = asyncio.ensure_future(asyncio.to_thread(self._generator.submit, request, listen))
+        try:
+            await asyncio.shield(submitting)
+            return await done
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_cancel_admitted)
+            raise
+
+    async def _retrieve(self, question: str, collection: str, limit: int, deadline: float | None) -> Timed[Retrieved]:
+        request = RetrievalRequest(question, collection, limit)
+        return await self._within("retriever", self._retrieving.submit(request, deadline), deadline)
+
+    async def _rerank(
+        self, question: str, retrieved: Retrieved, limit: int, deadline: float | None
+    ) -> Timed[tuple[RankedPassage, ...]]:
+        request = RerankRequest(question, retrieved, limit)
+        return await self._within("reranker", self._reranking.submit(request, deadline), deadline)
+
+    async def _within(self, stage: str, future: Future[Timed[Out]], deadline: float | None) -> Timed[Out]:
+        try:
+            async with asyncio.timeout_at(self._loop_time(deadline)):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            raise DeadlineExceeded(stage) from None
+
+    def _loop_time(self, deadline: float | None) -> float | None:
+        if deadline is None:
+            return None
+        return asyncio.get_running_loop().time() + (deadline - self._clock())
+
+
+def _cancel_admitted(submitting: asyncio.Future[GenerationHandle]) -> None:
+    if submitting.exception() is None:
+        submitting.result().cancel()

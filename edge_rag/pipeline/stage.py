@@ -1,0 +1,165 @@
+"""A stage: a bounded queue, one thread, and micro-batches of whatever has queued up meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from edge_rag.core.status import StageSnapshot
+from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+_DRAIN_RATE_MEMORY = 0.2
+"""Weight of the newest batch in the moving average of the time an item takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed(Generic[Out]):
+    """A result and what it took.
+
+    Attributes:
+        value: The result.
+        queue_s: Waiting, seconds.
+        compute_s: Being worked on, seconds; a shared batch counts in full.
+    """
+
+    value: Out
+    queue_s: float
+    compute_s: float
+
+
+@dataclass(slots=True)
+class _Item(Generic[In, Out]):
+    request: In
+    deadline: float | None
+    queued_at: float
+    future: Future[Timed[Out]]
+
+
+class Stage(Generic[In, Out]):
+    """Runs a batch function on its own thread.
+
+    Args:
+        name: Name of the stage, as it appears in timings and errors.
+        work: Answers a batch, one entry a request, in order; an exception as an entry fails that request, a raised one
+            fails the batch.
+        capacity: Most requests that may wait.
+        max_batch: Most requests a batch.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[Sequence[In]], Sequence[Out | Exception]],
+        capacity: int,
+        max_batch: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._capacity = capacity
+        self._max_batch = max_batch
+        self._clock = clock
+        self._queue: deque[_Item[In, Out]] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._running = 0
+        self._completed = 0
+        self._refused = 0
+        self._seconds_per_item = 0.05
+        self._thread = threading.Thread(target=self._run, name=f"stage-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: In, deadline: float | None) -> Future[Timed[Out]]:
+        """Queues a request. Cancelling the future takes it out of the queue; work that has begun goes on unheard.
+
+        Args:
+            request: What to work on.
+            deadline: ``clock()`` seconds after which it is not begun, or None.
+
+        Raises:
+            Overloaded: The queue is full.
+            DeadlineExceeded: The deadline has passed.
+            NotReady: The stage is closed.
+        """
+        now = self._clock()
+        if deadline is not None and deadline <= now:
+            raise DeadlineExceeded(self._name)
+        future: Future[Timed[Out]] = Future()
+        with self._changed:
+            if self._closed:
+                raise NotReady(f"the {self._name} stage is shutting down")
+            if len(self._queue) >= self._capacity:
+                self._drop_cancelled()
+            if len(self._queue) >= self._capacity:
+                self._refused += 1
+                raise Overloaded(self._name, retry_after_s=max(0.05, len(self._queue) * self._seconds_per_item))
+            self._queue.append(_Item(request, deadline, now, future))
+            self._changed.notify()
+        return future
+
+    def snapshot(self) -> StageSnapshot:
+        """Returns the stage's counts."""
+        with self._changed:
+            waiting = len(self._queue)
+            return StageSnapshot(self._name, waiting, self._capacity, self._running, self._completed, self._refused)
+
+    def close(self) -> None:
+        """Fails what waits with NotReady, lets the batch in work finish, and ends the thread."""
+        with self._changed:
+            self._closed = True
+            abandoned = list(self._queue)
+            self._queue.clear()
+            self._changed.notify()
+        for item in abandoned:
+            if item.future.set_running_or_notify_cancel():
+                item.future.set_exception(NotReady(f"the {self._name} stage is shutting down"))
+        self._thread.join()
+
+    def _drop_cancelled(self) -> None:
+        kept = [item for item in self._queue if not item.future.cancelled()]
+        self._queue.clear()
+        self._queue.extend(kept)
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            started = self._clock()
+            try:
+                results: Sequence[Out | Exception] = self._work([item.request for item in batch])
+            except Exception as error:  # noqa: BLE001 - whatever a batch raises belongs to its requests
+                results = [error] * len(batch)
+            took = self._clock() - started
+            with self._changed:
+                self._running = 0
+                self._completed += len(batch)
+                self._seconds_per_item += _DRAIN_RATE_MEMORY * (took / len(batch) - self._seconds_per_item)
+            for item, result in zip(batch, results, strict=True):
+                if isinstance(result, Exception):
+                    item.future.set_exception(result)
+                else:
+                    item.future.set_result(Timed(result, started - item.queued_at, took))
+
+    def _next_batch(self) -> list[_Item[In, Out]]:
+        with self._changed:
+            while True:
+                batch: list[_Item[In, Out]] = []
+                while self._queue and len(batch) < self._max_batch:
+                    item = self._queue.popleft()
+                    if not item.future.set_running_or_notify_cancel():
+                        continue
+                    if item.deadline is not None and item.deadline <= self._clock():
+                        item.future.set_exception(DeadlineExceeded(self._name))
+                        continue
+                    batch.append(item)
+                if batch or self._closed:
+                    self._running = len(batch)
+                    return batch
+                self._changed.wait()

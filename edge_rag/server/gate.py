@@ -1,0 +1,79 @@
+"""What stands between a call and the rooms behind it: the daemon's state, and what it serves once it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edge_rag.core.status import DaemonState, DaemonStatus
+from edge_rag.errors import NotReady
+from edge_rag.pipeline.answering import Pipeline
+from edge_rag.pipeline.ingesting import Ingesting
+from edge_rag.pipeline.ports import DocumentLibrary
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the services serve.
+
+    Attributes:
+        pipeline: The query path.
+        ingesting: The ingest stage.
+        library: Documents, for reading and deleting.
+        status: Reports on the daemon.
+    """
+
+    pipeline: Pipeline
+    ingesting: Ingesting
+    library: DocumentLibrary
+    status: Callable[[], DaemonStatus]
+
+
+class Gate:
+    """Closed while starting and draining, open in between. Used from one event loop."""
+
+    def __init__(self) -> None:
+        self._state = DaemonState.STARTING
+        self._backend: Backend | None = None
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def state(self) -> DaemonState:
+        """Where the daemon is in its life."""
+        return self._state
+
+    def open(self, backend: Backend) -> None:
+        """Lets calls through."""
+        self._backend = backend
+        self._state = DaemonState.SERVING
+
+    def drain(self) -> None:
+        """Refuses new calls; those let through go on."""
+        self._state = DaemonState.DRAINING
+
+    async def idle(self) -> None:
+        """Waits until no call is inside."""
+        await self._idle.wait()
+
+    def enter(self) -> Backend:
+        """Lets a call through; pair it with ``leave``.
+
+        Raises:
+            NotReady: The daemon is starting or draining.
+        """
+        if self._backend is None:
+            raise NotReady("the daemon is starting; try again in a moment")
+        if self._state is DaemonState.DRAINING:
+            raise NotReady("the daemon is shutting down")
+        self._calls += 1
+        self._idle.clear()
+        return self._backend
+
+    def leave(self) -> None:
+        """Ends a call that ``enter`` let through."""
+        self._calls -= 1
+        if self._calls == 0:
+            self._idle.set()

@@ -1,0 +1,178 @@
+"""Core values to protobuf."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
+from edge_rag.core.answer import (
+    AnswerEvent,
+    Citation,
+    Finished,
+    FinishReason,
+    PassagesFound,
+    StageTime,
+    TextDelta,
+)
+from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
+from edge_rag.core.passage import RankedPassage
+from edge_rag.core.status import DaemonState, DaemonStatus
+
+_REASONS: Final = {
+    FinishReason.STOP: rag_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: rag_pb2.FINISH_REASON_LENGTH,
+    FinishReason.NOT_FOUND: rag_pb2.FINISH_REASON_NOT_FOUND,
+}
+_OUTCOMES: Final = {
+    IngestStatus.ADDED: documents_pb2.INGEST_STATUS_ADDED,
+    IngestStatus.REPLACED: documents_pb2.INGEST_STATUS_REPLACED,
+    IngestStatus.UNCHANGED: documents_pb2.INGEST_STATUS_UNCHANGED,
+    IngestStatus.REJECTED: documents_pb2.INGEST_STATUS_REJECTED,
+}
+_STATES: Final = {
+    DaemonState.STARTING: admin_pb2.DAEMON_STATE_STARTING,
+    DaemonState.SERVING: admin_pb2.DAEMON_STATE_SERVING,
+    DaemonState.DRAINING: admin_pb2.DAEMON_STATE_DRAINING,
+}
+
+
+def answer_event(event: AnswerEvent) -> rag_pb2.AskResponse:
+    """Returns one message of an answer."""
+    match event:
+        case PassagesFound():
+            return rag_pb2.AskResponse(passages=rag_pb2.Passages(passages=[passage(p) for p in event.passages]))
+        case TextDelta():
+            return rag_pb2.AskResponse(text=rag_pb2.TextDelta(text=event.text))
+        case Citation():
+            return rag_pb2.AskResponse(citation=_citation(event))
+        case Finished():
+            return rag_pb2.AskResponse(finished=_finished(event))
+
+
+def passage(ranked: RankedPassage) -> common_pb2.Passage:
+    """Returns a passage."""
+    return common_pb2.Passage(
+        document_id=ranked.passage.document_id,
+        document=ranked.passage.document,
+        page=ranked.passage.page,
+        start=ranked.passage.start,
+        end=ranked.passage.end,
+        text=ranked.passage.text,
+        score=ranked.score,
+        context=ranked.passage.context,
+    )
+
+
+def stage_time(stage: StageTime) -> rag_pb2.StageTime:
+    """Returns the time spent in one stage."""
+    return rag_pb2.StageTime(stage=stage.stage, queue_seconds=stage.queue_s, compute_seconds=stage.compute_s)
+
+
+def document(info: DocumentInfo) -> documents_pb2.Document:
+    """Returns a document's record."""
+    ingested_at = Timestamp()
+    ingested_at.FromDatetime(info.ingested_at)
+    return documents_pb2.Document(
+        id=info.document_id,
+        collection=info.collection,
+        name=info.name,
+        title=info.title,
+        media_type=info.media_type,
+        sha256=info.sha256,
+        size_bytes=info.size_bytes,
+        characters=info.characters,
+        chunks=info.chunks,
+        pages=info.pages,
+        ingested_at=ingested_at,
+    )
+
+
+def outcome(result: IngestOutcome) -> documents_pb2.IngestResponse.Outcome:
+    """Returns what became of a document."""
+    return documents_pb2.IngestResponse.Outcome(
+        name=result.name,
+        status=_OUTCOMES[result.status],
+        document=document(result.document) if result.document is not None else None,
+        reason=result.reason,
+    )
+
+
+def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
+    """Returns the daemon's report on itself."""
+    started_at = Timestamp()
+    started_at.FromDatetime(report.started_at)
+    engine = report.engine
+    return admin_pb2.GetStatusResponse(
+        version=report.version,
+        state=_STATES[report.state],
+        started_at=started_at,
+        data_directory=str(report.data_directory),
+        profile=report.profile,
+        models=[
+            admin_pb2.Model(
+                role=model.role,
+                name=model.name,
+                execution_provider=model.execution_provider,
+                detail=model.detail,
+            )
+            for model in report.models
+        ],
+        stages=[
+            admin_pb2.Stage(
+                name=stage.name,
+                waiting=stage.waiting,
+                capacity=stage.capacity,
+                running=stage.running,
+                completed=stage.completed,
+                refused=stage.refused,
+            )
+            for stage in report.stages
+        ],
+        engine=admin_pb2.Engine(
+            slots_busy=engine.slots_busy,
+            slots=engine.slots,
+            pages_used=engine.pages_used,
+            pages=engine.pages,
+            page_tokens=engine.page_tokens,
+            kv_bytes=engine.kv_bytes,
+            steps=engine.steps,
+            generated_tokens=engine.generated_tokens,
+            prefill_tokens=engine.prefill_tokens,
+            preemptions=engine.preemptions,
+        ),
+        collections=[
+            admin_pb2.Collection(name=name, documents=count) for name, count in sorted(report.collections.items())
+        ],
+        resident_bytes=report.resident_bytes,
+        address=report.address,
+    )
+
+
+def _citation(event: Citation) -> rag_pb2.Citation:
+    return rag_pb2.Citation(
+        passage=event.passage,
+        document=event.document,
+        page=event.page,
+        start=event.start,
+        end=event.end,
+        text=event.text,
+        answer_start=event.answer_start,
+        answer_end=event.answer_end,
+    )
+
+
+def _finished(event: Finished) -> rag_pb2.Finished:
+    return rag_pb2.Finished(
+        reason=_REASONS[event.reason],
+        usage=rag_pb2.Usage(
+            prompt_tokens=event.usage.prompt_tokens,
+            cached_prompt_tokens=event.usage.cached_prompt_tokens,
+            generated_tokens=event.usage.generated_tokens,
+            forced_tokens=event.usage.forced_tokens,
+            model_steps=event.usage.model_steps,
+        ),
+        stages=[stage_time(stage) for stage in event.stages],
+        first_token_seconds=event.first_token_s,
+    )

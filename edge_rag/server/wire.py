@@ -1,0 +1,198 @@
+"""Protobuf to core values: parse at the door, so that only legal values travel inward."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from edge_rag.api.v1 import documents_pb2, rag_pb2
+from edge_rag.core.ids import RequestId
+from edge_rag.core.query import AnswerMode, Priority, Query, Sampling, SearchQuery
+from edge_rag.errors import InvalidRequest
+
+DEFAULT_COLLECTION: Final = "default"
+
+_COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_PRIORITIES: Final = {
+    rag_pb2.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
+    rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
+    rag_pb2.PRIORITY_NORMAL: Priority.NORMAL,
+    rag_pb2.PRIORITY_BATCH: Priority.BATCH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What one request may ask for, and what it gets when it does not say.
+
+    Attributes:
+        question_characters: Longest question.
+        default_mode: Answer mode.
+        default_passages: Passages in the prompt.
+    """
+
+    question_characters: int
+    default_mode: AnswerMode
+    default_passages: int
+
+
+def request_id(given: str, fresh: RequestId) -> RequestId:
+    """Returns the client's request id, or the fresh one where it gives none.
+
+    Raises:
+        InvalidRequest: It is not 1 to 128 printable ASCII characters.
+    """
+    if not given:
+        return fresh
+    if not _REQUEST_ID.fullmatch(given):
+        raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
+    return RequestId(given)
+
+
+def collection(given: str) -> str:
+    """Returns the collection's name, ``default`` where none is given.
+
+    Raises:
+        InvalidRequest: It is not a legal name.
+    """
+    if not given:
+        return DEFAULT_COLLECTION
+    if not _COLLECTION.fullmatch(given):
+        raise InvalidRequest("collection", "must be 1 to 64 characters of a-z, 0-9, - and _")
+    return given
+
+
+def query(
+    request: rag_pb2.AskRequest, identity: RequestId, client: str, deadline: float, limits: RequestLimits
+) -> Query:
+    """Returns the legal query that a request stands for.
+
+    Args:
+        request: From the wire.
+        identity: Id of the request.
+        client: Who asks.
+        deadline: ``time.monotonic()`` seconds.
+        limits: Bounds and defaults.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    modes = {
+        rag_pb2.ANSWER_MODE_UNSPECIFIED: limits.default_mode,
+        rag_pb2.ANSWER_MODE_QUOTE: AnswerMode.QUOTE,
+        rag_pb2.ANSWER_MODE_FREE: AnswerMode.FREE,
+    }
+    if request.mode not in modes:
+        raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
+    if request.priority not in _PRIORITIES:
+        raise InvalidRequest("priority", f"{request.priority} is not a priority")
+    sentences = request.max_sentences if request.HasField("max_sentences") else 1
+    passages = request.passages if request.HasField("passages") else limits.default_passages
+    return Query(
+        request_id=identity,
+        question=_text("question", request.question, limits.question_characters),
+        collection=collection(request.collection),
+        mode=modes[request.mode],
+        max_sentences=_whole("max_sentences", sentences, 1, 8),
+        passages=_whole("passages", passages, 1, 32),
+        sampling=_sampling(request.sampling),
+        priority=_PRIORITIES[request.priority],
+        client=client,
+        deadline=deadline,
+    )
+
+
+def search_query(
+    request: rag_pb2.SearchRequest, identity: RequestId, deadline: float, limits: RequestLimits
+) -> SearchQuery:
+    """Returns the legal search that a request stands for.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    limit = request.limit if request.HasField("limit") else 10
+    return SearchQuery(
+        request_id=identity,
+        query=_text("query", request.query, limits.question_characters),
+        collection=collection(request.collection),
+        limit=_whole("limit", limit, 1, 100),
+        rerank=request.rerank if request.HasField("rerank") else True,
+        deadline=deadline,
+    )
+
+
+def document_name(field: str, given: str) -> str:
+    """Returns a document's name or id.
+
+    Raises:
+        InvalidRequest: It is empty, too long or holds control characters.
+    """
+    if not 1 <= len(given) <= 1024:
+        raise InvalidRequest(field, f"must be 1 to 1,024 characters, has {len(given):,}")
+    if any(unicodedata.category(character) == "Cc" for character in given):
+        raise InvalidRequest(field, "must not hold control characters")
+    return given
+
+
+def page_size(request: documents_pb2.ListDocumentsRequest) -> int:
+    """Returns the number of documents asked for.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    return _whole("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
+
+
+def _sampling(given: rag_pb2.Sampling) -> Sampling:
+    default = Sampling()
+    stop = tuple(given.stop)
+    if len(stop) > 8:
+        raise InvalidRequest("sampling.stop", f"at most 8 texts, has {len(stop)}")
+    for text in stop:
+        if not 1 <= len(text) <= 128:
+            raise InvalidRequest("sampling.stop", "each text must be 1 to 128 characters")
+    return Sampling(
+        max_tokens=_whole(
+            "sampling.max_tokens", given.max_tokens if given.HasField("max_tokens") else default.max_tokens, 1, 8192
+        ),
+        temperature=_real("sampling.temperature", given.temperature, 0.0, 2.0),
+        top_k=given.top_k,
+        top_p=_top_p(given.top_p) if given.HasField("top_p") else default.top_p,
+        repetition_penalty=_real("sampling.repetition_penalty", given.repetition_penalty, 1.0, 10.0)
+        if given.HasField("repetition_penalty")
+        else default.repetition_penalty,
+        seed=given.seed if given.HasField("seed") else None,
+        stop=stop,
+    )
+
+
+def _top_p(value: float) -> float:
+    if value <= 0:
+        raise InvalidRequest("sampling.top_p", "must be greater than 0")
+    return _real("sampling.top_p", value, 0.0, 1.0)
+
+
+def _text(field: str, given: str, most: int) -> str:
+    text = given.strip()
+    if not text:
+        raise InvalidRequest(field, "must not be empty")
+    if len(text) > most:
+        raise InvalidRequest(field, f"has {len(text):,} characters, at most {most:,} are allowed")
+    if "\x00" in text:
+        raise InvalidRequest(field, "must not hold NUL characters")
+    return text
+
+
+def _whole(field: str, value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise InvalidRequest(field, f"must be {least:,} to {most:,}, is {value:,}")
+    return value
+
+
+def _real(field: str, value: float, least: float, most: float) -> float:
+    if not least <= value <= most:
+        raise InvalidRequest(field, f"must be {least:g} to {most:g}, is {value:g}")
+    return value
