@@ -1,0 +1,116 @@
+"""The Documents service."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator
+
+from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
+from edge_rag.core.document import IngestOutcome, IngestStatus, Upload
+from edge_rag.core.ids import DocumentId
+from edge_rag.errors import InvalidRequest
+from edge_rag.server import messages, wire
+from edge_rag.server.calls import Calls, ServicerContext
+
+
+class DocumentsService(documents_pb2_grpc.DocumentsServicer):
+    """Keeps documents.
+
+    Args:
+        calls: Lets calls in and sees them out.
+        document_bytes: Largest document.
+    """
+
+    def __init__(self, calls: Calls, document_bytes: int) -> None:
+        self._calls = calls
+        self._document_bytes = document_bytes
+
+    async def Ingest(  # noqa: N802, D102 - named and described by the proto
+        self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
+    ) -> documents_pb2.IngestResponse:
+        async with self._calls.serve("Ingest", context) as call:
+            outcomes = []
+            async for upload in self._uploads(request_iterator):
+                if isinstance(upload, Upload):
+                    outcomes.append(messages.outcome(await call.backend.ingesting.ingest(upload)))
+                else:
+                    outcomes.append(messages.outcome(upload))
+            return documents_pb2.IngestResponse(outcomes=outcomes)
+
+    async def Get(  # noqa: N802, D102 - named and described by the proto
+        self, request: documents_pb2.GetDocumentRequest, context: ServicerContext
+    ) -> documents_pb2.GetDocumentResponse:
+        async with self._calls.serve("Get", context) as call:
+            place, name = wire.collection(request.collection), wire.document_name("document", request.document)
+            info, text = await asyncio.to_thread(call.backend.library.get, place, name)
+            return documents_pb2.GetDocumentResponse(document=messages.document(info), text=text)
+
+    async def List(  # noqa: N802, D102 - named and described by the proto
+        self, request: documents_pb2.ListDocumentsRequest, context: ServicerContext
+    ) -> documents_pb2.ListDocumentsResponse:
+        async with self._calls.serve("List", context) as call:
+            size, after = wire.page_size(request), _after(request.page_token)
+            place = wire.collection(request.collection)
+            found = await asyncio.to_thread(call.backend.library.list, place, after, size + 1)
+            token = _page_token(found[size - 1].document_id) if len(found) > size else ""
+            return documents_pb2.ListDocumentsResponse(
+                documents=[messages.document(info) for info in found[:size]], next_page_token=token
+            )
+
+    async def Delete(  # noqa: N802, D102 - named and described by the proto
+        self, request: documents_pb2.DeleteDocumentRequest, context: ServicerContext
+    ) -> documents_pb2.DeleteDocumentResponse:
+        async with self._calls.serve("Delete", context) as call:
+            place, name = wire.collection(request.collection), wire.document_name("document", request.document)
+            info = await asyncio.to_thread(call.backend.library.delete, place, name)
+            return documents_pb2.DeleteDocumentResponse(document=messages.document(info))
+
+    async def _uploads(
+        self, parts: AsyncIterator[documents_pb2.IngestRequest]
+    ) -> AsyncIterator[Upload | IngestOutcome]:
+        header: documents_pb2.IngestRequest.Header | None = None
+        content = bytearray()
+        size = 0
+        async for part in parts:
+            if part.HasField("header"):
+                if header is not None:
+                    yield self._upload(header, content, size)
+                header, content, size = part.header, bytearray(), 0
+                wire.collection(header.collection)
+                wire.document_name("name", header.name)
+            elif header is None:
+                raise InvalidRequest("header", "must come before the content of a document")
+            else:
+                size += len(part.content)
+                if size <= self._document_bytes:
+                    content += part.content
+                else:
+                    content.clear()
+        if header is not None:
+            yield self._upload(header, content, size)
+
+    def _upload(
+        self, header: documents_pb2.IngestRequest.Header, content: bytearray, size: int
+    ) -> Upload | IngestOutcome:
+        if size > self._document_bytes:
+            reason = f"has {size:,} bytes, at most {self._document_bytes:,} are allowed (ingest.document_mib)"
+            return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
+        return Upload(wire.collection(header.collection), header.name, header.media_type, bytes(content))
+
+
+def _page_token(last: DocumentId) -> str:
+    return base64.urlsafe_b64encode(b"after:" + last.encode()).decode()
+
+
+def _after(token: str) -> DocumentId | None:
+    if not token:
+        return None
+    try:
+        text = base64.urlsafe_b64decode(token).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    if not text.startswith("after:"):
+        raise InvalidRequest("page_token", "is not one that this server gave")
+    return DocumentId(text.removeprefix("after:"))

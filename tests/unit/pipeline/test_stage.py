@@ -1,0 +1,130 @@
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from edge_rag.errors import BrokenDocument, DeadlineExceeded, NotReady, Overloaded
+from edge_rag.pipeline.stage import Stage
+
+
+class Held:
+    """Work that waits until it is let go, so that what queues up meanwhile is known."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go = threading.Event()
+        self.batches: list[list[int]] = []
+
+    def __call__(self, batch: Sequence[int]) -> list[int | Exception]:
+        self.batches.append(list(batch))
+        self.begun.set()
+        assert self.go.wait(10)
+        return [BrokenDocument("thirteen") if number == 13 else number * 2 for number in batch]
+
+
+def test_what_queues_up_while_a_batch_runs_is_the_next_batch() -> None:
+    work = Held()
+    stage = Stage("doubling", work, capacity=10, max_batch=3)
+    first = stage.submit(1, None)
+    assert work.begun.wait(10)
+    others = [stage.submit(number, None) for number in (2, 3, 4, 5)]
+    work.go.set()
+    assert [future.result(10).value for future in (first, *others)] == [2, 4, 6, 8, 10]
+    assert work.batches == [[1], [2, 3, 4], [5]]
+    stage.close()
+
+
+def test_one_requests_failure_leaves_its_neighbours_unharmed() -> None:
+    work = Held()
+    work.go.set()
+    stage = Stage("doubling", work, capacity=10, max_batch=3)
+    bad, good = stage.submit(13, None), stage.submit(4, None)
+    with pytest.raises(BrokenDocument):
+        bad.result(10)
+    assert good.result(10).value == 8
+    stage.close()
+
+
+def test_a_batch_that_raises_fails_its_requests_and_the_stage_goes_on() -> None:
+    def work(batch: Sequence[int]) -> list[int | Exception]:
+        if 13 in batch:
+            raise ValueError("thirteen")
+        return list(batch)
+
+    stage = Stage("fragile", work, capacity=10, max_batch=1)
+    with pytest.raises(ValueError, match="thirteen"):
+        stage.submit(13, None).result(10)
+    assert stage.submit(1, None).result(10).value == 1
+    assert stage.snapshot().completed == 2
+    stage.close()
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
+    work = Held()
+    stage = Stage("doubling", work, capacity=2, max_batch=1)
+    running = stage.submit(1, None)
+    assert work.begun.wait(10)
+    waiting = [stage.submit(2, None), stage.submit(3, None)]
+    with pytest.raises(Overloaded) as refused:
+        stage.submit(4, None)
+    assert refused.value.retry_after_s > 0
+    snapshot = stage.snapshot()
+    assert (snapshot.waiting, snapshot.capacity, snapshot.running, snapshot.refused) == (2, 2, 1, 1)
+    work.go.set()
+    assert [future.result(10).value for future in (running, *waiting)] == [2, 4, 6]
+    stage.close()
+
+
+def test_a_cancelled_request_gives_its_place_in_a_full_queue_back() -> None:
+    work = Held()
+    stage = Stage("doubling", work, capacity=1, max_batch=1)
+    stage.submit(1, None)
+    assert work.begun.wait(10)
+    assert stage.submit(2, None).cancel()
+    replacement = stage.submit(3, None)
+    work.go.set()
+    assert replacement.result(10).value == 6
+    assert [2] not in work.batches
+    stage.close()
+
+
+def test_an_expired_deadline_never_starts_work() -> None:
+    now = 100.0
+    work = Held()
+    stage = Stage("doubling", work, capacity=5, max_batch=1, clock=lambda: now)
+    with pytest.raises(DeadlineExceeded):
+        stage.submit(1, 100.0)
+    running = stage.submit(2, None)
+    assert work.begun.wait(10)
+    late = stage.submit(3, 101.0)
+    now = 102.0
+    work.go.set()
+    with pytest.raises(DeadlineExceeded, match="doubling"):
+        late.result(10)
+    assert running.result(10).value == 4
+    assert work.batches == [[2]]
+    stage.close()
+
+
+def test_waiting_and_working_time_are_told_apart() -> None:
+    times = iter(float(second) for second in range(100))
+    stage: Stage[int, int] = Stage("timed", list[int | Exception], capacity=5, max_batch=1, clock=lambda: next(times))
+    timed = stage.submit(7, None).result(10)
+    assert (timed.queue_s, timed.compute_s) == (1.0, 1.0)
+    stage.close()
+
+
+def test_a_closed_stage_fails_what_waits_and_takes_nothing_new() -> None:
+    work = Held()
+    stage = Stage("doubling", work, capacity=5, max_batch=1)
+    running = stage.submit(1, None)
+    assert work.begun.wait(10)
+    waiting = stage.submit(2, None)
+    work.go.set()
+    closing = threading.Thread(target=stage.close)
+    closing.start()
+    closing.join(10)
+    assert running.result(10).value == 2
+    assert isinstance(waiting.exception(10), NotReady) or waiting.result(10).value == 4
+    with pytest.raises(NotReady):
+        stage.submit(3, None)

@@ -1,0 +1,110 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.api.v1 import documents_pb2, rag_pb2
+from edge_rag.core.ids import RequestId
+from edge_rag.core.query import AnswerMode, Priority, Query
+from edge_rag.errors import InvalidRequest
+from edge_rag.server import wire
+
+LIMITS = wire.RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
+
+
+def parse(request: rag_pb2.AskRequest) -> Query:
+    return wire.query(request, RequestId("r"), "ipv4:127.0.0.1", 10.0, LIMITS)
+
+
+def test_a_bare_question_gets_every_documented_default() -> None:
+    query = parse(rag_pb2.AskRequest(question="  How often? \n"))
+    assert query.question == "How often?"
+    assert query.collection == "default"
+    assert query.mode is AnswerMode.QUOTE
+    assert query.priority is Priority.INTERACTIVE
+    assert (query.max_sentences, query.passages) == (1, 4)
+    assert (query.sampling.max_tokens, query.sampling.temperature, query.sampling.seed) == (256, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (rag_pb2.AskRequest(), "question"),
+        (rag_pb2.AskRequest(question=" \t\n"), "question"),
+        (rag_pb2.AskRequest(question="x" * 101), "question"),
+        (rag_pb2.AskRequest(question="a\x00b"), "question"),
+        (rag_pb2.AskRequest(question="q", collection="No Such!"), "collection"),
+        (rag_pb2.AskRequest(question="q", collection="../etc"), "collection"),
+        (rag_pb2.AskRequest(question="q", mode=99), "mode"),  # type: ignore[arg-type]
+        (rag_pb2.AskRequest(question="q", priority=99), "priority"),  # type: ignore[arg-type]
+        (rag_pb2.AskRequest(question="q", max_sentences=0), "max_sentences"),
+        (rag_pb2.AskRequest(question="q", max_sentences=9), "max_sentences"),
+        (rag_pb2.AskRequest(question="q", passages=0), "passages"),
+        (rag_pb2.AskRequest(question="q", passages=33), "passages"),
+        (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(max_tokens=0)), "sampling.max_tokens"),
+        (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(temperature=2.1)), "sampling.temperature"),
+        (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(temperature=math.nan)), "sampling.temperature"),
+        (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(top_p=0)), "sampling.top_p"),
+        (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(top_p=1.5)), "sampling.top_p"),
+        (
+            rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(repetition_penalty=0.5)),
+            "sampling.repetition_penalty",
+        ),
+        (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(stop=[""])), "sampling.stop"),
+        (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(stop=["x"] * 9)), "sampling.stop"),
+    ],
+)
+def test_an_unusable_field_is_refused_by_name(request_: rag_pb2.AskRequest, field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse(request_)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (rag_pb2.SearchRequest(query=""), "query"),
+        (rag_pb2.SearchRequest(query="q", limit=0), "limit"),
+        (rag_pb2.SearchRequest(query="q", limit=101), "limit"),
+    ],
+)
+def test_an_unusable_search_is_refused_by_name(request_: rag_pb2.SearchRequest, field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        wire.search_query(request_, RequestId("r"), 10.0, LIMITS)
+    assert refused.value.field == field
+
+
+def test_a_request_id_is_kept_or_made() -> None:
+    assert wire.request_id("ticket-17", RequestId("fresh")) == "ticket-17"
+    assert wire.request_id("", RequestId("fresh")) == "fresh"
+    with pytest.raises(InvalidRequest):
+        wire.request_id("two words", RequestId("fresh"))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1025, "a\nb", "a\x7fb"])
+def test_a_document_name_that_cannot_be_shown_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        wire.document_name("name", name)
+
+
+def test_a_page_size_out_of_range_is_refused() -> None:
+    with pytest.raises(InvalidRequest):
+        wire.page_size(documents_pb2.ListDocumentsRequest(page_size=1001))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_that_parse_give_a_legal_query_or_a_named_field(raw: bytes) -> None:
+    request = rag_pb2.AskRequest()
+    try:
+        request.ParseFromString(raw)
+    except Exception as error:  # noqa: BLE001 - protobuf's own error class differs by implementation
+        assert "arsing" in str(error)
+        return
+    try:
+        query = parse(request)
+    except InvalidRequest as refused:
+        assert refused.field
+    else:
+        assert 1 <= len(query.question) <= 100
+        assert 0 <= query.sampling.temperature <= 2
