@@ -1,0 +1,11 @@
+"""A typed client of the daemon.
+
+``requests``, ``replies``, ``failures`` and ``retry`` are pure; ``client`` drives them over a blocking channel.
+"""
+
+from edge_rag.client.client import Client
+from edge_rag.client.failures import CallStatus, ClientError
+from edge_rag.client.requests import AskOptions, SearchOptions
+from edge_rag.client.retry import RetryPolicy
+
+__all__ = ["AskOptions", "CallStatus", "Client", "ClientError", "RetryPolicy", "SearchOptions"]

@@ -1,0 +1,72 @@
+"""Where the server is, and the channel to it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from edge_rag.api.v1 import rag_pb2
+from edge_rag.client.failures import CallStatus, ClientError
+
+DEFAULT_ADDRESS = "127.0.0.1:7421"
+ADDRESS_VARIABLE = "EDGE_RAG_SERVER"
+
+_ADDRESS = re.compile(r"unix:.+|[^\s/:]+:\d{1,5}|\[[0-9A-Fa-f:.]+(?:%\w+)?\]:\d{1,5}")
+_LONGEST_REPLY_BYTES = 256 << 20
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", _LONGEST_REPLY_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+)
+
+
+def server_address(given: str | None) -> str:
+    """Returns the address to call: the given one, else EDGE_RAG_SERVER, else 127.0.0.1:7421.
+
+    Raises:
+        ClientError: INVALID_ARGUMENT, it is neither HOST:PORT nor unix:PATH.
+    """
+    address = given or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    if not _ADDRESS.fullmatch(address):
+        raise ClientError(CallStatus.INVALID_ARGUMENT, f"server: {address!r} is neither HOST:PORT nor unix:PATH")
+    return address
+
+
+def open_channel(address: str) -> grpc.Channel:
+    """Opens a channel without credentials; it connects at the first call."""
+    return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+
+
+class AnswerCall(Protocol):
+    """A running ``Ask`` call, as gRPC gives it."""
+
+    def __next__(self) -> rag_pb2.AskResponse:
+        """Returns the next message."""
+        ...
+
+    def __iter__(self) -> Iterator[rag_pb2.AskResponse]:
+        """Iterates over the messages to come."""
+        ...
+
+    def cancel(self) -> object:
+        """Ends the call."""
+        ...
+
+
+class HealthCall(Protocol):
+    """A running ``Watch`` call, as gRPC gives it."""
+
+    def __iter__(self) -> Iterator[health_pb2.HealthCheckResponse]:
+        """Iterates over the changes."""
+        ...
+
+    def cancel(self) -> object:
+        """Ends the call."""
+        ...

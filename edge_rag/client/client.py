@@ -1,0 +1,255 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import chain
+from types import TracebackType
+from typing import BinaryIO, TypeVar, cast
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
+from edge_rag.client import replies, requests
+from edge_rag.client.channel import AnswerCall, HealthCall, open_channel, server_address
+from edge_rag.client.failures import CallStatus, ClientError, client_error, unreadable_reply
+from edge_rag.client.requests import AskOptions, SearchOptions, sendable
+from edge_rag.client.retry import RetryPolicy
+from edge_rag.client.upload import Cancellable, Upload
+from edge_rag.client.values import AskEvent, Health, SearchReply, StoredDocument
+from edge_rag.core.answer import Finished
+from edge_rag.core.document import DocumentInfo, IngestOutcome
+from edge_rag.core.status import DaemonStatus
+
+_HEALTH = {
+    health_pb2.HealthCheckResponse.SERVING: Health.SERVING,
+    health_pb2.HealthCheckResponse.NOT_SERVING: Health.NOT_SERVING,
+}
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to one daemon. May be used from several threads at once.
+
+    Args:
+        address: HOST:PORT or unix:PATH; None takes EDGE_RAG_SERVER, else 127.0.0.1:7421.
+        timeout_s: Deadline of each call with all its repetitions, seconds; None leaves it to the server.
+        retry: When a call is repeated.
+
+    Raises:
+        ClientError: INVALID_ARGUMENT, the address is of neither form.
+    """
+
+    def __init__(
+        self, address: str | None = None, *, timeout_s: float | None = None, retry: RetryPolicy | None = None
+    ) -> None:
+        self.address = server_address(address)
+        self._timeout_s = timeout_s
+        self._retry = retry or RetryPolicy()
+        self._channel = open_channel(self.address)
+        self._rag = rag_pb2_grpc.RagStub(self._channel)
+        self._documents = documents_pb2_grpc.DocumentsStub(self._channel)
+        self._admin = admin_pb2_grpc.AdminStub(self._channel)
+        self._health = health_pb2_grpc.HealthStub(self._channel)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancels every call under way and closes the connection."""
+        self._channel.close()
+
+    def ask(self, question: str, options: AskOptions | None = None) -> Iterator[AskEvent]:
+        """Asks a question.
+
+        Args:
+            question: The question.
+            options: How it is to be answered.
+
+        Yields:
+            ``PassagesReceived`` first, then ``TextDelta`` and ``Citation`` as they come, ``Finished`` last. Closing the
+            iterator early cancels the call.
+
+        Raises:
+            ClientError: The call failed; events already yielded stand.
+        """
+        request = requests.ask_request(question, options or AskOptions())
+        first, rest = self._repeat(lambda timeout_s: self._start_answer(request, timeout_s))
+        try:
+            event: AskEvent | None = None
+            for message in chain((first,), rest):
+                event = replies.ask_event(message)
+                if event is not None:
+                    yield event
+            if not isinstance(event, Finished):
+                raise unreadable_reply("the answer ended without its last message")
+        except grpc.RpcError as failure:
+            raise client_error(failure, self.address) from failure
+        finally:
+            rest.cancel()
+
+    def search(self, query: str, options: SearchOptions | None = None) -> SearchReply:
+        """Finds passages.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = requests.search_request(query, options or SearchOptions())
+        return replies.search_reply(self._repeat(lambda timeout_s: self._rag.Search(request, timeout=timeout_s)))
+
+    def ingest(
+        self,
+        name: str,
+        open_content: Callable[[], BinaryIO],
+        *,
+        collection: str = "default",
+        media_type: str = "",
+    ) -> IngestOutcome:
+        """Hands one document over.
+
+        Args:
+            name: Name of the document, unique within its collection.
+            open_content: Opens its bytes; called once an attempt.
+            collection: Where it goes.
+            media_type: What it is; empty to have it found out.
+
+        Returns:
+            What became of it.
+
+        Raises:
+            ClientError: The call failed; the document was not taken.
+            OSError: The content could not be opened or read to its end; the document was not taken.
+        """
+        header = documents_pb2.IngestRequest.Header(
+            collection=sendable("collection", collection), name=sendable("name", name), media_type=media_type
+        )
+
+        def attempt(timeout_s: float | None) -> documents_pb2.IngestResponse:
+            with closing(open_content()) as content:
+                upload = Upload(header, content)
+                call = self._documents.Ingest.future(iter(upload), timeout=timeout_s)
+                upload.bind(call)
+                try:
+                    return call.result()
+                except (grpc.RpcError, grpc.FutureCancelledError):
+                    if upload.error is not None:
+                        raise upload.error from None
+                    raise
+                finally:
+                    cast(Cancellable, call).cancel()
+
+        return replies.ingest_outcome(self._repeat(attempt))
+
+    def document(self, document: str, *, collection: str = "default") -> StoredDocument:
+        """Returns a document, by id or by name, with its stored text.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = documents_pb2.GetDocumentRequest(
+            collection=sendable("collection", collection), document=sendable("document", document)
+        )
+        return replies.stored_document(self._repeat(lambda timeout_s: self._documents.Get(request, timeout=timeout_s)))
+
+    def documents(self, *, collection: str = "default") -> Iterator[DocumentInfo]:
+        """Yields the records of a collection's documents, in order of id.
+
+        Raises:
+            ClientError: A call failed.
+        """
+        request = documents_pb2.ListDocumentsRequest(collection=sendable("collection", collection), page_size=500)
+        while True:
+            reply = self._repeat(lambda timeout_s: self._documents.List(request, timeout=timeout_s))
+            yield from (replies.document_info(document) for document in reply.documents)
+            if not reply.next_page_token:
+                return
+            request.page_token = reply.next_page_token
+
+    def delete(self, document: str, *, collection: str = "default") -> DocumentInfo:
+        """Removes a document, by id or by name, and returns its record.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = documents_pb2.DeleteDocumentRequest(
+            collection=sendable("collection", collection), document=sendable("document", document)
+        )
+        reply = self._repeat(lambda timeout_s: self._documents.Delete(request, timeout=timeout_s))
+        return replies.document_info(reply.document)
+
+    def status(self) -> DaemonStatus:
+        """Returns what the daemon is doing.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = admin_pb2.GetStatusRequest()
+        return replies.daemon_status(self._repeat(lambda timeout_s: self._admin.GetStatus(request, timeout=timeout_s)))
+
+    def wait_until_serving(self, timeout_s: float) -> None:
+        """Waits until the health service says SERVING; a daemon that is not there yet is waited for.
+
+        Raises:
+            ClientError: DEADLINE_EXCEEDED, it did not within ``timeout_s`` seconds; or UNIMPLEMENTED.
+        """
+        deadline = time.monotonic() + timeout_s
+        last = "no daemon answers"
+        while (left := deadline - time.monotonic()) > 0:
+            watch = cast(
+                HealthCall, self._health.Watch(health_pb2.HealthCheckRequest(), timeout=left, wait_for_ready=True)
+            )
+            try:
+                for reply in watch:
+                    health = _HEALTH.get(reply.status, Health.UNKNOWN)
+                    if health is Health.SERVING:
+                        return
+                    last = f"the daemon is {health.value.replace('_', ' ')}"
+            except grpc.RpcError as failure:
+                error = client_error(failure, self.address)
+                if error.status not in (CallStatus.UNAVAILABLE, CallStatus.DEADLINE_EXCEEDED):
+                    raise error from failure
+            finally:
+                watch.cancel()
+        raise ClientError(
+            CallStatus.DEADLINE_EXCEEDED,
+            f"waited {timeout_s:g} s for {self.address}: {last}",
+            advice="The daemon's log says what it is doing",
+        )
+
+    def _start_answer(
+        self, request: rag_pb2.AskRequest, timeout_s: float | None
+    ) -> tuple[rag_pb2.AskResponse, AnswerCall]:
+        call = cast(AnswerCall, self._rag.Ask(request, timeout=timeout_s))
+        try:
+            return next(call), call
+        except StopIteration:
+            raise unreadable_reply("the answer ended without a message") from None
+        except BaseException:
+            call.cancel()
+            raise
+
+    def _repeat(self, attempt: Callable[[float | None], T]) -> T:
+        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        waited_s, failures = 0.0, 0
+        while True:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                return attempt(left_s)
+            except grpc.FutureCancelledError as failure:
+                raise ClientError(CallStatus.CANCELLED, "the call was cancelled") from failure
+            except grpc.RpcError as failure:
+                error = client_error(failure, self.address)
+                failures += 1
+                delay_s = self._retry.delay(error, failures, waited_s, random.random())
+                if delay_s is None or (left_s is not None and delay_s >= left_s):
+                    raise error from failure
+            time.sleep(delay_s)
+            waited_s += delay_s

@@ -1,0 +1,116 @@
+"""What a call can end with, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, cast
+
+import grpc
+
+from edge_rag.errors import EdgeRagError
+
+_PUSHBACK = "grpc-retry-pushback-ms"
+_NEVER_CONNECTED = ("failed to connect", "connection refused", "dns resolution failed", "no such file or directory")
+
+
+class CallStatus(Enum):
+    """How a call ended: gRPC's status codes by name, without OK."""
+
+    CANCELLED = "CANCELLED"
+    UNKNOWN = "UNKNOWN"
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    ABORTED = "ABORTED"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    INTERNAL = "INTERNAL"
+    UNAVAILABLE = "UNAVAILABLE"
+    DATA_LOSS = "DATA_LOSS"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+
+
+class ClientError(EdgeRagError):
+    """A call failed, or was not made because it could only fail.
+
+    Args:
+        status: How it ended.
+        message: What is wrong, fit to show to a user.
+        advice: What to do about it; empty where the message says it.
+        retry_after_s: When the server wants to be asked again, seconds; None where it did not say.
+        connected: False where no server was reached.
+    """
+
+    def __init__(
+        self,
+        status: CallStatus,
+        message: str,
+        *,
+        advice: str = "",
+        retry_after_s: float | None = None,
+        connected: bool = True,
+    ) -> None:
+        super().__init__(f"{message}. {advice}" if advice else message)
+        self.status = status
+        self.message = message
+        self.advice = advice
+        self.retry_after_s = retry_after_s
+        self.connected = connected
+
+
+def unreadable_reply(message: str) -> ClientError:
+    """Returns the error for a reply that breaks the protocol."""
+    return ClientError(CallStatus.INTERNAL, message, advice="Client and daemon may be of different versions")
+
+
+def client_error(failure: grpc.RpcError, address: str) -> ClientError:
+    """Translates gRPC's exception.
+
+    Args:
+        failure: What a call raised.
+        address: Server that was called.
+
+    Returns:
+        The same failure with the server's message, and advice where the status alone says what to do.
+    """
+    status = CallStatus[failure.code().name]
+    details = failure.details() or status.value.replace("_", " ").lower()
+    if status is CallStatus.UNAVAILABLE and any(mark in details.lower() for mark in _NEVER_CONNECTED):
+        return ClientError(
+            status,
+            f"no daemon answers at {address}",
+            advice="Start one with `edge-rag serve`, or name another with --server or EDGE_RAG_SERVER",
+            connected=False,
+        )
+    return ClientError(status, details.rstrip("."), advice=_advice(status), retry_after_s=_pushback_s(failure))
+
+
+def _advice(status: CallStatus) -> str:
+    match status:
+        case CallStatus.UNAVAILABLE:
+            return "`edge-rag status --wait 60` waits until the daemon serves"
+        case CallStatus.DEADLINE_EXCEEDED:
+            return "Allow more time with --timeout"
+        case CallStatus.UNIMPLEMENTED:
+            return "Client and daemon may be of different versions"
+        case CallStatus.INTERNAL | CallStatus.UNKNOWN | CallStatus.DATA_LOSS:
+            return "The daemon's log says more"
+        case _:
+            return ""
+
+
+def _pushback_s(failure: grpc.RpcError) -> float | None:
+    trailers: Iterable[tuple[str, str | bytes]] = cast(Any, failure.trailing_metadata()) or ()
+    for key, value in trailers:
+        if key == _PUSHBACK:
+            try:
+                milliseconds = int(value)
+            except ValueError:
+                return None
+            return milliseconds / 1000 if milliseconds >= 0 else None
+    return None

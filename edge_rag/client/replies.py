@@ -1,0 +1,181 @@
+"""From protobuf to values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC
+from pathlib import Path
+
+from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
+from edge_rag.client.failures import unreadable_reply
+from edge_rag.client.values import AskEvent, FoundPassage, PassagesReceived, SearchReply, StoredDocument
+from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Usage
+from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
+from edge_rag.core.ids import DocumentId
+from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
+
+_REASONS = {
+    rag_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    rag_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    rag_pb2.FINISH_REASON_NOT_FOUND: FinishReason.NOT_FOUND,
+}
+_STATUSES = {
+    documents_pb2.INGEST_STATUS_ADDED: IngestStatus.ADDED,
+    documents_pb2.INGEST_STATUS_REPLACED: IngestStatus.REPLACED,
+    documents_pb2.INGEST_STATUS_UNCHANGED: IngestStatus.UNCHANGED,
+    documents_pb2.INGEST_STATUS_REJECTED: IngestStatus.REJECTED,
+}
+_STATES = {
+    admin_pb2.DAEMON_STATE_STARTING: DaemonState.STARTING,
+    admin_pb2.DAEMON_STATE_SERVING: DaemonState.SERVING,
+    admin_pb2.DAEMON_STATE_DRAINING: DaemonState.DRAINING,
+}
+
+
+def ask_event(message: rag_pb2.AskResponse) -> AskEvent | None:
+    """Reads one message of an answer; None for a kind of event that this client does not know.
+
+    Raises:
+        ClientError: INTERNAL, the message breaks the protocol.
+    """
+    match message.WhichOneof("event"):
+        case "passages":
+            return PassagesReceived(tuple(_passage(passage) for passage in message.passages.passages))
+        case "text":
+            return TextDelta(message.text.text)
+        case "citation":
+            return _citation(message.citation)
+        case "finished":
+            return _finished(message.finished)
+        case _:
+            return None
+
+
+def search_reply(message: rag_pb2.SearchResponse) -> SearchReply:
+    """Reads the response of ``Search``."""
+    return SearchReply(tuple(_passage(hit) for hit in message.hits), _stages(message.stages))
+
+
+def ingest_outcome(message: documents_pb2.IngestResponse) -> IngestOutcome:
+    """Reads the response of an ``Ingest`` call that carried one document.
+
+    Raises:
+        ClientError: INTERNAL, there is not exactly one outcome or its status is unknown.
+    """
+    if len(message.outcomes) != 1:
+        raise unreadable_reply(f"one document was sent, {len(message.outcomes)} outcomes came back")
+    outcome = message.outcomes[0]
+    status = _STATUSES.get(outcome.status)
+    if status is None:
+        raise unreadable_reply(f"unknown ingest status {outcome.status}")
+    info = document_info(outcome.document) if outcome.HasField("document") else None
+    return IngestOutcome(outcome.name, status, info, outcome.reason)
+
+
+def stored_document(message: documents_pb2.GetDocumentResponse) -> StoredDocument:
+    """Reads the response of ``Get``."""
+    return StoredDocument(document_info(message.document), message.text)
+
+
+def document_info(message: documents_pb2.Document) -> DocumentInfo:
+    """Reads a document's record."""
+    return DocumentInfo(
+        document_id=DocumentId(message.id),
+        collection=message.collection,
+        name=message.name,
+        title=message.title,
+        media_type=message.media_type,
+        sha256=message.sha256,
+        size_bytes=message.size_bytes,
+        characters=message.characters,
+        chunks=message.chunks,
+        pages=message.pages if message.HasField("pages") else None,
+        ingested_at=message.ingested_at.ToDatetime(tzinfo=UTC),
+    )
+
+
+def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
+    """Reads the response of ``GetStatus``.
+
+    Raises:
+        ClientError: INTERNAL, the state is unknown.
+    """
+    state = _STATES.get(message.state)
+    if state is None:
+        raise unreadable_reply(f"unknown daemon state {message.state}")
+    engine = message.engine
+    return DaemonStatus(
+        version=message.version,
+        state=state,
+        started_at=message.started_at.ToDatetime(tzinfo=UTC),
+        address=message.address,
+        data_directory=Path(message.data_directory),
+        profile=message.profile,
+        resident_bytes=message.resident_bytes,
+        models=tuple(ModelInUse(m.role, m.name, m.execution_provider, m.detail) for m in message.models),
+        stages=tuple(
+            StageSnapshot(s.name, s.waiting, s.capacity, s.running, s.completed, s.refused) for s in message.stages
+        ),
+        engine=EngineSnapshot(
+            slots_busy=engine.slots_busy,
+            slots=engine.slots,
+            pages_used=engine.pages_used,
+            pages=engine.pages,
+            page_tokens=engine.page_tokens,
+            kv_bytes=engine.kv_bytes,
+            steps=engine.steps,
+            generated_tokens=engine.generated_tokens,
+            prefill_tokens=engine.prefill_tokens,
+            preemptions=engine.preemptions,
+        ),
+        collections={c.name: c.documents for c in message.collections},
+    )
+
+
+def _passage(message: common_pb2.Passage) -> FoundPassage:
+    return FoundPassage(
+        document_id=DocumentId(message.document_id),
+        document=message.document,
+        page=message.page if message.HasField("page") else None,
+        start=message.start,
+        end=message.end,
+        text=message.text,
+        score=message.score,
+        context=tuple(message.context),
+    )
+
+
+def _citation(message: rag_pb2.Citation) -> Citation:
+    return Citation(
+        passage=message.passage,
+        document=message.document,
+        page=message.page if message.HasField("page") else None,
+        start=message.start,
+        end=message.end,
+        text=message.text,
+        answer_start=message.answer_start,
+        answer_end=message.answer_end,
+    )
+
+
+def _finished(message: rag_pb2.Finished) -> Finished:
+    reason = _REASONS.get(message.reason)
+    if reason is None:
+        raise unreadable_reply(f"unknown finish reason {message.reason}")
+    usage = message.usage
+    return Finished(
+        reason=reason,
+        usage=Usage(
+            prompt_tokens=usage.prompt_tokens,
+            cached_prompt_tokens=usage.cached_prompt_tokens,
+            generated_tokens=usage.generated_tokens,
+            forced_tokens=usage.forced_tokens,
+            model_steps=usage.model_steps,
+        ),
+        stages=_stages(message.stages),
+        first_token_s=message.first_token_seconds if message.HasField("first_token_seconds") else None,
+    )
+
+
+def _stages(messages: Iterable[rag_pb2.StageTime]) -> tuple[StageTime, ...]:
+    return tuple(StageTime(m.stage, m.queue_seconds, m.compute_seconds) for m in messages)

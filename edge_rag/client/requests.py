@@ -1,0 +1,131 @@
+"""From options to protobuf. What is left out takes the server's default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge_rag.api.v1 import rag_pb2
+from edge_rag.client.failures import CallStatus, ClientError
+from edge_rag.core.query import AnswerMode, Priority
+
+LONGEST_QUESTION_CHARACTERS = 1_000_000
+"""No server can be configured to take more; a longer one would only break gRPC's message limit."""
+
+_MODES = {
+    None: rag_pb2.ANSWER_MODE_UNSPECIFIED,
+    AnswerMode.QUOTE: rag_pb2.ANSWER_MODE_QUOTE,
+    AnswerMode.FREE: rag_pb2.ANSWER_MODE_FREE,
+}
+_PRIORITIES = {
+    None: rag_pb2.PRIORITY_UNSPECIFIED,
+    Priority.INTERACTIVE: rag_pb2.PRIORITY_INTERACTIVE,
+    Priority.NORMAL: rag_pb2.PRIORITY_NORMAL,
+    Priority.BATCH: rag_pb2.PRIORITY_BATCH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AskOptions:
+    """How a question is to be answered; None takes the server's default.
+
+    Attributes:
+        collection: Where to look.
+        mode: How much freedom the generator has.
+        max_sentences: Most sentences quoted, 1 to 8.
+        passages: Most passages put before the model, 1 to 32.
+        max_tokens: Most tokens generated, 1 to 8,192.
+        temperature: 0 is greedy; up to 2.
+        top_k: Keep the k most likely tokens; 0 keeps all.
+        top_p: Keep the smallest set of tokens whose probability reaches this, in (0, 1].
+        repetition_penalty: 1 is off; up to 10.
+        seed: The same seed gives the same answer.
+        stop: Texts that end the answer; at most 8.
+        priority: Scheduling class.
+    """
+
+    collection: str = "default"
+    mode: AnswerMode | None = None
+    max_sentences: int | None = None
+    passages: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    priority: Priority | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How a search is to be done; None takes the server's default.
+
+    Attributes:
+        collection: Where to look.
+        limit: Most hits, 1 to 100.
+        rerank: Whether the reranker orders the hits.
+    """
+
+    collection: str = "default"
+    limit: int | None = None
+    rerank: bool | None = None
+
+
+def ask_request(question: str, options: AskOptions) -> rag_pb2.AskRequest:
+    """Builds the request of ``Ask``.
+
+    Raises:
+        ClientError: INVALID_ARGUMENT, the question could not even be sent.
+    """
+    return rag_pb2.AskRequest(
+        question=sendable("question", question),
+        collection=sendable("collection", options.collection),
+        mode=_MODES[options.mode],
+        max_sentences=options.max_sentences,
+        passages=options.passages,
+        sampling=rag_pb2.Sampling(
+            max_tokens=options.max_tokens,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            repetition_penalty=options.repetition_penalty,
+            seed=options.seed,
+            stop=[sendable("stop", text) for text in options.stop],
+        ),
+        priority=_PRIORITIES[options.priority],
+    )
+
+
+def search_request(query: str, options: SearchOptions) -> rag_pb2.SearchRequest:
+    """Builds the request of ``Search``.
+
+    Raises:
+        ClientError: INVALID_ARGUMENT, the query could not even be sent.
+    """
+    return rag_pb2.SearchRequest(
+        query=sendable("query", query),
+        collection=sendable("collection", options.collection),
+        limit=options.limit,
+        rerank=options.rerank,
+    )
+
+
+def sendable(field: str, text: str) -> str:
+    """Returns the text if protobuf can carry it and a server could take it.
+
+    Raises:
+        ClientError: INVALID_ARGUMENT, names the field and what is wrong.
+    """
+    if len(text) > LONGEST_QUESTION_CHARACTERS:
+        raise ClientError(
+            CallStatus.INVALID_ARGUMENT,
+            f"{field}: {len(text):,} characters are too many; a server takes 8,192 unless configured otherwise",
+        )
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ClientError(
+            CallStatus.INVALID_ARGUMENT, f"{field}: not valid UTF-8 at character {error.start + 1}"
+        ) from error
+    return text

@@ -1,0 +1,74 @@
+"""What the daemon answers, where ``core`` has no value for it. Fields and units as in ``proto/edge_rag/v1``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta
+from edge_rag.core.document import DocumentInfo
+from edge_rag.core.ids import DocumentId
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPassage:
+    """A piece of a document that was found.
+
+    Attributes:
+        document_id: Id of the document.
+        document: Its name.
+        page: 1-based page on which the passage starts, or None.
+        start: First character in the document's stored text.
+        end: One past the last character.
+        text: Exactly the stored text in that range.
+        score: Larger is better; comparable within one reply only.
+        context: Headings above the passage, outermost first.
+    """
+
+    document_id: DocumentId
+    document: str
+    page: int | None
+    start: int
+    end: int
+    text: str
+    score: float
+    context: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassagesReceived:
+    """The passages an answer is drawn from, best first; the first event of an answer."""
+
+    passages: tuple[FoundPassage, ...]
+
+
+AskEvent = PassagesReceived | TextDelta | Citation | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReply:
+    """What a search found.
+
+    Attributes:
+        hits: Best first.
+        stages: Time per stage, in pipeline order.
+    """
+
+    hits: tuple[FoundPassage, ...]
+    stages: tuple[StageTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document's record and the stored text that citations point into."""
+
+    info: DocumentInfo
+    text: str
+
+
+class Health(Enum):
+    """What the standard health service says."""
+
+    SERVING = "serving"
+    NOT_SERVING = "not_serving"
+    UNKNOWN = "unknown"
