@@ -1,0 +1,48 @@
+import re
+import tomllib
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from edge_rag.config.settings import Settings, load_settings
+
+ANNOTATED = Path(__file__).parents[3] / "deploy" / "edge-rag.toml"
+
+
+def uncommented() -> str:
+    return re.sub(r"^# (\w+ = )", r"\1", ANNOTATED.read_text(), flags=re.MULTILINE)
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    return {
+        name: field.annotation
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+
+
+def test_the_annotated_file_can_be_used_as_it_is(tmp_path: Path) -> None:
+    assert load_settings(ANNOTATED).generator == load_settings().generator
+
+
+def test_every_line_that_is_commented_out_would_be_taken(tmp_path: Path) -> None:
+    file = tmp_path / "all.toml"
+    file.write_text(uncommented())
+    load_settings(file)
+
+
+def test_every_key_is_documented_with_its_description_and_default() -> None:
+    values = tomllib.loads(uncommented())
+    documented = " ".join(line.removeprefix("#").strip() for line in ANNOTATED.read_text().splitlines())
+    models: dict[str, type[BaseModel]] = {"": Settings, **sections()}
+    for section, model in models.items():
+        here = values[section] if section else values
+        for key, field in model.model_fields.items():
+            if key in sections() and not section:
+                continue
+            assert key in here, f"{section}.{key} is not in {ANNOTATED.name}"
+            assert field.description is not None
+            assert field.description in documented
+            if field.default is not None and not field.is_required() and field.default_factory is None:
+                default = field.default.value if hasattr(field.default, "value") else field.default
+                assert here[key] == default, f"{section}.{key} is shown with another default"
