@@ -1,0 +1,44 @@
+"""Daemons for the tests; the shared one holds the sample documents in collection ``default``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_rag.api.v1 import documents_pb2
+from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    running = start_daemon(folder / "data", folder / "log")
+    try:
+        taken = documents_pb2.INGEST_STATUS_ADDED
+        assert {outcome.status for outcome in ingest(running.address, sample_documents())} == {taken}
+        yield running
+    finally:
+        running.process.terminate()
+        running.process.wait(30)
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
+    """Starts daemons of a test's own; ends those that still run."""
+    started: list[RunningDaemon] = []
+
+    def start_one(data_dir: Path | None = None, config: str = "") -> RunningDaemon:
+        log = tmp_path / f"log-{len(started)}"
+        started.append(start_daemon(data_dir or tmp_path / "data", log, config))
+        return started[-1]
+
+    yield start_one
+    for running in started:
+        running.process.kill()
+        running.process.wait(30)
+        assert running.process.stdout is not None
+        running.process.stdout.close()
