@@ -1,0 +1,242 @@
+#include "paged_attention.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "attend.h"
+#include "kv_store.h"
+#include "ort_tensor.h"
+#include "step.h"
+
+namespace edge_rag {
+namespace {
+
+// Query tokens that one task attends; bounds the work lost at the end of a step to uneven tasks.
+constexpr int32_t kTileTokens = 16;
+
+enum Input : size_t { kQuery, kKey, kValue, kPages, kCosine, kSine, kPositions, kSlots, kCumulative, kTable, kInputs };
+
+struct Kernel {
+  const OrtApi* api;
+  int64_t query_heads;
+  int64_t kv_heads;
+  int64_t page_tokens;
+  float scale;
+};
+
+void require_shape(const char* name, const std::vector<int64_t>& dims, const std::vector<int64_t>& expected) {
+  require(dims == expected, name, " has shape ", dims, ", expected ", expected);
+}
+
+// Operands are [T, columns] or [1, T, columns].
+std::pair<int64_t, int64_t> rows_and_columns(const char* name, const std::vector<int64_t>& dims) {
+  const bool shaped = dims.size() == 2 || (dims.size() == 3 && dims[0] == 1);
+  require(shaped, name, " has shape ", dims, ", expected [tokens, columns] or [1, tokens, columns]");
+  return {dims[dims.size() - 2], dims.back()};
+}
+
+void read_operands(const Kernel& kernel, const OrtKernelContext* context, Step& step, std::vector<int64_t>& output_dims) {
+  const auto query = input<const float>(kernel.api, context, kQuery);
+  const auto key = input<const float>(kernel.api, context, kKey);
+  const auto value = input<const float>(kernel.api, context, kValue);
+  require(key.present == value.present, "key and value must be given both or neither");
+  const auto [tokens, columns] = rows_and_columns("query", query.dims);
+  const int64_t heads = key.present ? kernel.query_heads : kernel.query_heads + 2 * kernel.kv_heads;
+  const int64_t size = columns / heads;
+  require(columns % heads == 0 && size > 0 && size % kHeadSizeStep == 0 && size <= kMaxHeadSize, "query has ", columns,
+          " columns for ", heads, " heads; the head size must be a multiple of ", kHeadSizeStep, ", at most ", kMaxHeadSize);
+
+  step.tokens = tokens;
+  step.layout = {size, kernel.page_tokens};
+  step.query = {query.data, columns};
+  if (key.present) {
+    auto dims = query.dims;
+    dims.back() = kernel.kv_heads * size;
+    require_shape("key", key.dims, dims);
+    require_shape("value", value.dims, dims);
+    step.key = {key.data, dims.back()};
+    step.value = {value.data, dims.back()};
+  } else {
+    step.key = {query.data + kernel.query_heads * size, columns};
+    step.value = {query.data + (kernel.query_heads + kernel.kv_heads) * size, columns};
+  }
+  output_dims = query.dims;
+  output_dims.back() = kernel.query_heads * size;
+}
+
+// Returns the number of pages.
+int64_t read_pages(const Kernel& kernel, const OrtKernelContext* context, Step& step) {
+  const auto pages = input<int8_t>(kernel.api, context, kPages);
+  require(pages.dims.size() == 2, "pages has shape ", pages.dims, ", expected [pages, page bytes]");
+  step.pages = pages.data;
+  step.page_bytes = step.layout.head_bytes() * step.kv_heads;
+  require(pages.dims[1] == step.page_bytes, "a page has ", pages.dims[1], " bytes, expected ", step.page_bytes);
+  return pages.dims[0];
+}
+
+// Returns the number of positions.
+int64_t read_rotary(const Kernel& kernel, const OrtKernelContext* context, Step& step) {
+  const auto cosine = input<const float>(kernel.api, context, kCosine);
+  const auto sine = input<const float>(kernel.api, context, kSine);
+  require(cosine.dims.size() == 2 && cosine.dims[1] * 2 <= step.layout.head_size, "cos has shape ",
+          cosine.dims, ", expected [positions, at most ", step.layout.head_size / 2, "]");
+  require_shape("sin", sine.dims, cosine.dims);
+  step.cosine = cosine.data;
+  step.sine = sine.data;
+  step.rotary_pairs = cosine.dims[1];
+  return cosine.dims[0];
+}
+
+void read_tokens(const Kernel& kernel, const OrtKernelContext* context, int64_t pages, int64_t positions, Step& step) {
+  const auto position = input<const int32_t>(kernel.api, context, kPositions);
+  const auto slot = input<const int32_t>(kernel.api, context, kSlots);
+  require_shape("positions", position.dims, {step.tokens});
+  require_shape("slot_mapping", slot.dims, {step.tokens});
+  const int64_t slots = pages * step.layout.page_tokens;
+  for (int64_t t = 0; t < step.tokens; ++t) {
+    require(position.data[t] >= 0 && position.data[t] < positions, "position ", position.data[t], " of token ", t,
+            " is outside [0, ", positions, ")");
+    require(slot.data[t] >= 0 && slot.data[t] < slots, "slot ", slot.data[t], " of token ", t, " is outside [0, ", slots,
+            ")");
+  }
+  std::vector<int32_t> sorted(slot.data, slot.data + step.tokens);
+  std::sort(sorted.begin(), sorted.end());
+  const auto twin = std::adjacent_find(sorted.begin(), sorted.end());
+  require(twin == sorted.end(), "two tokens have the slot ", twin == sorted.end() ? 0 : *twin);
+  step.positions = position.data;
+  step.slots = slot.data;
+}
+
+void read_sequences(const Kernel& kernel, const OrtKernelContext* context, int64_t pages, Step& step) {
+  const auto cumulative = input<const int32_t>(kernel.api, context, kCumulative);
+  const auto table = input<const int32_t>(kernel.api, context, kTable);
+  require(cumulative.dims.size() == 1 && cumulative.dims[0] >= 1, "cumulative_sequence_lengths has shape ",
+          cumulative.dims, ", expected [sequences + 1]");
+  const int64_t sequences = cumulative.dims[0] - 1;
+  require(table.dims.size() == 2 && table.dims[0] == sequences, "block_table has shape ", table.dims,
+          ", expected [", sequences, ", pages]");
+  require(cumulative.data[0] == 0 && cumulative.data[sequences] == step.tokens,
+          "cumulative_sequence_lengths must go from 0 to ", step.tokens);
+  step.block_table = table.data;
+  step.table_width = table.dims[1];
+
+  for (int64_t s = 0; s < sequences; ++s) {
+    const int32_t begin = cumulative.data[s];
+    const int32_t end = cumulative.data[s + 1];
+    require(begin <= end && end <= step.tokens, "cumulative_sequence_lengths falls from ", begin, " to ", end);
+    if (begin == end) continue;
+    const int64_t last = *std::max_element(step.positions + begin, step.positions + end) / step.layout.page_tokens;
+    require(last < step.table_width, "sequence ", s, " needs ", last + 1, " pages, block_table has ", step.table_width);
+    for (int64_t i = 0; i <= last; ++i) {
+      const int32_t page = table.data[s * step.table_width + i];
+      require(page >= 0 && page < pages, "page ", page, " of sequence ", s, " is outside [0, ", pages, ")");
+    }
+    for (int32_t t = begin; t < end; t += kTileTokens) {
+      step.tiles.push_back({static_cast<int32_t>(s), t, std::min(end, t + kTileTokens)});
+    }
+  }
+}
+
+void parallel_for(const Kernel& kernel, const OrtKernelContext* context, void (*body)(void*, size_t), int64_t total,
+                  Step& step) {
+  if (total > 0) check(kernel.api->KernelContext_ParallelFor(context, body, static_cast<size_t>(total), 0, &step));
+}
+
+void compute(const Kernel& kernel, OrtKernelContext* context) {
+  Step step{};
+  step.query_heads = kernel.query_heads;
+  step.kv_heads = kernel.kv_heads;
+  step.scale = kernel.scale;
+  std::vector<int64_t> output_dims;
+  read_operands(kernel, context, step, output_dims);
+  const int64_t pages = read_pages(kernel, context, step);
+  const int64_t positions = read_rotary(kernel, context, step);
+  read_tokens(kernel, context, pages, positions, step);
+  read_sequences(kernel, context, pages, step);
+
+  OrtValue* output = nullptr;
+  check(kernel.api->KernelContext_GetOutput(context, 0, output_dims.data(), output_dims.size(), &output));
+  void* data = nullptr;
+  check(kernel.api->GetTensorMutableData(output, &data));
+  step.output = static_cast<float*>(data);
+  step.rotated.resize(static_cast<size_t>(step.tokens * step.query_heads * step.layout.head_size));
+
+  // Nothing below can fail: every index has been checked, and the tasks neither allocate nor throw.
+  parallel_for(
+      kernel, context,
+      [](void* user, size_t token) { store_token(*static_cast<Step*>(user), static_cast<int64_t>(token)); }, step.tokens,
+      step);
+  parallel_for(
+      kernel, context,
+      [](void* user, size_t task) {
+        const Step& work = *static_cast<Step*>(user);
+        const auto kv_heads = static_cast<size_t>(work.kv_heads);
+        attend_tile(work, work.tiles[task / kv_heads], static_cast<int64_t>(task % kv_heads));
+      },
+      static_cast<int64_t>(step.tiles.size()) * step.kv_heads, step);
+}
+
+std::unique_ptr<Kernel> make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
+  auto kernel = std::make_unique<Kernel>();
+  kernel->api = api;
+  check(api->KernelInfoGetAttribute_int64(info, "num_heads", &kernel->query_heads));
+  check(api->KernelInfoGetAttribute_int64(info, "kv_num_heads", &kernel->kv_heads));
+  check(api->KernelInfoGetAttribute_int64(info, "page_tokens", &kernel->page_tokens));
+  check(api->KernelInfoGetAttribute_float(info, "scale", &kernel->scale));
+  require(kernel->kv_heads > 0 && kernel->query_heads > 0 && kernel->query_heads % kernel->kv_heads == 0, "num_heads ",
+          kernel->query_heads, " is not a multiple of kv_num_heads ", kernel->kv_heads);
+  require(kernel->page_tokens > 0 && kernel->page_tokens % kTokenLanes == 0 && kernel->page_tokens <= kMaxPageTokens,
+          "page_tokens is ", kernel->page_tokens, ", must be a multiple of ", kTokenLanes, " up to ", kMaxPageTokens);
+  return kernel;
+}
+
+int input_type(const OrtCustomOp*, size_t index) {
+  switch (index) {
+    case kPages:
+      return kOrtInt8;
+    case kPositions:
+    case kSlots:
+    case kCumulative:
+    case kTable:
+      return kOrtInt32;
+    default:
+      return kOrtFloat;
+  }
+}
+
+OrtCustomOp make_op() {
+  OrtCustomOp op{};
+  op.version = kOrtApiVersion;
+  op.GetName = [](const OrtCustomOp*) -> const char* { return "PagedAttention"; };
+  op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return "CPUExecutionProvider"; };
+  op.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return kInputs; };
+  op.GetInputType = input_type;
+  op.GetInputCharacteristic = [](const OrtCustomOp*, size_t index) -> int {
+    return index == kKey || index == kValue ? kOrtOptional : kOrtRequired;
+  };
+  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) -> int { return 0; };
+  op.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
+  op.GetOutputType = [](const OrtCustomOp*, size_t) -> int { return kOrtFloat; };
+  op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) -> int { return kOrtRequired; };
+  op.CreateKernelV2 = [](const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** out) {
+    return guarded(api, [&] { *out = make_kernel(api, info).release(); });
+  };
+  op.KernelComputeV2 = [](void* self, OrtKernelContext* context) {
+    const Kernel& kernel = *static_cast<Kernel*>(self);
+    return guarded(kernel.api, [&] { compute(kernel, context); });
+  };
+  op.KernelDestroy = [](void* self) { delete static_cast<Kernel*>(self); };
+  op.GetStartVersion = [](const OrtCustomOp*) -> int { return 1; };
+  op.GetEndVersion = [](const OrtCustomOp*) -> int { return 1; };
+  return op;
+}
+
+}  // namespace
+
+const OrtCustomOp& paged_attention_op() {
+  static const OrtCustomOp op = make_op();
+  return op;
+}
+
+}  // namespace edge_rag

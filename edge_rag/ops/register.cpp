@@ -1,0 +1,18 @@
+// What ONNX Runtime calls when it loads the library.
+#include "ort_abi.h"
+#include "ort_tensor.h"
+#include "paged_attention.h"
+
+extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
+                                                                               const OrtApiBase* base) {
+  using edge_rag::check;
+  const OrtApi* api = base->GetApi(edge_rag::kOrtApiVersion);
+  // Too old a runtime: without its API not even an error can be made. The session then reports that the op is unknown.
+  if (api == nullptr) return nullptr;
+  return edge_rag::guarded(api, [&] {
+    OrtCustomOpDomain* domain = nullptr;
+    check(api->CreateCustomOpDomain("ai.edge_rag", &domain));  // owned by the options from AddCustomOpDomain on
+    check(api->CustomOpDomain_Add(domain, &edge_rag::paged_attention_op()));
+    check(api->AddCustomOpDomain(options, domain));
+  });
+}

@@ -1,0 +1,54 @@
+// One call of the op: every pointer and size it works on. Built only by paged_attention.cpp, which has checked all of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "page_layout.h"
+
+namespace edge_rag {
+
+// Consecutive query tokens of one sequence.
+struct QueryTile {
+  int32_t sequence;
+  int32_t begin;
+  int32_t end;
+};
+
+// The heads of one operand: token t, head h starts at data + t * token_stride + h * head_size.
+struct Heads {
+  const float* data;
+  int64_t token_stride;
+};
+
+struct Step {
+  PageLayout layout;
+  int64_t query_heads;
+  int64_t kv_heads;
+  float scale;  // of the scores
+
+  int64_t tokens;
+  Heads query;
+  Heads key;
+  Heads value;
+
+  int8_t* pages;  // [pages, page_bytes]
+  int64_t page_bytes;
+
+  const float* cosine;  // [positions, rotary_pairs]
+  const float* sine;
+  int64_t rotary_pairs;  // head dimensions i and i + rotary_pairs are rotated together; the rest pass through
+
+  const int32_t* positions;    // [tokens]
+  const int32_t* slots;        // [tokens] page * page_tokens + offset
+  const int32_t* block_table;  // [sequences, table_width]
+  int64_t table_width;
+
+  std::vector<float> rotated;    // [tokens, query_heads, head_size], rotated and scaled
+  std::vector<QueryTile> tiles;
+  float* output;  // [tokens, query_heads, head_size]
+
+  int64_t group() const { return query_heads / kv_heads; }
+};
+
+}  // namespace edge_rag
