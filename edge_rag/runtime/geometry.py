@@ -1,0 +1,118 @@
+"""The sizes of a lowered model: what a decoder must know before it allocates anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_rag.errors import ModelFolderInvalid
+
+GEOMETRY_FILE = "paged.json"
+GRAPH_FILE = "paged.onnx"
+FORMAT = 1
+
+PAGE_TOKENS = 32
+"""Tokens a page holds in every graph lowered from now on; written into the graph, which is where the op reads it."""
+
+_SCALE_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PagedGeometry:
+    """The sizes of a lowered model.
+
+    Attributes:
+        layers: Attention layers, one array of pages each.
+        query_heads: Query heads of a layer.
+        kv_heads: Key and value heads of a layer.
+        head_size: Elements of a head.
+        page_tokens: Tokens a page holds.
+        vocabulary_size: Token ids are below this.
+        max_context: Positions are below this, tokens.
+        end_tokens: Token ids that end a text.
+    """
+
+    layers: int
+    query_heads: int
+    kv_heads: int
+    head_size: int
+    page_tokens: int
+    vocabulary_size: int
+    max_context: int
+    end_tokens: frozenset[int]
+
+    @property
+    def layer_page_bytes(self) -> int:
+        """Bytes of one page of one layer: INT8 keys and values with one float32 scale a token, head and kind."""
+        return 2 * self.kv_heads * self.page_tokens * (self.head_size + _SCALE_BYTES)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page, all layers together."""
+        return self.layers * self.layer_page_bytes
+
+
+def read_geometry(folder: Path) -> PagedGeometry:
+    """Reads the sizes of the lowered model in a folder; needs no memory for the model itself.
+
+    Raises:
+        ModelFolderInvalid: The folder holds no lowered model, or its description is damaged.
+    """
+    return parse_geometry(read_description(folder), folder / GEOMETRY_FILE)
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """Reads a lowered model's description as it was written.
+
+    Raises:
+        ModelFolderInvalid: There is none, or it is not JSON of the known format.
+    """
+    path = folder / GEOMETRY_FILE
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelFolderInvalid(f"{path} is missing: the model in {folder} has not been lowered") from error
+    except (OSError, ValueError) as error:
+        raise ModelFolderInvalid(f"{path} cannot be read: {error}") from error
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ModelFolderInvalid(f"{path} is not of format {FORMAT}")
+    return description
+
+
+def parse_geometry(description: dict[str, Any], path: Path) -> PagedGeometry:
+    """Checks a description and takes the sizes from it.
+
+    Args:
+        description: What ``read_description`` returned.
+        path: Where it is from, for error messages.
+
+    Raises:
+        ModelFolderInvalid: A size is missing or not a positive integer, or an end token is not in the vocabulary.
+    """
+    sizes: dict[str, int] = {}
+    for name in PagedGeometry.__slots__:
+        value = description.get(name)
+        if name == "end_tokens":
+            continue
+        if type(value) is not int or value < 1:
+            raise ModelFolderInvalid(f"{path}: {name} is {value!r}, must be a positive integer")
+        sizes[name] = value
+    end_tokens = description.get("end_tokens")
+    if not isinstance(end_tokens, list) or not all(
+        type(token) is int and 0 <= token < sizes["vocabulary_size"] for token in end_tokens
+    ):
+        raise ModelFolderInvalid(f"{path}: end_tokens is {end_tokens!r}, must be a list of token ids")
+    return PagedGeometry(**sizes, end_tokens=frozenset(end_tokens))
+
+
+def describe(geometry: PagedGeometry, lowered_from: dict[str, str]) -> str:
+    """Returns a description as the text of its file.
+
+    Args:
+        geometry: The sizes.
+        lowered_from: SHA-256 of each file the graph was made from, by name.
+    """
+    fields = asdict(geometry) | {"end_tokens": sorted(geometry.end_tokens)}
+    return json.dumps({"format": FORMAT, **fields, "lowered_from": lowered_from}, indent=2) + "\n"

@@ -1,0 +1,60 @@
+"""Reading an ONNX graph along its edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from onnx import helper, numpy_helper
+
+from edge_rag.errors import ModelNotLowerable
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """Returns a node's attributes by name."""
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+class GraphWalk:
+    """Who makes and who uses each value of a graph, as it was when this was built."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._producers = {name: node for node in graph.node for name in node.output if name}
+        self._shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        self._consumers: dict[str, list[onnx.NodeProto]] = {}
+        for node in graph.node:
+            for name in node.input:
+                self._consumers.setdefault(name, []).append(node)
+
+    def producer(self, name: str) -> onnx.NodeProto | None:
+        """Returns the node that makes a value; None for inputs and initializers."""
+        return self._producers.get(name)
+
+    def consumers(self, name: str) -> list[onnx.NodeProto]:
+        """Returns the nodes that read a value."""
+        return self._consumers.get(name, [])
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a value is the same in every run."""
+        if name in self._shapes:
+            return True
+        node = self._producers.get(name)
+        return node is not None and all(self.is_constant(source) for source in node.input if source)
+
+    def constant_integers(self, name: str) -> list[int]:
+        """Returns the elements of a value that a Constant node makes; empty for any other."""
+        node = self._producers.get(name)
+        if node is None or node.op_type != "Constant" or "value" not in attributes(node):
+            return []
+        return [int(element) for element in numpy_helper.to_array(attributes(node)["value"]).reshape(-1)]
+
+    def initializer_shape(self, name: str, user: str) -> tuple[int, ...]:
+        """Returns the shape of a stored table of two dimensions.
+
+        Raises:
+            ModelNotLowerable: The value is computed; names the node that reads it.
+        """
+        shape = self._shapes.get(name)
+        if shape is None or len(shape) != 2:
+            raise ModelNotLowerable(f"{user}: {name or 'a missing input'} is not a stored table")
+        return shape

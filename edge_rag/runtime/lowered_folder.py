@@ -1,0 +1,102 @@
+"""Lowers the model in a folder and keeps the result beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
+from edge_rag.runtime.geometry import (
+    GEOMETRY_FILE,
+    GRAPH_FILE,
+    PagedGeometry,
+    describe,
+    parse_geometry,
+    read_description,
+)
+from edge_rag.runtime.lowering import DecoderSizes, lower
+
+CONFIG_FILE = "genai_config.json"
+
+
+def lower_folder(folder: Path) -> PagedGeometry:
+    """Writes ``paged.onnx`` and ``paged.json`` beside a stock model, unless they are there and made from these files.
+
+    The paged graph shares the original's weights file.
+
+    Args:
+        folder: A verified folder of the onnxruntime-genai builder: ``genai_config.json``, the graph and its weights.
+
+    Returns:
+        The lowered model's sizes.
+
+    Raises:
+        ModelFolderInvalid: A file is missing or damaged.
+        ModelNotLowerable: The graph has no paged form.
+    """
+    config = _read_config(folder)
+    graph_file = _graph_file(folder, config)
+    sources = {path.name: _sha256(path) for path in (folder / CONFIG_FILE, graph_file)}
+    if (folder / GEOMETRY_FILE).exists() and (folder / GRAPH_FILE).exists():
+        description = read_description(folder)
+        if description.get("lowered_from") == sources:
+            return parse_geometry(description, folder / GEOMETRY_FILE)
+    try:
+        model = onnx.load(graph_file, load_external_data=False)
+    except Exception as error:
+        raise ModelFolderInvalid(f"{graph_file} is not an ONNX file: {error}") from error
+    lowered, geometry = lower(model, _sizes(folder, config))
+    _write(folder / GRAPH_FILE, lowered.SerializeToString(deterministic=True))
+    _write(folder / GEOMETRY_FILE, describe(geometry, sources).encode())
+    return geometry
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG_FILE
+    try:
+        model = json.loads(path.read_text(encoding="utf-8"))["model"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelFolderInvalid(f"{path} cannot be read: {error!r}") from error
+    if not isinstance(model, dict) or not isinstance(model.get("decoder"), dict):
+        raise ModelFolderInvalid(f"{path} describes no decoder")
+    return model
+
+
+def _graph_file(folder: Path, config: dict[str, Any]) -> Path:
+    name = config["decoder"].get("filename")
+    if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
+        raise ModelFolderInvalid(f"{folder / CONFIG_FILE}: filename is {name!r}, must be the plain name of a file")
+    if not (folder / name).is_file():
+        raise ModelFolderInvalid(f"{folder / name} is missing")
+    return folder / name
+
+
+def _sizes(folder: Path, config: dict[str, Any]) -> DecoderSizes:
+    head_size, context = config["decoder"].get("head_size"), config.get("context_length")
+    end = config.get("eos_token_id")
+    ends: list[Any] = end if isinstance(end, list) else [end]
+    if type(head_size) is not int or type(context) is not int or not all(type(token) is int for token in ends):
+        raise ModelFolderInvalid(f"{folder / CONFIG_FILE}: head_size, context_length or eos_token_id is missing")
+    if config["decoder"].get("sliding_window"):
+        raise ModelNotLowerable("sliding-window attention has no paged form")
+    return DecoderSizes(head_size, context, frozenset(ends))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replaces a file as a whole, so that no reader sees half of it."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

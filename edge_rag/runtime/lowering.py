@@ -1,0 +1,262 @@
+"""Turns a decoder graph with ``GroupQueryAttention`` into one with ``ai.edge_rag::PagedAttention``.
+
+What goes in is what the onnxruntime-genai builder makes for the CPU: padded batches, a mask, KV tensors that grow.
+What comes out takes a packed step and pages. Everything between embedding and head works on each token by itself, so
+it stays as it is; whatever this file does not know to be so is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from edge_rag.errors import ModelNotLowerable
+from edge_rag.runtime.geometry import PAGE_TOKENS, PagedGeometry
+from edge_rag.runtime.graph_walk import GraphWalk, attributes
+
+OPS_DOMAIN = "ai.edge_rag"
+
+_AXIS, _TOKENS, _ROWS, _LOGITS = "edge_rag.axis", "edge_rag.tokens", "edge_rag.rows", "edge_rag.logits"
+
+# fmt: off
+_PER_TOKEN_OPS = frozenset({
+    "Add", "Cast", "Constant", "Div", "FastGelu", "Gather", "GatherBlockQuantized", "Gelu", "MatMul", "MatMulNBits",
+    "Mul", "PagedAttention", "QuickGelu", "Relu", "Reshape", "Sigmoid", "SimplifiedLayerNormalization",
+    "SkipSimplifiedLayerNormalization", "Split", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze",
+})
+# fmt: on
+_HEAD_OPS = frozenset({"Add", "Cast", "Div", "MatMul", "MatMulNBits", "Mul"})
+_NORMS = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_STEP_INPUTS = (
+    ("positions", TensorProto.INT32, ["num_tokens"]),
+    ("slot_mapping", TensorProto.INT32, ["num_tokens"]),
+    ("cumulative_sequence_lengths", TensorProto.INT32, ["batch_plus_one"]),
+    ("block_table", TensorProto.INT32, ["batch", "max_pages"]),
+    ("logits_indices", TensorProto.INT64, ["num_logits"]),
+)
+# Attributes of GroupQueryAttention that change nothing at these values.
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "do_rotary": (1,),
+    "rotary_interleaved": (0,),
+    "local_window_size": (-1,),
+    "softcap": (0.0,),
+    "smooth_softmax": (0, -1),
+    "qk_output": (0,),
+}
+_QUERY, _KEY, _VALUE, _COS, _SIN, _FIRST_UNKNOWN = 0, 1, 2, 7, 8, 9
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSizes:
+    """What a graph does not say of itself; from its ``genai_config.json``.
+
+    Attributes:
+        head_size: Elements of a head.
+        context_length: Positions the model was made for, tokens.
+        end_tokens: Token ids that end a text.
+    """
+
+    head_size: int
+    context_length: int
+    end_tokens: frozenset[int]
+
+
+def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto, PagedGeometry]:
+    """Lowers a graph. The weights are neither needed nor touched; the result refers to the same external data.
+
+    Args:
+        model: The original, loaded without its external data; left as it is.
+        sizes: What the graph does not say.
+
+    Returns:
+        The paged graph and its geometry.
+
+    Raises:
+        ModelNotLowerable: The graph holds something this does not know how to carry over; says what.
+    """
+    lowered = onnx.ModelProto()
+    lowered.CopyFrom(model)
+    graph = lowered.graph
+    walk = GraphWalk(graph)
+    attentions = [node for node in graph.node if node.op_type == "GroupQueryAttention"]
+    if not attentions:
+        raise ModelNotLowerable("the graph has no GroupQueryAttention node")
+    vocabulary_size = _vocabulary_size(graph)
+
+    replacements = {node.output[0]: _paged_attention(node, layer, sizes, walk) for layer, node in enumerate(attentions)}
+    first = attributes(attentions[0])
+    for node in replacements.values():
+        heads = attributes(node)
+        if any(heads[name] != first[name] for name in ("num_heads", "kv_num_heads")):
+            raise ModelNotLowerable("the layers have different numbers of heads")
+    geometry = PagedGeometry(
+        layers=len(attentions),
+        query_heads=first["num_heads"],
+        kv_heads=first["kv_num_heads"],
+        head_size=sizes.head_size,
+        page_tokens=PAGE_TOKENS,
+        vocabulary_size=vocabulary_size,
+        max_context=min(sizes.context_length, *(_positions(node, walk) for node in attentions)),
+        end_tokens=sizes.end_tokens,
+    )
+
+    head, selected = _select_rows(walk)
+    nodes = [helper.make_node("Unsqueeze", ["input_ids", _AXIS], [_TOKENS])]
+    for node in graph.node:
+        if node is head:
+            nodes.append(selected)
+        replaced = replacements.get(node.output[0], node)
+        _rename(replaced.input, "input_ids", _TOKENS)
+        _rename(replaced.output, "logits", _LOGITS)
+        nodes.append(replaced)
+    nodes.append(helper.make_node("Squeeze", [_LOGITS, _AXIS], ["logits"]))
+    _replace(graph.node, _reachable(nodes))
+    graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [0]))
+    _declare(graph, geometry)
+    _check_everything_known(graph)
+    lowered.opset_import.append(helper.make_opsetid(OPS_DOMAIN, 1))
+    return lowered, geometry
+
+
+def _vocabulary_size(graph: onnx.GraphProto) -> int:
+    for output in graph.output:
+        if output.name == "logits":
+            shape, kind = output.type.tensor_type.shape, output.type.tensor_type.elem_type
+            if kind != TensorProto.FLOAT:
+                raise ModelNotLowerable("the logits are not float32")
+            if len(shape.dim) == 3 and shape.dim[2].dim_value > 0:
+                return int(shape.dim[2].dim_value)
+    raise ModelNotLowerable("the graph has no output logits [batch, tokens, vocabulary] of known vocabulary")
+
+
+def _paged_attention(node: onnx.NodeProto, layer: int, sizes: DecoderSizes, walk: GraphWalk) -> onnx.NodeProto:
+    found = attributes(node)
+    for name, value in found.items():
+        if name in ("num_heads", "kv_num_heads", "scale"):
+            continue
+        if name not in _NEUTRAL or value not in _NEUTRAL[name]:
+            raise ModelNotLowerable(f"{node.name}: {name} = {value} has no paged form")
+    if found.get("do_rotary") != 1:
+        raise ModelNotLowerable(f"{node.name}: the rotary embedding is not part of the attention")
+    inputs = [*node.input, *[""] * (_FIRST_UNKNOWN - len(node.input))]
+    for extra in filter(None, inputs[_FIRST_UNKNOWN:]):
+        raise ModelNotLowerable(f"{node.name}: its input {extra} (positions, bias or sink) has no paged form")
+    for present in filter(None, node.output[1:]):
+        if walk.consumers(present):
+            raise ModelNotLowerable(f"{node.name}: its output {present} is used inside the graph")
+    if 2 * walk.initializer_shape(inputs[_COS], node.name)[1] > sizes.head_size:
+        raise ModelNotLowerable(f"{node.name}: the rotary table is wider than a head of {sizes.head_size}")
+    return helper.make_node(
+        "PagedAttention",
+        [
+            inputs[_QUERY], inputs[_KEY], inputs[_VALUE], f"pages.{layer}", inputs[_COS], inputs[_SIN],
+            "positions", "slot_mapping", "cumulative_sequence_lengths", "block_table",
+        ],
+        [node.output[0]],
+        name=node.name.replace("GroupQueryAttention", "PagedAttention"),
+        domain=OPS_DOMAIN,
+        num_heads=found["num_heads"],
+        kv_num_heads=found["kv_num_heads"],
+        page_tokens=PAGE_TOKENS,
+        scale=found.get("scale") or sizes.head_size**-0.5,
+    )  # fmt: skip
+
+
+def _positions(node: onnx.NodeProto, walk: GraphWalk) -> int:
+    return walk.initializer_shape(node.input[_COS], node.name)[0]
+
+
+def _select_rows(walk: GraphWalk) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+    """Finds where the head begins and makes the node that picks the wanted rows before it.
+
+    Returns:
+        The head's first node, now reading the picked rows, and the node that picks them.
+    """
+    name = "logits"
+    while True:
+        node = walk.producer(name)
+        if node is None or node.op_type not in _HEAD_OPS:
+            source = node.op_type if node else "outside"
+            raise ModelNotLowerable(f"the head is not understood: {name} comes from {source}")
+        rows = [index for index, source in enumerate(node.input) if source and not walk.is_constant(source)]
+        if len(rows) != 1:
+            raise ModelNotLowerable(f"the head is not understood: {node.name} combines {len(rows)} values")
+        name = node.input[rows[0]]
+        above = walk.producer(name)
+        if above is not None and above.op_type in _NORMS:
+            node.input[rows[0]] = _ROWS
+            return node, helper.make_node("Gather", [name, "logits_indices"], [_ROWS], axis=1)
+
+
+def _reachable(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Returns the nodes that the logits depend on, in order."""
+    wanted, kept = {"logits"}, []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            kept.append(node)
+            wanted.update(node.input)
+    return kept[::-1]
+
+
+def _declare(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
+    inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["num_tokens"])]
+    inputs += [helper.make_tensor_value_info(name, kind, list(shape)) for name, kind, shape in _STEP_INPUTS]
+    inputs += [
+        helper.make_tensor_value_info(f"pages.{layer}", TensorProto.INT8, ["pages", geometry.layer_page_bytes])
+        for layer in range(geometry.layers)
+    ]
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["num_logits", geometry.vocabulary_size])
+    used = {name for node in graph.node for name in node.input} | {_AXIS}
+    _replace(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in used])
+    _replace(graph.input, inputs)
+    _replace(graph.output, [logits])
+    _replace(graph.value_info, [])
+
+
+def _check_everything_known(graph: onnx.GraphProto) -> None:
+    walk = GraphWalk(graph)
+    known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
+    for node in graph.node:
+        if node.op_type not in _PER_TOKEN_OPS or not _works_on_each_token(node, walk):
+            raise ModelNotLowerable(
+                f"{node.name}: it is not known whether this {node.op_type} treats tokens one by one"
+            )
+        for name in node.input:
+            if name not in known:
+                raise ModelNotLowerable(f"{node.name}: depends on {name}, which has no paged form")
+        known.update(node.output)
+
+
+def _works_on_each_token(node: onnx.NodeProto, walk: GraphWalk) -> bool:
+    """Whether an operator that could also mix tokens, or move them, does not do so here."""
+    match node.op_type:
+        case "Gather" | "GatherBlockQuantized":
+            return node.output[0] == _ROWS or (node.input[1] == _TOKENS and walk.is_constant(node.input[0]))
+        case "Transpose":
+            return walk.is_constant(node.input[0])
+        case "Reshape":
+            return walk.constant_integers(node.input[1])[:2] == [0, -1]
+        case "Squeeze" | "Unsqueeze":
+            return bool(node.input[1] == _AXIS)
+        case "Split" | "SimplifiedLayerNormalization":
+            return bool(attributes(node).get("axis") == -1)
+        case "MatMul":
+            return walk.is_constant(node.input[1])
+        case _:
+            return True
+
+
+def _rename(names: Any, old: str, new: str) -> None:
+    for index, name in enumerate(names):
+        if name == old:
+            names[index] = new
+
+
+def _replace(field: Any, values: Iterable[Any]) -> None:
+    kept = list(values)
+    del field[:]
+    field.extend(kept)

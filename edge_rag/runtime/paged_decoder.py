@@ -1,0 +1,125 @@
+"""The model runner: one ONNX Runtime call a step, over pages that stay in place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.runtime.geometry import GRAPH_FILE, PagedGeometry, read_geometry
+from edge_rag.runtime.ops_library import ops_library
+from edge_rag.runtime.packed_step import PackedStep, check_step
+from edge_rag.runtime.sessions import open_session
+
+
+class PagedDecoder:
+    """A lowered model and its KV pages. Used by one thread at a time.
+
+    Attributes:
+        geometry: The model's sizes.
+        pages: Number of pages; page numbers are below this.
+    """
+
+    def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int) -> None:
+        self.geometry = geometry
+        self.pages = pages
+        self._session = session
+        self._binding = session.io_binding()
+        shape = (pages, geometry.layer_page_bytes)
+        self._layers = [np.zeros(shape, np.int8) for _ in range(geometry.layers)]
+        for layer, array in enumerate(self._layers):
+            self._binding.bind_input(f"pages.{layer}", "cpu", 0, np.int8, shape, array.ctypes.data)
+
+    @classmethod
+    def open(cls, folder: Path, pages: int) -> PagedDecoder:
+        """Opens the lowered model in a verified folder and allocates its pages.
+
+        Args:
+            folder: Holds ``paged.onnx``, its weights and ``paged.json``.
+            pages: Number of pages, at least 1; each takes ``read_geometry(folder).page_bytes`` bytes.
+
+        Raises:
+            ModelFolderInvalid: The folder holds no lowered model, or its graph and description disagree.
+            ModelError: ONNX Runtime cannot open it, or the op library was not built.
+        """
+        if pages < 1:
+            raise ValueError(f"pages is {pages}, must be at least 1")
+        geometry = read_geometry(folder)
+        session = open_session(folder / GRAPH_FILE, ops_library())
+        declared = {value.name: value.shape for value in session.get_inputs() if value.name.startswith("pages.")}
+        expected = {f"pages.{layer}": ["pages", geometry.layer_page_bytes] for layer in range(geometry.layers)}
+        if declared != expected or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
+            raise ModelFolderInvalid(f"{folder}: the graph and its description disagree")
+        return cls(geometry, session, pages)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Token ids are below this."""
+        return self.geometry.vocabulary_size
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens a page holds."""
+        return self.geometry.page_tokens
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page, all layers together."""
+        return self.geometry.page_bytes
+
+    @property
+    def max_context(self) -> int:
+        """Positions are below this, tokens."""
+        return self.geometry.max_context
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Token ids that end a text."""
+        return self.geometry.end_tokens
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Runs one step: stores the keys and values of its tokens and computes the logits that are asked for.
+
+        Args:
+            step: The packed batch.
+
+        Returns:
+            float32 [R, vocabulary_size], in the order of ``step.logits_indices``; the caller's to keep.
+
+        Raises:
+            InferenceFailed: The step is refused, then no page has changed; or the run failed, then the slots of this
+                step hold anything and all others what they held.
+        """
+        check_step(
+            step,
+            vocabulary_size=self.vocabulary_size,
+            max_context=self.max_context,
+            page_tokens=self.page_tokens,
+            pages=self.pages,
+        )
+        logits = np.empty((step.logits_indices.size, self.vocabulary_size), np.float32)
+        binding = self._binding
+        try:
+            for name in PackedStep.__slots__:
+                array = getattr(step, name)
+                binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+            binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
+            self._session.run_with_iobinding(binding)
+        except Exception as error:
+            raise InferenceFailed(f"the model run failed: {error}") from error
+        return logits
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies a page's keys and values, in every layer, over those of another.
+
+        Raises:
+            InferenceFailed: There is no such page.
+        """
+        for page in (source, target):
+            if not 0 <= page < self.pages:
+                raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
+        for layer in self._layers:
+            layer[target] = layer[source]
