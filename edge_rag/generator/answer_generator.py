@@ -1,0 +1,167 @@
+"""Questions with passages in, answer events out: prompt, constraint and stream around the engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edge_rag.core.answer import FinishReason
+from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.passage import RankedPassage
+from edge_rag.core.query import AnswerMode
+from edge_rag.errors import NeverFits
+from edge_rag.generator.answer_stream import FixedStream, FreeStream, Listener, QuoteStream
+from edge_rag.generator.constraint import Constraint, FreeText, Silence
+from edge_rag.generator.counts import EngineSnapshot
+from edge_rag.generator.engine import Engine
+from edge_rag.generator.live import TokenRequest
+from edge_rag.generator.ports import TokenSink
+from edge_rag.generator.prompt import PromptSettings, passage_text, passages_that_fit, user_text
+from edge_rag.generator.quote import Quotable, Quotation, QuoteRules, quotation
+from edge_rag.generator.sequence import SequenceId
+from edge_rag.generator.tokenizer import ChatTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteSettings:
+    """How quotations are chosen.
+
+    Attributes:
+        prior_weight: Weight of the retrieval side's evidence against the model's logits, at least 0.
+        minimum_coverage: Where no sentence holds at least this share of the question's term weight, the answer is the
+            not-found answer; 0 to 1.
+    """
+
+    prior_weight: float = 8.0
+    minimum_coverage: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A request that was admitted."""
+
+    _engine: Engine
+    _sequence: SequenceId
+
+    def cancel(self) -> None:
+        """Ends the request at the next step boundary; idempotent, any thread."""
+        self._engine.cancel(self._sequence)
+
+
+class AnswerGenerator:
+    """Writes answers with an engine. All methods may be called from any thread.
+
+    Args:
+        engine: Runs the model; started and closed by this.
+        end_tokens: Tokens with which the model ends its turn.
+        tokenizer: The model's.
+        prompt: Texts around the question.
+        quote: How quotations are chosen.
+        clock: The engine's.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        end_tokens: frozenset[int],
+        tokenizer: ChatTokenizer,
+        prompt: PromptSettings,
+        quote: QuoteSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._end_tokens = end_tokens
+        self._tokenizer = tokenizer
+        self._prompt = prompt
+        self._quote = quote
+        self._clock = clock
+        self._system_tokens = len(tokenizer.encode_chat(prompt.system, ""))
+
+    def start(self) -> None:
+        """Starts the engine."""
+        self._engine.start()
+
+    def close(self, grace_s: float = 0.0) -> None:
+        """Stops: refuses new requests, lets the others finish, and gives up those that take longer.
+
+        Args:
+            grace_s: How long they may take, seconds.
+        """
+        self._engine.close(grace_s)
+
+    def snapshot(self) -> EngineSnapshot:
+        """Returns the engine's state."""
+        return self._engine.snapshot()
+
+    def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
+        """Admits a request; see ``pipeline.ports.Generator``. Encoding happens here, on the caller's thread.
+
+        Raises:
+            InvalidRequest, Overloaded, NeverFits, DeadlineExceeded, NotReady: It was not admitted.
+        """
+        prompt, constraint, sink = self._prepare(request, listener)
+        tokens = TokenRequest(
+            prompt=prompt,
+            constraint=constraint,
+            sampling=request.sampling,
+            priority=request.priority,
+            client=request.client,
+            trust_domain=request.trust_domain,
+            deadline=request.deadline,
+        )
+        return Handle(self._engine, self._engine.submit(tokens, sink))
+
+    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[tuple[int, ...], Constraint, TokenSink]:
+        """Returns the prompt's tokens, what may be said, and where it goes."""
+        if not self._may_hold_an_answer(request):
+            return (), Silence(FinishReason.NOT_FOUND), FixedStream(listener, self._clock, self._prompt.not_found)
+        prompt, kept = self._encode(request)
+        passages = [ranked.passage for ranked in kept]
+        if request.mode is AnswerMode.FREE:
+            detokenizer = self._tokenizer.detokenizer()
+            stream = FreeStream(listener, self._clock, detokenizer, request.sampling.stop, passages)
+            return prompt, FreeText(self._end_tokens), stream
+        state = self._quotation(request, kept)
+        return prompt, state, QuoteStream(listener, self._clock, state, passages)
+
+    def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
+        if request.mode is AnswerMode.FREE:
+            return bool(request.passages)
+        coverages = [sentence.coverage for ranked in request.passages for sentence in ranked.sentences]
+        return bool(coverages) and max(coverages) >= self._quote.minimum_coverage
+
+    def _encode(self, request: GenerationRequest) -> tuple[tuple[int, ...], Sequence[RankedPassage]]:
+        """Encodes the prompt with as many passages as fit beside the answer, dropped from the end."""
+        room = self._engine.capacity - request.sampling.max_tokens
+        texts = [ranked.passage.text for ranked in request.passages]
+        lengths = [len(ids) for ids in self._tokenizer.encode_all([passage_text(n, t) for n, t in enumerate(texts, 1)])]
+        question = len(self._tokenizer.encode(user_text([], request.question)))
+        kept = max(1, passages_that_fit(lengths, room - self._system_tokens - question))
+        while True:
+            prompt = self._tokenizer.encode_chat(self._prompt.system, user_text(texts[:kept], request.question))
+            if len(prompt) <= room:
+                return tuple(prompt), request.passages[:kept]
+            if kept == 1:
+                raise NeverFits("tokens", len(prompt) + request.sampling.max_tokens, self._engine.capacity)
+            # Lengths of parts need not add up exactly to the length of the whole.
+            kept -= 1
+
+    def _quotation(self, request: GenerationRequest, kept: Sequence[RankedPassage]) -> Quotation:
+        """Makes the kept passages' sentences the only thing that can be said."""
+        spans = [(index, ranked.passage, s) for index, ranked in enumerate(kept) for s in ranked.sentences]
+        said = self._tokenizer.encode_all([f" {p.text[s.start : s.end]} [{i + 1}]" for i, p, s in spans])
+        candidates = [
+            Quotable(i, s.start, s.end, p.text[s.start : s.end], tuple(tokens), s.evidence)
+            for (i, p, s), tokens in zip(spans, said, strict=True)
+        ]
+        rules = QuoteRules(
+            end_token=min(self._end_tokens),
+            max_sentences=request.max_sentences,
+            max_tokens=request.sampling.max_tokens,
+            prior_weight=self._quote.prior_weight,
+        )
+        state = quotation(candidates, rules)
+        if not state.left:
+            raise NeverFits("tokens of an answer", min(len(c.tokens) for c in candidates), request.sampling.max_tokens)
+        return state

@@ -1,0 +1,168 @@
+"""A request's tokens on their way to its listener: text, citations, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edge_rag.core.answer import Citation, TextDelta
+from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed
+from edge_rag.core.passage import Passage
+from edge_rag.errors import EdgeRagError
+from edge_rag.generator.citations import CitationMapper
+from edge_rag.generator.detokenizer import Detokenizer
+from edge_rag.generator.ports import Outcome
+from edge_rag.generator.quote import Quotation
+from edge_rag.generator.stop import StopMatcher
+
+Listener = Callable[[GenerationEvent], None]
+
+
+class _Teller:
+    """Tells the listener, and when the first text came.
+
+    Args:
+        listener: Hears every event.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, listener: Listener, clock: Callable[[], float]) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._submitted = clock()
+        self._first_text: float | None = None
+
+    def tell(self, event: TextDelta | Citation) -> None:
+        """Passes an event on."""
+        if self._first_text is None and isinstance(event, TextDelta):
+            self._first_text = self._clock()
+        self._listener(event)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Ends the stream well."""
+        first = None if self._first_text is None else self._first_text - self._submitted
+        self._listener(Generated(outcome.reason, outcome.usage, outcome.queue_s, outcome.compute_s, first))
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends the stream badly."""
+        self._listener(GenerationFailed(error))
+
+
+class FreeStream:
+    """Free text: detokenized, cut at stop strings, markers turned into citations. A ``TokenSink``.
+
+    Args:
+        listener: Hears every event.
+        clock: Monotonic seconds.
+        detokenizer: Decodes this answer.
+        stops: Strings that end it.
+        passages: Passages in the prompt, as numbered there.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        clock: Callable[[], float],
+        detokenizer: Detokenizer,
+        stops: Sequence[str],
+        passages: Sequence[Passage],
+    ) -> None:
+        self._teller = _Teller(listener, clock)
+        self._detokenizer = detokenizer
+        self._stops = StopMatcher(stops)
+        self._citations = CitationMapper(passages)
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens; True once a stop string appeared."""
+        self._tell(self._citations.feed(self._stops.feed(self._detokenizer.feed(tokens))))
+        return self._stops.stopped
+
+    def finish(self, outcome: Outcome) -> None:
+        """Lets go of what was held back, and ends."""
+        self._tell(self._citations.feed(self._stops.flush()))
+        self._tell(self._citations.flush())
+        self._teller.finish(outcome)
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends badly."""
+        self._teller.fail(error)
+
+    def _tell(self, events: Sequence[TextDelta | Citation]) -> None:
+        for event in events:
+            self._teller.tell(event)
+
+
+class QuoteStream:
+    """Quoted sentences: the stored text itself, a space between them, each with its citation. A ``TokenSink``.
+
+    Args:
+        listener: Hears every event.
+        clock: Monotonic seconds.
+        quotation: The same constraint that the request carries.
+        passages: Passages in the prompt, as numbered there.
+    """
+
+    def __init__(
+        self, listener: Listener, clock: Callable[[], float], quotation: Quotation, passages: Sequence[Passage]
+    ) -> None:
+        self._teller = _Teller(listener, clock)
+        self._quotation = quotation
+        self._passages = passages
+        self._length = 0
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens and tells the sentences that they complete."""
+        before = len(self._quotation.quoted)
+        self._quotation = self._quotation.after(tokens)
+        for said in self._quotation.quoted[before:]:
+            text = f" {said.text}" if self._length else said.text
+            self._teller.tell(TextDelta(text))
+            self._length += len(text)
+            passage = self._passages[said.passage]
+            self._teller.tell(
+                Citation(
+                    passage=said.passage,
+                    document=passage.document,
+                    page=passage.page,
+                    start=passage.start + said.start,
+                    end=passage.start + said.end,
+                    text=said.text,
+                    answer_start=self._length - len(said.text),
+                    answer_end=self._length,
+                )
+            )
+        return False
+
+    def finish(self, outcome: Outcome) -> None:
+        """Ends well."""
+        self._teller.finish(outcome)
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends badly."""
+        self._teller.fail(error)
+
+
+class FixedStream:
+    """An answer known beforehand. A ``TokenSink``.
+
+    Args:
+        listener: Hears every event.
+        clock: Monotonic seconds.
+        text: The answer.
+    """
+
+    def __init__(self, listener: Listener, clock: Callable[[], float], text: str) -> None:
+        self._teller = _Teller(listener, clock)
+        self._text = text
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens; none of them is part of the answer."""
+        return False
+
+    def finish(self, outcome: Outcome) -> None:
+        """Tells the answer, and ends."""
+        self._teller.tell(TextDelta(self._text))
+        self._teller.finish(outcome)
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends badly."""
+        self._teller.fail(error)

@@ -1,0 +1,57 @@
+"""What the engine counts, and its state as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """The engine at a step boundary; counts are since it was made.
+
+    Attributes:
+        slots: Slots there are.
+        running: Slots taken.
+        waiting: Requests that have had no slot yet.
+        capacity: Most requests that may wait.
+        pages: Pages there are.
+        pages_held: Pages that sequences hold.
+        pages_cached: Pages nobody holds whose content can still be used.
+        steps: Model runs.
+        prefill_tokens: Tokens computed in parts of more than one.
+        decode_tokens: Tokens computed one at a time.
+        generated_tokens: Tokens said, forced ones included.
+        preemptions: Times a sequence gave way.
+        completed: Requests that ended well.
+        failed: Requests that ended badly, cancelled ones included.
+        refused: Requests turned away because too many waited.
+    """
+
+    slots: int
+    running: int
+    waiting: int
+    capacity: int
+    pages: int
+    pages_held: int
+    pages_cached: int
+    steps: int
+    prefill_tokens: int
+    decode_tokens: int
+    generated_tokens: int
+    preemptions: int
+    completed: int
+    failed: int
+    refused: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts since the engine was made; the engine's thread writes, any may read."""
+
+    steps: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    completed: int = 0
+    failed: int = 0

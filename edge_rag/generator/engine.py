@@ -1,0 +1,250 @@
+"""The engine: one thread, one loop. Each step is planned, reserved, run, chosen from and committed, or never was."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, InvalidRequest, NotReady, RequestCancelled
+from edge_rag.generator.constraint import AnyToken, OneOf
+from edge_rag.generator.counts import Counts, EngineSnapshot
+from edge_rag.generator.drain_rate import DrainRate
+from edge_rag.generator.inbox import Inbox
+from edge_rag.generator.kv.pool import PagePool
+from edge_rag.generator.kv.reservation import Reservation
+from edge_rag.generator.live import LiveRequest, TokenRequest
+from edge_rag.generator.packing import pack
+from edge_rag.generator.plan import StepPlan
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.ports import ModelRunner, StepObserver, StepReport, TokenSink, Unobserved
+from edge_rag.generator.sampler import Choice, choose
+from edge_rag.generator.scheduler import Scheduler
+from edge_rag.generator.sequence import Sequence, SequenceId
+
+
+class Engine:
+    """Runs requests over one model with iteration-level batching.
+
+    Args:
+        runner: The model; the engine's thread is the only one that calls it.
+        limits: How large a step may be.
+        max_waiting: Most requests that may wait for a first slot.
+        observer: Watches the steps.
+        clock: Monotonic seconds; deadlines are on it.
+    """
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        limits: SchedulerLimits,
+        max_waiting: int,
+        observer: StepObserver | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runner = runner
+        self._pool = PagePool(runner.pages, runner.page_tokens)
+        self._scheduler = Scheduler(limits, self._pool, runner.max_context)
+        self._inbox = Inbox(max_waiting)
+        self._observer = observer or Unobserved()
+        self._clock = clock
+        self._live: dict[SequenceId, LiveRequest] = {}
+        self._drain_rate = DrainRate()
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        self._slots = limits.max_slots
+        self._counts = Counts()
+
+    @property
+    def capacity(self) -> int:
+        """Most tokens a request may come to, prompt and answer together."""
+        return self._scheduler.capacity
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def submit(self, request: TokenRequest, sink: TokenSink) -> SequenceId:
+        """Admits a request; any thread.
+
+        Raises:
+            InvalidRequest: The prompt is empty though the model is to be asked, or holds an unknown token.
+            NeverFits: It could never run.
+            DeadlineExceeded: Its deadline has passed.
+            Overloaded: Too many requests wait.
+            NotReady: The engine is shutting down.
+        """
+        if any(not 0 <= token < self._runner.vocabulary_size for token in request.prompt):
+            raise InvalidRequest("prompt", f"token ids are 0 to {self._runner.vocabulary_size - 1}")
+        if not request.prompt and isinstance(request.constraint.next(), AnyToken | OneOf):
+            raise InvalidRequest("prompt", "at least one token is needed")
+        self._scheduler.check(len(request.prompt), request.sampling.max_tokens)
+        now = self._clock()
+        if request.deadline is not None and now >= request.deadline:
+            raise DeadlineExceeded("generator")
+        choice = Choice(request.sampling, self._runner.vocabulary_size, request.prompt)
+
+        def make(sequence_id: SequenceId) -> LiveRequest:
+            sequence = Sequence(
+                sequence_id, request.priority, request.trust_domain, list(request.prompt), request.sampling.max_tokens
+            )
+            return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now)
+
+        return self._inbox.offer(make, self._drain_rate.retry_after_s)
+
+    def cancel(self, sequence: SequenceId) -> None:
+        """Ends a request at the next step boundary; any thread, idempotent."""
+        self._inbox.cancel(sequence)
+
+    def snapshot(self) -> EngineSnapshot:
+        """Returns the present state; any thread. Numbers of a step under way may be from before or after it."""
+        counts, pool = self._counts, self._pool
+        return EngineSnapshot(
+            slots=self._slots,
+            running=len(self._scheduler.running),
+            waiting=self._inbox.waiting,
+            capacity=self._inbox.capacity,
+            pages=pool.pages,
+            pages_held=pool.pages - pool.available,
+            pages_cached=pool.cached,
+            steps=counts.steps,
+            prefill_tokens=counts.prefill_tokens,
+            decode_tokens=counts.decode_tokens,
+            generated_tokens=counts.generated_tokens,
+            preemptions=counts.preemptions,
+            completed=counts.completed,
+            failed=counts.failed,
+            refused=self._inbox.refused,
+        )
+
+    def close(self, grace_s: float = 0.0) -> None:
+        """Stops: refuses new requests, lets the others finish, and gives up those that take longer.
+
+        Args:
+            grace_s: How long they may take, seconds.
+        """
+        self._inbox.close(abort=grace_s <= 0)
+        if self._thread.is_alive():
+            self._thread.join(max(grace_s, 0.0))
+            self._inbox.close(abort=True)
+            self._thread.join()
+        self._abandon()
+
+    def _loop(self) -> None:
+        try:
+            while (taken := self._inbox.take(self._scheduler.idle)) is not None:
+                requests, cancelled = taken
+                for request in requests:
+                    self._enter(request)
+                self._drop(cancelled, lambda: RequestCancelled("cancelled by the caller"))
+                self._drop(self._expired(), lambda: DeadlineExceeded("generator"))
+                self._step()
+        finally:
+            self._abandon()
+
+    def _step(self) -> None:
+        began = self._clock()
+        plan = self._scheduler.schedule()
+        if not plan.entries:
+            return
+        self._note(plan, began)
+        planned = self._clock()
+        try:
+            with Reservation(self._pool, plan) as pages:
+                logits = self._runner.run(pack(plan, self._sequences(plan), pages.tables, self._pool.page_tokens))
+                ran = self._clock()
+                asked = [self._live[entry.sequence] for entry in plan.entries if entry.wants_logits]
+                tokens = choose(logits, [r.choice for r in asked], [r.move for r in asked]) if asked else []
+                pages.commit()
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests outside this step go on
+            problem = str(error) if isinstance(error, InferenceFailed) else f"the step failed: {error!r}"
+            self._drop([entry.sequence for entry in plan.entries], lambda: InferenceFailed(problem))
+            self._report(plan, planned - began, self._clock() - planned, 0.0, failed=True)
+            return
+        self._scheduler.commit(plan)
+        for request, token in zip(asked, tokens, strict=True):
+            self._say(request, (token,))
+        self._report(plan, planned - began, ran - planned, self._clock() - ran, failed=False)
+
+    def _enter(self, request: LiveRequest) -> None:
+        """Lets a request in; one that the constraint decides by itself is over at once."""
+        self._live[request.sequence.id] = request
+        if self._say(request, ()):
+            self._scheduler.submit(request.sequence)
+
+    def _say(self, request: LiveRequest, tokens: tuple[int, ...]) -> bool:
+        """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""
+        before = request.sequence.generated
+        try:
+            reason = request.say(tokens)
+        except Exception as error:  # noqa: BLE001 - a constraint's or a sink's failure is that request's own
+            problem = f"the answer could not be continued: {error!r}"
+            self._drop([request.sequence.id], lambda: InferenceFailed(problem))
+            return False
+        self._counts.generated_tokens += request.sequence.generated - before
+        if reason is not None:
+            now = self._clock()
+            self._leave(request, now)
+            self._counts.completed += 1
+            with suppress(Exception):
+                request.sink.finish(request.outcome(reason, now))
+        return reason is None
+
+    def _drop(self, ids: Iterable[SequenceId], error: Callable[[], EdgeRagError]) -> None:
+        """Ends requests badly; ids of requests that are over are passed by."""
+        for request in [self._live[i] for i in ids if i in self._live]:
+            self._leave(request, self._clock())
+            self._counts.failed += 1
+            with suppress(Exception):
+                request.sink.fail(error())
+
+    def _leave(self, request: LiveRequest, now: float) -> None:
+        """Gives back all that a request holds, before anyone hears that it is over."""
+        del self._live[request.sequence.id]
+        self._scheduler.remove([request.sequence])
+        if request.started is None:
+            self._inbox.left_queue(1)
+        self._drain_rate.left(now, others_wait=self._inbox.waiting > 0)
+
+    def _expired(self) -> list[SequenceId]:
+        now = self._clock()
+        return [i for i, r in self._live.items() if r.request.deadline is not None and now >= r.request.deadline]
+
+    def _sequences(self, plan: StepPlan) -> dict[SequenceId, Sequence]:
+        return {entry.sequence: self._live[entry.sequence].sequence for entry in plan.entries}
+
+    def _note(self, plan: StepPlan, now: float) -> None:
+        """Records who got a slot for the first time and who lost one."""
+        self._counts.preemptions += len(plan.preempted)
+        first = [r for i in plan.admitted if (r := self._live[i]).started is None]
+        for request in first:
+            request.started = now
+        self._inbox.left_queue(len(first))
+
+    def _abandon(self) -> None:
+        """Ends whatever is unfinished; nothing comes after it."""
+        self._inbox.close(abort=True)
+        for request in self._inbox.drain():
+            self._live[request.sequence.id] = request
+        self._drop(tuple(self._live), lambda: NotReady("the generator is shutting down"))
+
+    def _report(self, plan: StepPlan, schedule_s: float, run_s: float, choose_s: float, failed: bool) -> None:
+        counts, decodes = self._counts, plan.decodes
+        counts.steps += 1
+        counts.decode_tokens += decodes
+        counts.prefill_tokens += plan.tokens - decodes
+        self._observer.on_step(
+            StepReport(
+                tokens=plan.tokens,
+                decodes=decodes,
+                sequences=len(plan.entries),
+                slots_busy=len(self._scheduler.running),
+                waiting=self._inbox.waiting,
+                pages_used=self._pool.pages - self._pool.available,
+                preempted=len(plan.preempted),
+                schedule_s=schedule_s,
+                run_s=run_s,
+                choose_s=choose_s,
+                failed=failed,
+            )
+        )

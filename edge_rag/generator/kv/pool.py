@@ -1,0 +1,173 @@
+"""The pages of the KV cache and who holds them.
+
+    free       on the free list                       no holder, content worthless
+    cached     in the prefix index's idle list        no holder, content can be found by key
+    held       in one or more block tables            reference count = number of tables
+    reserved   in a running step's reservation        reference count 1, in no table yet
+
+Every page is in exactly one of the four. A page moves free/cached -> reserved -> held within a step, held -> cached or
+free when its last holder leaves, cached -> held when another sequence begins with the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from edge_rag.generator.kv.prefix import PageId, PageKey, PrefixIndex, chain, next_key, root_key
+from edge_rag.generator.sequence import SequenceId
+
+
+class PagesExhausted(RuntimeError):
+    """More pages were asked for than can be had: the plan and the pool disagree, which is a defect."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSnapshot:
+    """Everything the pool knows, for invariants and status.
+
+    Attributes:
+        pages: Number of pages.
+        page_tokens: Tokens a page holds.
+        free: Pages on the free list.
+        cached: Pages nobody holds that can still be found.
+        references: Holders of each page, by page.
+        tables: Block table of each sequence.
+    """
+
+    pages: int
+    page_tokens: int
+    free: tuple[PageId, ...]
+    cached: tuple[PageId, ...]
+    references: tuple[int, ...]
+    tables: dict[SequenceId, tuple[PageId, ...]]
+
+
+class PagePool:
+    """Counts pages; knows nothing of what is in them.
+
+    Args:
+        pages: Number of pages, at least 1.
+        page_tokens: Tokens a page holds, at least 1.
+    """
+
+    def __init__(self, pages: int, page_tokens: int) -> None:
+        self.pages = pages
+        self.page_tokens = page_tokens
+        self._free = [PageId(page) for page in reversed(range(pages))]
+        self._references = [0] * pages
+        self._tables: dict[SequenceId, list[PageId]] = {}
+        self._keys: dict[SequenceId, list[PageKey]] = {}
+        self._prefixes = PrefixIndex()
+
+    @property
+    def available(self) -> int:
+        """Pages that can be had at once, by eviction where need be."""
+        return len(self._free) + len(self._prefixes)
+
+    @property
+    def cached(self) -> int:
+        """Pages that nobody holds but that can still be found."""
+        return len(self._prefixes)
+
+    def pages_for(self, tokens: int) -> int:
+        """Returns how many pages a sequence of that many tokens takes."""
+        return -(-tokens // self.page_tokens)
+
+    def table(self, sequence: SequenceId) -> tuple[PageId, ...]:
+        """Returns a sequence's pages in order; empty if it holds none."""
+        return tuple(self._tables.get(sequence, ()))
+
+    def held(self, sequence: SequenceId) -> int:
+        """Returns how many pages a sequence holds."""
+        return len(self._tables.get(sequence, ()))
+
+    def match(self, trust_domain: str, tokens: Sequence[int]) -> tuple[PageId, ...]:
+        """Finds the longest beginning of a sequence that the cache already holds, in full pages.
+
+        The last token is never part of it: it has to be computed for its logits.
+        """
+        found: list[PageId] = []
+        for key in chain(trust_domain, tokens[:-1], self.page_tokens):
+            page = self._prefixes.find(key)
+            if page is None:
+                break
+            found.append(page)
+        return tuple(found)
+
+    def available_without(self, leaving: Collection[SequenceId], kept: Sequence[PageId]) -> int:
+        """Returns how many pages could be had if some sequences let go of theirs and some pages were not to be taken.
+
+        Args:
+            leaving: Sequences that would let go.
+            kept: Pages that are spoken for.
+        """
+        holders = Counter(page for sequence in leaving for page in self._tables.get(sequence, ()))
+        freed = sum(count == self._references[page] for page, count in holders.items() if page not in kept)
+        return self.available + freed - sum(self._prefixes.is_idle(page) for page in kept)
+
+    def adopt(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
+        """Begins a sequence's block table with pages that ``match`` found."""
+        for page in pages:
+            self._prefixes.wake(page)
+            self._references[page] += 1
+        self._tables[sequence] = list(pages)
+        self._keys[sequence] = []
+
+    def take(self, count: int) -> list[PageId]:
+        """Takes pages out of the free list, then out of the cache.
+
+        Raises:
+            PagesExhausted: There are not that many; nothing was taken.
+        """
+        if count > self.available:
+            raise PagesExhausted(f"{count} pages asked for, {self.available} available")
+        taken = [self._free.pop() if self._free else self._prefixes.evict() for _ in range(count)]
+        for page in taken:
+            self._references[page] = 1
+        return taken
+
+    def give_back(self, pages: Sequence[PageId]) -> None:
+        """Lets go of pages, last one first."""
+        for page in reversed(pages):
+            self._references[page] -= 1
+            if self._references[page] == 0 and not self._prefixes.rest(page):
+                self._free.append(page)
+
+    def extend(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
+        """Appends taken pages to a sequence's block table."""
+        self._tables.setdefault(sequence, []).extend(pages)
+
+    def seal(self, sequence: SequenceId, trust_domain: str, tokens: Sequence[int], computed: int) -> None:
+        """Makes the sequence's full pages findable; their content does not change any more.
+
+        Args:
+            sequence: Whose pages.
+            trust_domain: Who may find them.
+            tokens: The sequence's tokens.
+            computed: How many of them the cache holds.
+        """
+        table = self._tables.get(sequence, [])
+        keys = self._keys.setdefault(sequence, [])
+        for index in range(len(keys), computed // self.page_tokens):
+            start = index * self.page_tokens
+            parent = keys[-1] if keys else root_key(trust_domain)
+            keys.append(next_key(parent, tokens[start : start + self.page_tokens]))
+            self._prefixes.add(keys[-1], table[index])
+
+    def release(self, sequence: SequenceId) -> None:
+        """Lets go of everything a sequence holds; nothing happens if it holds nothing."""
+        self._keys.pop(sequence, None)
+        self.give_back(self._tables.pop(sequence, []))
+
+    def snapshot(self) -> PoolSnapshot:
+        """Returns the state as a value."""
+        return PoolSnapshot(
+            pages=self.pages,
+            page_tokens=self.page_tokens,
+            free=tuple(self._free),
+            cached=self._prefixes.idle,
+            references=tuple(self._references),
+            tables={sequence: tuple(table) for sequence, table in self._tables.items()},
+        )

@@ -1,0 +1,99 @@
+"""Which full page holds which tokens, so that an equal beginning is computed once.
+
+A page's key is a hash of its parent's key and its own tokens, starting from a hash of the trust domain. Equal keys mean
+equal beginnings within one domain; another domain's pages cannot be found, and so not be timed, at all.
+
+Pages that nobody holds stay findable until their room is needed, least recently released first. A sequence gives its
+pages back last page first, so a page goes before the one it continues. (Where two sequences computed the same page at
+the same time only one copy is findable; what continues the other may outlive it, unfindable, until its turn comes.)
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import NewType
+
+PageId = NewType("PageId", int)
+"""Index of a page in the cache, from 0."""
+
+PageKey = NewType("PageKey", bytes)
+"""Identity of a page's content together with everything before it."""
+
+
+def root_key(trust_domain: str) -> PageKey:
+    """Returns the key before the first page of a trust domain."""
+    return PageKey(blake2b(trust_domain.encode(), digest_size=16, person=b"trust domain").digest())
+
+
+def next_key(parent: PageKey, tokens: Sequence[int]) -> PageKey:
+    """Returns the key of a full page.
+
+    Args:
+        parent: Key of the page before it, or the root.
+        tokens: The page's tokens.
+    """
+    return PageKey(blake2b(array("q", tokens).tobytes(), digest_size=16, key=parent).digest())
+
+
+def chain(trust_domain: str, tokens: Sequence[int], page_tokens: int) -> Iterator[PageKey]:
+    """Yields the keys of the full pages of a sequence, first page first."""
+    key = root_key(trust_domain)
+    for start in range(0, len(tokens) - page_tokens + 1, page_tokens):
+        key = next_key(key, tokens[start : start + page_tokens])
+        yield key
+
+
+class PrefixIndex:
+    """Keys to pages, and the pages that can be evicted."""
+
+    def __init__(self) -> None:
+        self._pages: dict[PageKey, PageId] = {}
+        self._keys: dict[PageId, PageKey] = {}
+        self._idle: OrderedDict[PageId, None] = OrderedDict()
+
+    def find(self, key: PageKey) -> PageId | None:
+        """Returns the page of a key, or None."""
+        return self._pages.get(key)
+
+    def add(self, key: PageKey, page: PageId) -> None:
+        """Makes a held page findable, unless an equal page already is."""
+        if key not in self._pages and page not in self._keys:
+            self._pages[key] = page
+            self._keys[page] = key
+
+    def rest(self, page: PageId) -> bool:
+        """Takes a page that nobody holds any more; False if it cannot be found by key and so is of no use."""
+        if page not in self._keys:
+            return False
+        self._idle[page] = None
+        return True
+
+    def wake(self, page: PageId) -> None:
+        """Somebody holds the page again."""
+        self._idle.pop(page, None)
+
+    def is_idle(self, page: PageId) -> bool:
+        """Whether nobody holds the page and it can be found."""
+        return page in self._idle
+
+    def evict(self) -> PageId:
+        """Forgets the page that was released the longest ago.
+
+        Raises:
+            KeyError: No page is idle.
+        """
+        page, _ = self._idle.popitem(last=False)
+        del self._pages[self._keys.pop(page)]
+        return page
+
+    @property
+    def idle(self) -> tuple[PageId, ...]:
+        """Pages that can be evicted, the next one first."""
+        return tuple(self._idle)
+
+    def __len__(self) -> int:
+        """Number of pages that can be evicted."""
+        return len(self._idle)

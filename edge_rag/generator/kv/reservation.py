@@ -1,0 +1,66 @@
+"""A step's pages as a transaction.
+
+enter       pages the plan needs are taken from the pool       tables unchanged
+commit      they join the block tables                         the step happened
+leave       without commit they go back                        the step never was
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+
+from edge_rag.generator.kv.pool import PagePool
+from edge_rag.generator.kv.prefix import PageId
+from edge_rag.generator.plan import StepPlan
+from edge_rag.generator.sequence import SequenceId
+
+
+class Reservation:
+    """Pages for one step; see the chart above.
+
+    Args:
+        pool: Where the pages come from.
+        plan: The step.
+    """
+
+    def __init__(self, pool: PagePool, plan: StepPlan) -> None:
+        self._pool = pool
+        self._plan = plan
+        self._taken: dict[SequenceId, list[PageId]] = {}
+
+    def __enter__(self) -> Reservation:
+        """Takes the pages.
+
+        Raises:
+            PagesExhausted: There are not enough; nothing was taken.
+        """
+        pool = self._pool
+        needs = {
+            entry.sequence: max(0, pool.pages_for(entry.first + entry.count) - pool.held(entry.sequence))
+            for entry in self._plan.entries
+        }
+        pages = pool.take(sum(needs.values()))
+        for sequence, count in needs.items():
+            self._taken[sequence] = pages[:count]
+            del pages[:count]
+        return self
+
+    @property
+    def tables(self) -> Mapping[SequenceId, tuple[PageId, ...]]:
+        """Block table of each sequence in the step, with the reserved pages at its end."""
+        return {sequence: (*self._pool.table(sequence), *taken) for sequence, taken in self._taken.items()}
+
+    def commit(self) -> None:
+        """Makes the reserved pages the sequences' own."""
+        for sequence, taken in self._taken.items():
+            self._pool.extend(sequence, taken)
+        self._taken.clear()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Gives back whatever was not committed."""
+        for taken in self._taken.values():
+            self._pool.give_back(taken)
+        self._taken.clear()

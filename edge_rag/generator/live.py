@@ -1,0 +1,100 @@
+"""A request inside the engine: what was asked, and how far it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.core.query import Priority, Sampling
+from edge_rag.generator.constraint import AnyToken, Constraint, Ended, Forced, OneOf
+from edge_rag.generator.ports import Outcome, TokenSink
+from edge_rag.generator.sampler import Choice
+from edge_rag.generator.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """What the engine is asked: tokens in, tokens out.
+
+    Attributes:
+        prompt: Token ids.
+        constraint: What may be said; ``FreeText`` for anything.
+        sampling: How tokens are chosen.
+        priority: Scheduling class.
+        client: Who asks.
+        trust_domain: Cached pages are shared only inside one.
+        deadline: On the engine's clock, seconds, or None.
+    """
+
+    prompt: tuple[int, ...]
+    constraint: Constraint
+    sampling: Sampling
+    priority: Priority
+    client: str
+    trust_domain: str
+    deadline: float | None
+
+
+@dataclass(slots=True, eq=False)
+class LiveRequest:
+    """A request on its way.
+
+    Attributes:
+        request: What was asked.
+        sequence: Its tokens.
+        choice: How its tokens are chosen.
+        constraint: What may be said next.
+        move: The constraint's answer to that, where the model has a choice.
+        sink: Where its tokens go.
+        submitted: When it came, seconds on the engine's clock.
+        started: When it first got a slot, or None.
+        forced: Tokens the constraint left no choice about.
+    """
+
+    request: TokenRequest
+    sequence: Sequence
+    choice: Choice
+    constraint: Constraint
+    sink: TokenSink
+    submitted: float
+    move: AnyToken | OneOf = field(default_factory=AnyToken)
+    started: float | None = None
+    forced: int = 0
+
+    def say(self, chosen: tuple[int, ...] = ()) -> FinishReason | None:
+        """Appends chosen tokens and whatever the constraint forces after them, and reports them.
+
+        Returns:
+            Why the answer is over, or None if the model is to be asked on.
+        """
+        run = list(chosen)
+        self.constraint = self.constraint.after(chosen)
+        room = self.sequence.max_tokens - self.sequence.generated
+        while isinstance(move := self.constraint.next(), Forced) and len(run) < room:
+            forced = move.tokens[: room - len(run)]
+            run += forced
+            self.forced += len(forced)
+            self.constraint = self.constraint.after(forced)
+        self.sequence.tokens += run
+        self.choice.saw(run)
+        if run and self.sink.extend(tuple(run)):
+            return FinishReason.STOP
+        if isinstance(move, Ended):
+            return move.reason
+        if isinstance(move, Forced) or len(run) >= room:
+            return FinishReason.LENGTH
+        self.move = move
+        return None
+
+    def outcome(self, reason: FinishReason, now: float) -> Outcome:
+        """Sums the request up at its end."""
+        sequence = self.sequence
+        started = now if self.started is None else self.started
+        usage = Usage(
+            prompt_tokens=sequence.prompt_tokens,
+            cached_prompt_tokens=sequence.cached_tokens,
+            generated_tokens=sequence.generated,
+            forced_tokens=self.forced,
+            model_steps=sequence.steps,
+        )
+        return Outcome(reason, usage, queue_s=started - self.submitted, compute_s=now - started)

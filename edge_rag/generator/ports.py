@@ -1,0 +1,137 @@
+"""What the engine needs of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.errors import EdgeRagError
+from edge_rag.runtime.packed_step import PackedStep
+
+
+class ModelRunner(Protocol):
+    """A model over a paged KV cache. Called by the engine's thread only."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of logits of a token."""
+        ...
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens a page holds."""
+        ...
+
+    @property
+    def pages(self) -> int:
+        """Pages in the cache."""
+        ...
+
+    @property
+    def max_context(self) -> int:
+        """Most tokens of one sequence."""
+        ...
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens with which the model ends its turn; not empty."""
+        ...
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Computes a step, writing its keys and values into their pages.
+
+        Returns:
+            float32 [R, V], logits of the tokens in ``step.logits_indices``.
+
+        Raises:
+            InferenceFailed: The runtime failed; pages the step was to write hold anything.
+        """
+        ...
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies a page's content, in all layers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a request ended well.
+
+    Attributes:
+        reason: Why it ended.
+        usage: What it used.
+        queue_s: From submission to the first slot, seconds.
+        compute_s: From the first slot to the end, seconds.
+    """
+
+    reason: FinishReason
+    usage: Usage
+    queue_s: float
+    compute_s: float
+
+
+class TokenSink(Protocol):
+    """Where a request's tokens go. Called on the engine's thread, must return at once; the last call is ``finish`` or
+    ``fail``, exactly one of them, exactly once."""
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes the next tokens; returns True if the answer ends here, whatever the model would say."""
+        ...
+
+    def finish(self, outcome: Outcome) -> None:
+        """The request ended well."""
+        ...
+
+    def fail(self, error: EdgeRagError) -> None:
+        """The request ended badly."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one step was, for metrics.
+
+    Attributes:
+        tokens: Tokens computed.
+        decodes: Sequences in it that computed one token.
+        sequences: Sequences in it.
+        slots_busy: Slots taken.
+        waiting: Requests without a slot.
+        pages_used: Pages that sequences hold.
+        preempted: Sequences that gave way before it.
+        schedule_s: Time to plan it, seconds.
+        run_s: Time in the model, seconds.
+        choose_s: Time to choose, commit and report tokens, seconds.
+        failed: Whether the model failed.
+    """
+
+    tokens: int
+    decodes: int
+    sequences: int
+    slots_busy: int
+    waiting: int
+    pages_used: int
+    preempted: int
+    schedule_s: float
+    run_s: float
+    choose_s: float
+    failed: bool
+
+
+class StepObserver(Protocol):
+    """Watches the engine. Called on its thread, must return at once and not raise."""
+
+    def on_step(self, report: StepReport) -> None:
+        """A step was done, or failed."""
+        ...
+
+
+class Unobserved:
+    """Watches nothing."""
+
+    def on_step(self, report: StepReport) -> None:
+        """Does nothing."""

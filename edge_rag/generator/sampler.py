@@ -1,0 +1,131 @@
+"""Choosing the next token. A request's choices depend on its own logits and its own random stream, never on neighbours.
+
+Order of operations, as is usual: constraint, repetition penalty, temperature, top-k, top-p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.query import Sampling
+from edge_rag.errors import InferenceFailed
+from edge_rag.generator.constraint import AnyToken, OneOf
+
+Logits = NDArray[np.float32]
+
+
+class Choice:
+    """How one request chooses, and what it must remember from token to token.
+
+    Args:
+        sampling: The request's settings.
+        vocabulary_size: Number of logits.
+        prompt: Tokens that the repetition penalty counts from the beginning.
+    """
+
+    def __init__(self, sampling: Sampling, vocabulary_size: int, prompt: Iterable[int]) -> None:
+        self.sampling = sampling
+        self._random = np.random.default_rng(sampling.seed)
+        self._seen: NDArray[np.bool_] | None = None
+        if sampling.repetition_penalty != 1.0:
+            self._seen = np.zeros(vocabulary_size, np.bool_)
+            self.saw(prompt)
+
+    @property
+    def is_argmax(self) -> bool:
+        """Whether the largest logit wins as it is."""
+        return self.sampling.temperature == 0 and self._seen is None
+
+    def saw(self, tokens: Iterable[int]) -> None:
+        """Counts tokens for the repetition penalty."""
+        if self._seen is not None:
+            self._seen[np.fromiter(tokens, np.int64)] = True
+
+    def choose(self, logits: Logits, move: AnyToken | OneOf) -> int:
+        """Chooses a token.
+
+        Args:
+            logits: float32 [V].
+            move: What is allowed.
+
+        Returns:
+            A token id; of equals the smallest.
+        """
+        tokens = move.allowed if isinstance(move, OneOf) else np.arange(logits.shape[0])
+        scores = logits[tokens]
+        if self._seen is not None:
+            scores = penalized(scores, self._seen[tokens], self.sampling.repetition_penalty)
+        if isinstance(move, OneOf):
+            scores = scores + move.bias
+        if self.sampling.temperature == 0:
+            return int(tokens[np.argmax(scores)])
+        mass = np.cumsum(probabilities(scores, self.sampling))
+        point = min(self._random.random() * mass[-1], np.nextafter(mass[-1], 0))
+        return int(tokens[np.searchsorted(mass, point, side="right")])
+
+
+def choose(logits: Logits, choices: Sequence[Choice], moves: Sequence[AnyToken | OneOf]) -> list[int]:
+    """Chooses a token for each row.
+
+    Args:
+        logits: float32 [R, V].
+        choices: How each row chooses.
+        moves: What each row allows.
+
+    Returns:
+        R token ids.
+
+    Raises:
+        InferenceFailed: A row holds something that is not a number.
+    """
+    if np.isnan(logits).any():
+        raise InferenceFailed("the model's logits are not numbers")
+    plain = [
+        row
+        for row, (choice, move) in enumerate(zip(choices, moves, strict=True))
+        if choice.is_argmax and isinstance(move, AnyToken)
+    ]
+    best = dict(zip(plain, np.argmax(logits[plain], axis=1).tolist(), strict=True)) if plain else {}
+    return [
+        best[row] if row in best else choice.choose(logits[row], move)
+        for row, (choice, move) in enumerate(zip(choices, moves, strict=True))
+    ]
+
+
+def penalized(scores: Logits, seen: NDArray[np.bool_], penalty: float) -> Logits:
+    """Makes seen tokens less likely (Keskar et al., CTRL, 2019, section 4.1, extended to negative logits).
+
+    Args:
+        scores: float32 [n].
+        seen: bool [n].
+        penalty: At least 1.
+
+    Returns:
+        float32 [n].
+    """
+    return np.where(seen, np.where(scores > 0, scores / penalty, scores * penalty), scores).astype(np.float32)
+
+
+def probabilities(scores: Logits, sampling: Sampling) -> NDArray[np.float64]:
+    """Turns scores into the distribution that is drawn from.
+
+    Args:
+        scores: float32 [n].
+        sampling: Temperature above 0, top-k and top-p. Of equal scores the smaller index is kept first.
+
+    Returns:
+        float64 [n], not negative, with a positive sum; what top-k or top-p leaves out is 0.
+    """
+    wide = scores.astype(np.float64)
+    weights: NDArray[np.float64] = np.exp((wide - wide.max()) / sampling.temperature)
+    if sampling.top_k or sampling.top_p < 1:
+        order = np.argsort(-weights, kind="stable")
+        if sampling.top_k:
+            weights[order[sampling.top_k :]] = 0
+        if sampling.top_p < 1:
+            mass = np.cumsum(weights[order])
+            weights[order[np.searchsorted(mass, sampling.top_p * mass[-1]) + 1 :]] = 0
+    return np.asarray(weights / weights.sum())
