@@ -1,0 +1,56 @@
+"""``edge-rag doctor``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.checks import Check, Verdict, installation_checks, settings_checks
+from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.terminal import emit, visible
+from edge_rag.config.settings import load_settings
+from edge_rag.errors import ConfigurationError
+
+_EPILOG = """\b
+Examples:
+  edge-rag doctor
+  edge-rag doctor --config /etc/edge-rag.toml
+  edge-rag doctor --json | jq '.checks[] | select(.verdict != "ok")'
+"""
+_COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
+@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Directory the daemon would use.")
+@options.server
+@options.as_json
+def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_json: bool) -> ExitCode:
+    """Checks the installation, and says of each part whether it is well and what to do; needs no daemon."""
+    overrides: dict[str, object] = {}
+    if data_dir is not None:
+        overrides["data_directory"] = data_dir
+    if server is not None:
+        overrides["listen"] = server
+    checks = list(installation_checks())
+    try:
+        settings = load_settings(config, overrides)
+    except ConfigurationError as error:
+        checks.append(Check("settings", Verdict.FAIL, str(error), "correct the file or the variable"))
+    else:
+        checks.extend(settings_checks(settings))
+    failed = any(check.verdict is Verdict.FAIL for check in checks)
+    if as_json:
+        emit({"ok": not failed, "checks": [asdict(check) | {"verdict": check.verdict.value} for check in checks]})
+    else:
+        for check in checks:
+            click.echo(f"{click.style(f'{check.verdict.value:<4}', _COLOURS[check.verdict])}  {_line(check)}")
+    return ExitCode.FAILURE if failed else ExitCode.OK
+
+
+def _line(check: Check) -> str:
+    advice = f"\n      -> {check.advice}" if check.advice else ""
+    return f"{check.name:<12} {visible(check.detail)}{advice}"

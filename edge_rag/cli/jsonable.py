@@ -1,0 +1,62 @@
+"""Values as JSON objects; these shapes are stable."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from edge_rag.client.values import FoundPassage
+from edge_rag.core.answer import Citation, StageTime
+from edge_rag.core.document import DocumentInfo
+from edge_rag.core.status import DaemonStatus
+
+
+def citation_object(citation: Citation) -> dict[str, Any]:
+    """Returns a citation: document, page, character span and text."""
+    return {
+        "document": citation.document,
+        "page": citation.page,
+        "start": citation.start,
+        "end": citation.end,
+        "text": citation.text,
+    }
+
+
+def hit_object(hit: FoundPassage) -> dict[str, Any]:
+    """Returns a hit: document, page, character span, score and text."""
+    return {
+        "document": hit.document,
+        "page": hit.page,
+        "start": hit.start,
+        "end": hit.end,
+        "score": hit.score,
+        "text": hit.text,
+    }
+
+
+def stage_objects(stages: tuple[StageTime, ...]) -> list[dict[str, Any]]:
+    """Returns the stages in pipeline order, seconds."""
+    return [asdict(stage) for stage in stages]
+
+
+def document_object(info: DocumentInfo) -> dict[str, Any]:
+    """Returns a document's record; the time as ISO 8601 in UTC."""
+    fields = asdict(info)
+    return {"id": fields.pop("document_id"), **fields, "ingested_at": info.ingested_at.isoformat()}
+
+
+def status_object(status: DaemonStatus) -> dict[str, Any]:
+    """Returns what a daemon reports of itself."""
+    return {
+        "version": status.version,
+        "state": status.state.value,
+        "started_at": status.started_at.isoformat(),
+        "address": status.address,
+        "data_directory": str(status.data_directory),
+        "profile": status.profile,
+        "resident_bytes": status.resident_bytes,
+        "models": [asdict(model) for model in status.models],
+        "stages": [asdict(stage) for stage in status.stages],
+        "engine": asdict(status.engine),
+        "collections": dict(status.collections),
+    }

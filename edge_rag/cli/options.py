@@ -1,0 +1,56 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from edge_rag.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, errors too.")
+collection = click.option("--collection", default="default", show_default=True, metavar="NAME", help="Where to look.")
+server = click.option(
+    "--server",
+    metavar="HOST:PORT",
+    envvar=ADDRESS_VARIABLE,
+    help=f"Daemon to call; also unix:PATH. [env: {ADDRESS_VARIABLE}; default: {DEFAULT_ADDRESS}]",
+)
+timeout = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Give a call up after this long. [default: the daemon's limit]",
+)
+questions = click.option(
+    "--questions",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Take one question a line from a file, - for standard input; prints JSON lines in the same order.",
+)
+concurrency = click.option(
+    "--concurrency",
+    type=click.IntRange(1, 256),
+    default=4,
+    show_default=True,
+    help="Questions asked at once with --questions.",
+)
+
+
+def connection(command: Command) -> Command:
+    """Adds --server, --timeout and --json."""
+    return server(timeout(as_json(command)))
+
+
+def one_question(argument: str | None, questions_file: object | None) -> None:
+    """Checks that there is either a question or a file of questions.
+
+    Raises:
+        click.UsageError: There is neither, or both.
+    """
+    if (argument is None) == (questions_file is None):
+        raise click.UsageError("Give either one question or --questions FILE.")

@@ -1,0 +1,46 @@
+"""``edge-rag serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.terminal import notes
+
+_EPILOG = """\b
+Examples:
+  edge-rag serve
+  edge-rag serve --listen 127.0.0.1:7500 --data-dir /var/lib/edge-rag
+  edge-rag serve --config /etc/edge-rag.toml --json 2>> edge-rag.log
+
+\b
+Every key of the file can also be set in the environment, for example
+EDGE_RAG_GENERATOR__MAX_SLOTS=4. Ctrl-C ends the daemon when what it has
+begun is done; a second Ctrl-C ends it at once.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
+@click.option("--listen", metavar="HOST:PORT", help="Address to serve on. [default: 127.0.0.1:7421]")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where documents and indexes are kept."
+)
+@options.as_json
+def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Runs the daemon in the foreground; --json makes its log lines JSON."""
+    from edge_rag import daemon
+    from edge_rag.config.settings import load_settings
+
+    overrides: dict[str, object] = {}
+    if listen is not None:
+        overrides["listen"] = listen
+    if data_dir is not None:
+        overrides["data_directory"] = data_dir
+    if as_json:
+        overrides["log"] = {"format": "json"}
+    daemon.run(load_settings(config, overrides), lambda address: notes().print(f"edge-rag serves at {address}"))
+    return ExitCode.OK

@@ -1,0 +1,68 @@
+"""``edge-rag status``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.jsonable import status_object
+from edge_rag.cli.terminal import emit, visible
+from edge_rag.client import Client
+from edge_rag.core.status import DaemonStatus
+
+_EPILOG = """\b
+Examples:
+  edge-rag status
+  edge-rag status --wait 60          # until the daemon serves
+  edge-rag status --json | jq .engine
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Wait this long for the daemon to be there and to serve.",
+)
+@options.connection
+def status(wait_s: float | None, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
+    """Shows what a daemon is doing: models, queues, batch, cache and collections."""
+    with Client(server, timeout_s=timeout_s) as client:
+        if wait_s is not None:
+            client.wait_until_serving(wait_s)
+        report = client.status()
+    if as_json:
+        emit(status_object(report))
+    else:
+        for line in status_lines(report, datetime.now(UTC)):
+            click.echo(visible(line))
+    return ExitCode.OK
+
+
+def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
+    """Returns a report for people, one fact a line."""
+    engine = report.engine
+    up = str(now - report.started_at).split(".")[0]
+    documents = ", ".join(f"{name} ({count})" for name, count in sorted(report.collections.items())) or "none"
+    return [
+        f"edge-rag {report.version} at {report.address}: {report.state.value}, up {up},"
+        f" {report.resident_bytes / 2**20:.0f} MiB, profile {report.profile}",
+        f"data         {report.data_directory}",
+        *(f"{m.role:<12} {m.name}, {m.execution_provider}, {m.detail}" for m in report.models),
+        *(
+            f"{s.name:<12} {s.running} running, {s.waiting} of {s.capacity} waiting,"
+            f" {s.completed} done, {s.refused} refused"
+            for s in report.stages
+        ),
+        f"batch        {engine.slots_busy} of {engine.slots} slots, {engine.steps} steps,"
+        f" {engine.generated_tokens} tokens generated, {engine.prefill_tokens} prefilled,"
+        f" {engine.preemptions} preemptions",
+        f"kv cache     {engine.pages_used} of {engine.pages} pages of {engine.page_tokens} tokens,"
+        f" {engine.kv_bytes / 2**20:.1f} MiB",
+        f"collections  {documents}",
+    ]
