@@ -40,6 +40,7 @@ class DeviceProfile:
         kv_memory_share: Share of the available memory that KV pages may take, (0, 1].
         max_slots: Sequences that run at once.
         max_step_tokens: Tokens computed in one step.
+        prefill_share: Share of a step that prompts keep however many sequences decode, (0, 1).
     """
 
     name: str
@@ -48,6 +49,7 @@ class DeviceProfile:
     kv_memory_share: float
     max_slots: int
     max_step_tokens: int
+    prefill_share: float
 
     def threads(self, facts: DeviceFacts) -> int:
         """Returns the number of computing threads, at least 1."""

@@ -1,0 +1,246 @@
+"""The composition root: builds every part, owns start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import psutil
+import structlog
+from prometheus_client import CollectorRegistry
+
+import edge_rag
+from edge_rag.config.profile import DeviceFacts, DeviceProfile, builtin_profiles, choose, kv_page_count, probe
+from edge_rag.config.settings import LogFormat, Settings
+from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
+from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
+from edge_rag.generator.engine import Engine
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.pipeline.answering import Pipeline, StageLimits
+from edge_rag.pipeline.ingesting import Ingesting
+from edge_rag.pipeline.ports import Reranker
+from edge_rag.reranker.cross_encoder import CrossEncoderReranker
+from edge_rag.reranker.max_sim import MaxSimReranker
+from edge_rag.retriever.archive import Archive, open_archive
+from edge_rag.retriever.parsing.limits import ParseLimits
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.sessions import configure_thread_pool
+from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.server.gate import Backend, Gate
+from edge_rag.server.grpc_server import GrpcServer
+from edge_rag.server.wire import RequestLimits
+from edge_rag.telemetry.logs import configure_logging
+from edge_rag.telemetry.metrics import Metrics
+
+DRAIN_SECONDS: Final = 10.0
+"""How long calls may go on after the daemon was told to stop."""
+
+_MIB: Final = 1 << 20
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything that was built, for stopping it in order.
+
+    Attributes:
+        archive: Documents and indexes.
+        decoder: The language model.
+        generator: The generator stage.
+        pipeline: The query path.
+        ingesting: The ingest stage.
+        models: What fills each role.
+        profile: Device profile in force.
+    """
+
+    archive: Archive
+    decoder: PagedDecoder
+    generator: AnswerGenerator
+    pipeline: Pipeline
+    ingesting: Ingesting
+    models: tuple[ModelInUse, ...]
+    profile: DeviceProfile
+
+    def close(self) -> None:
+        """Stops what runs, upstream first, and lets the data directory go."""
+        self.ingesting.close()
+        self.pipeline.close()
+        self.generator.close()
+        self.archive.close()
+
+
+def run(settings: Settings) -> int:
+    """Runs the daemon until SIGTERM or SIGINT; says on standard output where it serves once it does.
+
+    Args:
+        settings: Checked settings.
+
+    Returns:
+        Exit code 0.
+
+    Raises:
+        EdgeRagError: The daemon could not start; nothing was left running.
+    """
+    configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON)
+    asyncio.run(_serve(settings))
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _stop_once_then_at_once, stop, number)
+    started_at = datetime.now(UTC)
+    metrics = Metrics(CollectorRegistry())
+    gate = Gate()
+    limits = RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
+    server = GrpcServer(
+        settings.listen,
+        gate,
+        metrics,
+        limits,
+        settings.document_bytes,
+        settings.limits.request_seconds,
+        settings.limits.concurrent_calls,
+    )
+    address = await server.start()
+    try:
+        parts = await asyncio.to_thread(build, settings, metrics)
+    except BaseException:
+        await server.stop(grace_s=0)
+        raise
+    try:
+        if settings.metrics.port is not None:
+            metrics.serve(settings.metrics.port)
+
+        def status() -> DaemonStatus:
+            return _status(parts, gate.state, settings, address, started_at)
+
+        gate.open(Backend(parts.pipeline, parts.ingesting, parts.archive.library, status))
+        await server.serving()
+        log.info("serving", address=address, profile=parts.profile.name, data_directory=str(settings.data_directory))
+        sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {address}\n")
+        sys.stdout.flush()
+        await stop.wait()
+    finally:
+        log.info("draining", seconds=DRAIN_SECONDS)
+        gate.drain()
+        await server.draining()
+        await server.stop(DRAIN_SECONDS)
+        await asyncio.to_thread(parts.close)
+        log.info("stopped")
+
+
+def _stop_once_then_at_once(stop: asyncio.Event, number: signal.Signals) -> None:
+    stop.set()
+    asyncio.get_running_loop().remove_signal_handler(number)
+
+
+def build(settings: Settings, metrics: Metrics) -> Parts:
+    """Builds every part and warms the models.
+
+    Raises:
+        EdgeRagError: Something is missing, altered or held by another daemon; what was built is closed again.
+    """
+    facts = probe()
+    profile = choose(settings.profile, facts, builtin_profiles())
+    configure_thread_pool(settings.threads or profile.threads(facts))
+    folder = settings.models.directory
+    verify_model_folder(folder / settings.models.embedder, ModelRole.EMBEDDER)
+    verify_model_folder(folder / settings.models.generator, ModelRole.GENERATOR)
+    embedder = TextEncoder.open(folder / settings.models.embedder)
+    reranker, reranker_model = _reranker(settings, embedder)
+    generator, decoder = _generator(settings, profile, facts)
+    archive = open_archive(
+        settings.data_directory,
+        embedder,
+        ParseLimits(seconds=settings.ingest.parse_seconds, memory_bytes=settings.ingest.parse_memory_mib * _MIB),
+    )
+    generator.start()
+    models = (
+        ModelInUse("embedder", settings.models.embedder, "CPUExecutionProvider", f"{embedder.dimension} dimensions"),
+        reranker_model,
+        ModelInUse("generator", settings.models.generator, "CPUExecutionProvider", "paged, int8 kv"),
+    )
+    pipeline = Pipeline(
+        archive.retriever,
+        reranker,
+        generator,
+        StageLimits(
+            retriever_queue=settings.retriever.queue,
+            retriever_batch=settings.retriever.batch,
+            reranker_queue=settings.reranker.queue,
+            reranker_batch=settings.reranker.batch,
+            candidates=settings.retriever.candidates,
+        ),
+    )
+    ingesting = Ingesting(archive.library, settings.ingest.queue, metrics.ingested)
+    return Parts(archive, decoder, generator, pipeline, ingesting, models, profile)
+
+
+def _reranker(settings: Settings, embedder: TextEncoder) -> tuple[Reranker, ModelInUse]:
+    name = settings.models.reranker
+    if name is None:
+        in_use = ModelInUse("reranker", settings.models.embedder, "CPUExecutionProvider", "max-sim of token vectors")
+        return MaxSimReranker(embedder), in_use
+    folder = settings.models.directory / name
+    verify_model_folder(folder, ModelRole.RERANKER)
+    in_use = ModelInUse("reranker", name, "CPUExecutionProvider", "cross-encoder")
+    return CrossEncoderReranker(PairEncoder.open(folder), embedder), in_use
+
+
+def _generator(settings: Settings, profile: DeviceProfile, facts: DeviceFacts) -> tuple[AnswerGenerator, PagedDecoder]:
+    wanted = settings.generator
+    folder = settings.models.directory / settings.models.generator
+    geometry = read_geometry(folder)
+    slots = wanted.max_slots or profile.max_slots
+    step_tokens = wanted.max_step_tokens or profile.max_step_tokens
+    budget = profile.kv_bytes(facts) if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB
+    pages = kv_page_count(budget, geometry.page_bytes, geometry.page_tokens, slots, geometry.max_context)
+    decoder = PagedDecoder.open(folder, pages)
+    prefill_tokens = max(1, int((step_tokens - slots) * profile.prefill_share))
+    engine = Engine(decoder, SchedulerLimits(slots, step_tokens, prefill_tokens), wanted.queue)
+    quote = QuoteSettings() if wanted.evidence_weight is None else QuoteSettings(prior_weight=wanted.evidence_weight)
+    prompt = PromptSettings(not_found=wanted.not_found_text)
+    return AnswerGenerator(engine, decoder.end_tokens, ChatTokenizer(folder), prompt, quote), decoder
+
+
+def _status(parts: Parts, state: DaemonState, settings: Settings, address: str, started_at: datetime) -> DaemonStatus:
+    engine = parts.generator.snapshot()
+    generator = StageSnapshot(
+        "generator", engine.waiting, engine.capacity, engine.running, engine.completed + engine.failed, engine.refused
+    )
+    return DaemonStatus(
+        version=edge_rag.__version__,
+        state=state,
+        started_at=started_at,
+        data_directory=settings.data_directory,
+        profile=parts.profile.name,
+        models=parts.models,
+        stages=(*parts.pipeline.snapshots(), generator, parts.ingesting.snapshot()),
+        engine=EngineSnapshot(
+            slots_busy=engine.running,
+            slots=engine.slots,
+            pages_used=engine.pages_held,
+            pages=engine.pages,
+            page_tokens=parts.decoder.page_tokens,
+            kv_bytes=engine.pages * parts.decoder.page_bytes,
+            steps=engine.steps,
+            generated_tokens=engine.generated_tokens,
+            prefill_tokens=engine.prefill_tokens,
+            preemptions=engine.preemptions,
+        ),
+        collections=parts.archive.library.collections(),
+        resident_bytes=psutil.Process().memory_info().rss,
+        address=address,
+    )
