@@ -1,0 +1,154 @@
+"""The text encoder: one vector a text for dense retrieval, one vector a token for late interaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.runtime.length_batches import plan_batches
+from edge_rag.runtime.model_folder import ModelManifest, ModelRole, verify_model_folder
+from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.text_tokenizer import TextTokenizer, TokenizedText
+from edge_rag.runtime.token_vectors import TokenVectors
+
+__all__ = ["TextEncoder", "TokenVectors"]
+
+_MODEL = "model.onnx"
+_TOKENIZER = "tokenizer.json"
+_BATCH_TOKENS = 2048
+_PADDING_ID = 0
+
+
+class TextEncoder:
+    """An encoder from a model folder. Any method may be called by any thread.
+
+    A text's vectors are the same bits whether it is encoded alone or among others, by one thread or by several.
+
+    Attributes:
+        name: Names the vectors: changes whenever the same text could get others.
+        dimension: Length of a vector.
+        max_tokens: Most tokens of a text that ``embed`` reads, special tokens included.
+    """
+
+    def __init__(self, session: ort.InferenceSession, tokenizer: TextTokenizer, manifest: ModelManifest) -> None:
+        self._session = session
+        self._tokenizer = tokenizer
+        self.name = _identity(manifest)
+        self.dimension = manifest.integer("dimension", 1, 65_536)
+        self.max_tokens = manifest.integer("max_tokens", 8, 65_536)
+
+    @classmethod
+    def open(cls, folder: Path) -> TextEncoder:
+        """Verifies and opens a model folder of the role ``embedder``.
+
+        The graph takes ``input_ids`` int64 and ``attention_mask`` int32, both [batch, tokens], and gives
+        ``token_vectors`` float32 [batch, tokens, dimension] and ``sentence_vectors`` float32 [batch, dimension], all of
+        unit length. The manifest's parameters are ``dimension`` and ``max_tokens``.
+
+        Raises:
+            ModelFolderInvalid: The folder is not what its manifest says, or not such a model.
+            ModelError: ONNX Runtime cannot run the graph.
+        """
+        manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
+        tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))
+        session = open_session(folder / _MODEL)
+        inputs = {value.name for value in session.get_inputs()}
+        outputs = {value.name for value in session.get_outputs()}
+        if inputs != {"input_ids", "attention_mask"} or not {"token_vectors", "sentence_vectors"} <= outputs:
+            raise ModelFolderInvalid(
+                f"{folder}: {_MODEL} is not a text encoder (inputs {sorted(inputs)}, outputs {sorted(outputs)}); "
+                "make it as models/README.md describes"
+            )
+        return cls(session, tokenizer, manifest)
+
+    def count_tokens(self, text: str) -> int:
+        """Returns how many tokens a text has, special tokens included; past ``max_tokens`` ``embed`` reads no further.
+
+        Raises:
+            InferenceFailed: The text is not valid Unicode.
+        """
+        return self._tokenizer.count(text)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encodes each text as one vector. A text longer than ``max_tokens`` is represented by its beginning.
+
+        Returns:
+            float32 [texts, dimension], each of unit length, so that a dot product is a cosine.
+
+        Raises:
+            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
+        """
+        sequences = [self._tokenizer.truncated(text) for text in texts]
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        for batch in plan_batches([len(sequence.ids) for sequence in sequences], _BATCH_TOKENS):
+            vectors[list(batch.rows)] = self._run(
+                "sentence_vectors", [sequences[row] for row in batch.rows], batch.width
+            )
+        return vectors
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Encodes each text as one vector a token. All of a text is encoded: past ``max_tokens``, in several windows.
+
+        Returns:
+            One entry a text, in order.
+
+        Raises:
+            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
+        """
+        windows = [(index, window) for index, text in enumerate(texts) for window in self._tokenizer.windows(text)]
+        encoded: list[NDArray[np.float32]] = [np.empty((0, self.dimension), dtype=np.float32)] * len(windows)
+        for batch in plan_batches([len(window.ids) for _, window in windows], _BATCH_TOKENS):
+            vectors = self._run("token_vectors", [windows[row][1] for row in batch.rows], batch.width)
+            for row, rows_vectors in zip(batch.rows, vectors, strict=True):
+                encoded[row] = rows_vectors[_kept(windows[row][1])]
+        pieces: list[list[int]] = [[] for _ in texts]
+        for row, (index, _) in enumerate(windows):
+            pieces[index].append(row)
+        return [
+            TokenVectors(
+                vectors=np.concatenate([encoded[row] for row in rows]),
+                offsets=np.concatenate([_offsets(windows[row][1]) for row in rows]),
+            )
+            for rows in pieces
+        ]
+
+    def _run(self, output: str, sequences: Sequence[TokenizedText], width: int) -> NDArray[np.float32]:
+        ids = np.full((len(sequences), width), _PADDING_ID, dtype=np.int64)
+        mask = np.zeros((len(sequences), width), dtype=np.int32)
+        for row, sequence in enumerate(sequences):
+            ids[row, : len(sequence.ids)] = sequence.ids
+            mask[row, : len(sequence.ids)] = 1
+        try:
+            result: NDArray[np.float32] = self._session.run([output], {"input_ids": ids, "attention_mask": mask})[0]
+        except Exception as error:
+            raise InferenceFailed(f"{self.name}: the encoder failed: {error}") from error
+        if result.shape[-1] != self.dimension:
+            raise InferenceFailed(
+                f"{self.name}: vectors have {result.shape[-1]} values, {self.dimension} were promised"
+            )
+        return result
+
+
+def _kept(window: TokenizedText) -> NDArray[np.intp]:
+    return np.flatnonzero(~np.array(window.special, dtype=np.bool_))
+
+
+def _offsets(window: TokenizedText) -> NDArray[np.int32]:
+    return np.array(window.offsets, dtype=np.int32).reshape(-1, 2)[_kept(window)]
+
+
+def _identity(manifest: ModelManifest) -> str:
+    content = "\n".join(
+        [
+            *(f"{path} {record.sha256}" for path, record in sorted(manifest.files.items())),
+            json.dumps(dict(manifest.parameters), sort_keys=True),
+        ]
+    )
+    return f"{manifest.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"

