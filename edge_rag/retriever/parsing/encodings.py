@@ -39,8 +39,8 @@ def decode_text(content: bytes, declared: str | None = None) -> str:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return _require(_decode(content, encoding))
-    for encoding in ("utf-8", declared):
-        text = _decode(content, encoding) if encoding else None
+    for candidate in ("utf-8", declared):
+        text = _decode(content, candidate) if candidate else None
         if text is not None and _is_text(text):
             return text
     return _require(_decode_western(content) or _decode_guessed(content))

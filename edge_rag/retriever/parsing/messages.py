@@ -83,6 +83,10 @@ def encode_rejection(error: DocumentRejected) -> bytes:
     return json.dumps({"rejected": type(error).__name__, "reason": str(error)}).encode()
 
 
+OUT_OF_MEMORY = encode_rejection(DocumentTooLarge("reading it takes more memory than is allowed"))
+"""The last answer of a process; made in advance, since there is no memory left to make it with."""
+
+
 def decode_answer(body: bytes) -> tuple[DocumentFormat, ParsedDocument]:
     """Reads an answer.
 

@@ -17,7 +17,7 @@ from edge_rag.core.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
 from edge_rag.retriever.parsing.formats import DocumentFormat
 from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.messages import decode_answer, read_message, write_message
+from edge_rag.retriever.parsing.messages import OUT_OF_MEMORY, decode_answer, read_message, write_message
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 _READY_LIMIT_BYTES = 16
@@ -62,6 +62,8 @@ class ParserProcess:
                 self._stop()
                 raise self._cause_of_death(process, watchdog)
             self._read += 1
+            if body == OUT_OF_MEMORY:
+                self._stop()
             try:
                 return decode_answer(body)
             except ValueError as error:

@@ -22,13 +22,18 @@ from math import ceil
 
 from charset_normalizer.constant import IANA_SUPPORTED
 
-from edge_rag.errors import DocumentRejected, DocumentTooLarge
+from edge_rag.errors import DocumentRejected
 from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.messages import encode_parsed, encode_rejection, read_message, write_message
+from edge_rag.retriever.parsing.messages import (
+    OUT_OF_MEMORY,
+    encode_parsed,
+    encode_rejection,
+    read_message,
+    write_message,
+)
 from edge_rag.retriever.parsing.reader import read_document
 
 _MAX_HEADER_BYTES = 64 * 1024
-_OUT_OF_MEMORY = encode_rejection(DocumentTooLarge("reading it takes more memory than is allowed"))
 
 
 def main() -> None:
@@ -44,7 +49,7 @@ def main() -> None:
             return
         _allow_processor_time(limits)
         answer = _answer(header, content, limits)
-        write_message(answers, answer or _OUT_OF_MEMORY)
+        write_message(answers, answer or OUT_OF_MEMORY)
         if answer is None:
             return
 

@@ -1,0 +1,65 @@
+"""The data directory: one daemon at a time holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from edge_rag.errors import DataDirectoryInUse, StorageError
+
+
+class DataDirectory:
+    """Holds a data directory until it is closed or the process ends, however it ends.
+
+    The lock is the kernel's (``flock``), so a killed daemon leaves nothing behind that would have to be cleared away;
+    the process id in the file only serves the message.
+
+    Attributes:
+        path: The directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Takes the directory, making it if need be, readable by its owner only.
+
+        Raises:
+            DataDirectoryInUse: Another daemon holds it.
+            StorageError: It cannot be made or written to.
+        """
+        self.path = path
+        lock = path / "lock"
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(f"the data directory {path} cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as error:
+            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise DataDirectoryInUse(
+                f"the data directory {path} is held by another daemon (process {holder}); stop that one or give this "
+                "one a directory of its own"
+            ) from error
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StorageError(f"the data directory {path} cannot be locked: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Lets the directory go; idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

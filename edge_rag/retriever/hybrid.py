@@ -1,0 +1,101 @@
+"""Finds passages: vectors and words side by side, fused by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.passage import Hit, RetrievalRequest, Retrieved
+from edge_rag.errors import EdgeRagError, NotFound, StorageError
+from edge_rag.retriever.fusion import FusionWeights, fuse
+from edge_rag.retriever.lexical import LexicalIndex
+from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.records import Collection
+from edge_rag.retriever.store import DocumentStore
+from edge_rag.retriever.vector_indexes import VectorIndexes
+
+
+@dataclass(frozen=True, slots=True)
+class SearchDepth:
+    """How deep the two searches go before their rankings are fused.
+
+    Attributes:
+        candidates: Chunks that each search contributes, at least; a request for more hits goes deeper by itself.
+    """
+
+    candidates: int = 100
+
+
+class HybridRetriever:
+    """Implements the pipeline's ``Retriever``."""
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        store: DocumentStore,
+        vectors: VectorIndexes,
+        lexical: LexicalIndex,
+        depth: SearchDepth,
+        weights: FusionWeights,
+    ) -> None:
+        self._embedder = embedder
+        self._store = store
+        self._vectors = vectors
+        self._lexical = lexical
+        self._depth = depth
+        self._weights = weights
+
+    def retrieve(self, requests: Sequence[RetrievalRequest]) -> list[Retrieved | Exception]:
+        """Answers each request, in order; all questions are embedded in one batch.
+
+        A request that fails, for example with ``CollectionNotFound``, has its error as its entry.
+        """
+        answers: list[Retrieved | Exception] = []
+        collections = [self._collection(request) for request in requests]
+        asked = [index for index, collection in enumerate(collections) if isinstance(collection, Collection)]
+        try:
+            embedded = self._embedder.embed([requests[index].question for index in asked]) if asked else ()
+        except EdgeRagError as error:
+            return [error if isinstance(collection, Collection) else collection for collection in collections]
+        vectors = dict(zip(asked, embedded, strict=True))
+        for index, (request, collection) in enumerate(zip(requests, collections, strict=True)):
+            if isinstance(collection, Collection):
+                answers.append(self._answer(request, collection, vectors[index]))
+            else:
+                answers.append(collection)
+        return answers
+
+    def _collection(self, request: RetrievalRequest) -> Collection | Exception:
+        try:
+            return self._store.collection(request.collection)
+        except EdgeRagError as error:
+            return error
+
+    def _answer(
+        self, request: RetrievalRequest, collection: Collection, vector: NDArray[np.float32]
+    ) -> Retrieved | Exception:
+        try:
+            return self._search(request, collection, vector)
+        except StorageError as error:
+            dropped_meanwhile = self._collection(request)
+            return dropped_meanwhile if isinstance(dropped_meanwhile, NotFound) else error
+
+    def _search(self, request: RetrievalRequest, collection: Collection, vector: NDArray[np.float32]) -> Retrieved:
+        depth = max(self._depth.candidates, request.limit)
+        (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth)
+        lexical = self._lexical.search(collection.number, request.question, depth)
+        fused = fuse(dense, lexical, 2 * depth, self._weights)
+        best = fused[: request.limit]
+        passages = self._store.passages([hit.chunk_id for hit in best])
+        if len(passages) < len(best):
+            passages = self._store.passages([hit.chunk_id for hit in fused])
+        hits = [
+            Hit(passages[hit.chunk_id], hit.score, hit.dense_rank, hit.lexical_rank)
+            for hit in fused
+            if hit.chunk_id in passages
+        ]
+        weights = self._lexical.term_weights(collection.number, request.question)
+        return Retrieved(tuple(hits[: request.limit]), weights)

@@ -1,0 +1,125 @@
+"""Takes documents in, hands them out and removes them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
+from edge_rag.core.ids import DocumentId
+from edge_rag.errors import DocumentRejected
+from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
+from edge_rag.retriever.names import require_collection_name, require_document_name
+from edge_rag.retriever.parsing.process import ParserProcess
+from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.records import NewDocument
+from edge_rag.retriever.store import DocumentStore
+from edge_rag.retriever.vector_indexes import VectorIndexes
+
+_TEXTS_AT_ONCE = 64
+
+
+class Library:
+    """Implements the pipeline's ``DocumentLibrary``. All methods may be called from any thread.
+
+    A collection is there as long as it holds a document: the first one makes it, and it goes with the last.
+    """
+
+    def __init__(
+        self,
+        store: DocumentStore,
+        vectors: VectorIndexes,
+        parser: ParserProcess,
+        embedder: Embedder,
+        chunk_limits: ChunkLimits,
+    ) -> None:
+        self._store = store
+        self._vectors = vectors
+        self._parser = parser
+        self._embedder = embedder
+        self._chunk_limits = chunk_limits
+        self._committing = threading.Lock()
+
+    def ingest(self, upload: Upload) -> IngestOutcome:
+        """Takes one document; when this returns anything but REJECTED, the document is durable and can be found.
+
+        The same bytes under the same name are UNCHANGED. A rejected document leaves an older one of its name as it was.
+
+        Raises:
+            InvalidRequest: The name of the document or the collection is not allowed.
+            InferenceFailed: The embedder could not be run; the document was not taken.
+            StorageError: The data directory failed; the document was not taken.
+        """
+        require_collection_name(upload.collection)
+        require_document_name(upload.name)
+        sha256 = hashlib.sha256(upload.content).hexdigest()
+        present = self._store.find(upload.collection, upload.name)
+        if present is not None and present.sha256 == sha256:
+            return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
+        try:
+            document_format, parsed = self._parser.read(upload.name, upload.media_type, upload.content)
+        except DocumentRejected as error:
+            return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
+        chunks = chunk_document(parsed, self._chunk_limits, self._embedder.count_tokens)
+        vectors = self._embed([index_text(chunk.context, chunk.text) for chunk in chunks])
+        document = NewDocument(
+            collection=upload.collection,
+            name=upload.name,
+            media_type=document_format.value,
+            sha256=sha256,
+            size_bytes=len(upload.content),
+            parsed=parsed,
+            chunks=chunks,
+            embedder=self._embedder.name,
+            vectors=vectors,
+        )
+        with self._committing:
+            change = self._store.put(document)
+            self._vectors.apply(change, vectors)
+        status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
+        return IngestOutcome(upload.name, status, change.info)
+
+    def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
+        """Returns a document's record and stored text, by id or else by name.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: There is none.
+            StorageError: The data directory failed.
+        """
+        return self._store.get(collection, document)
+
+    def delete(self, collection: str, document: str) -> DocumentInfo:
+        """Removes a document, its text, full text and vectors; durable when this returns.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: There is none.
+            StorageError: The data directory failed; nothing was removed.
+        """
+        with self._committing:
+            change = self._store.delete(collection, document)
+            self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
+        return change.info
+
+    def collections(self) -> dict[str, int]:
+        """Returns the number of documents of each collection, by name."""
+        return self._store.document_counts()
+
+    def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
+        """Returns up to ``limit`` records in order of id, which is the order of first ingestion, after the given one.
+
+        Raises:
+            CollectionNotFound: There is none.
+            StorageError: The data directory failed.
+        """
+        return self._store.list(collection, after, limit)
+
+    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        parts = tuple(
+            self._embedder.embed(texts[first : first + _TEXTS_AT_ONCE])
+            for first in range(0, len(texts), _TEXTS_AT_ONCE)
+        )
+        return np.concatenate(parts)

@@ -1,0 +1,34 @@
+"""Which names documents and collections may have."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from edge_rag.errors import InvalidRequest
+
+_COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
+_MAX_DOCUMENT_CHARACTERS = 1024
+_FORBIDDEN_CATEGORIES = frozenset(("Cc", "Cs", "Zl", "Zp"))
+
+
+def require_collection_name(name: str) -> None:
+    """Refuses what no collection may be called.
+
+    Raises:
+        InvalidRequest: It is not 1 to 64 characters of ``a-z``, ``0-9``, ``_`` and ``-``.
+    """
+    if not _COLLECTION.fullmatch(name):
+        raise InvalidRequest("collection", "must be 1 to 64 characters out of a-z, 0-9, _ and -")
+
+
+def require_document_name(name: str) -> None:
+    """Refuses what no document may be called.
+
+    Raises:
+        InvalidRequest: It is empty, longer than 1,024 characters, or has control characters or line ends.
+    """
+    if not 1 <= len(name) <= _MAX_DOCUMENT_CHARACTERS:
+        raise InvalidRequest("name", f"must have 1 to {_MAX_DOCUMENT_CHARACTERS:,} characters, has {len(name):,}")
+    if any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in name):
+        raise InvalidRequest("name", "must not have control characters or line ends")

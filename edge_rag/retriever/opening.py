@@ -1,0 +1,111 @@
+"""Opens a data directory: the one way to a library and a retriever over it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edge_rag.errors import ConfigurationError
+from edge_rag.retriever.chunking import ChunkLimits
+from edge_rag.retriever.data_directory import DataDirectory
+from edge_rag.retriever.database import Database
+from edge_rag.retriever.fusion import FusionWeights
+from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
+from edge_rag.retriever.lexical import LexicalIndex
+from edge_rag.retriever.library import Library
+from edge_rag.retriever.parsing.limits import ParsingLimits
+from edge_rag.retriever.parsing.process import ParserProcess
+from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.store import DocumentStore
+from edge_rag.retriever.stored_vectors import StoredVectors
+from edge_rag.retriever.vector_indexes import VectorIndexes
+
+_SPECIAL_TOKENS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieverSettings:
+    """What can be chosen about retrieval.
+
+    Attributes:
+        chunk_tokens: Size that chunks are packed to, tokens of the embedder; lowered to what the embedder can read.
+        context_tokens: Most tokens of headings that are embedded with a chunk.
+        parsing: What reading one document may cost.
+        depth: How deep the two searches go.
+        fusion: How their rankings are weighed.
+    """
+
+    chunk_tokens: int = 200
+    context_tokens: int = 40
+    parsing: ParsingLimits = field(default_factory=ParsingLimits)
+    depth: SearchDepth = field(default_factory=SearchDepth)
+    fusion: FusionWeights = field(default_factory=FusionWeights)
+
+
+class OpenedDirectory:
+    """A data directory in use.
+
+    Attributes:
+        library: Takes documents in and hands them out.
+        retriever: Finds passages.
+    """
+
+    def __init__(self, library: Library, retriever: HybridRetriever, resources: ExitStack) -> None:
+        self.library = library
+        self.retriever = retriever
+        self._resources = resources
+
+    def close(self) -> None:
+        """Saves the indexes, ends the parser process and lets the directory go; idempotent.
+
+        Nobody may be using the library or the retriever any more.
+        """
+        self._resources.close()
+
+
+def open_data_directory(path: Path, embedder: Embedder, settings: RetrieverSettings | None = None) -> OpenedDirectory:
+    """Opens a data directory, making it if need be.
+
+    Vectors that another embedder made are made anew from the stored text, and indexes that are missing, damaged or out
+    of date are rebuilt, before this returns.
+
+    Args:
+        path: The directory.
+        embedder: Turns text into vectors.
+        settings: What can be chosen; the defaults if None.
+
+    Raises:
+        DataDirectoryInUse: Another daemon holds it.
+        StorageError: It cannot be used, or was written by a newer version; StorageCorrupt if it is damaged.
+        ConfigurationError: The embedder cannot read chunks as small as these.
+        InferenceFailed: Vectors had to be made anew and the model could not be run.
+    """
+    settings = settings or RetrieverSettings()
+    limits = _chunk_limits(embedder, settings)
+    with ExitStack() as resources:
+        resources.enter_context(DataDirectory(path))
+        database = Database(path / "documents.sqlite3")
+        resources.callback(database.close)
+        store = DocumentStore(database)
+        stored = StoredVectors(database)
+        stored.renew(store.collections(), embedder)
+        vectors = VectorIndexes(path / "vectors", embedder.name, embedder.dimension, stored)
+        vectors.load(store.collections(), stored.counts())
+        resources.callback(vectors.save)
+        parser = ParserProcess(settings.parsing)
+        resources.callback(parser.close)
+        library = Library(store, vectors, parser, embedder, limits)
+        lexical = LexicalIndex(database)
+        retriever = HybridRetriever(embedder, store, vectors, lexical, settings.depth, settings.fusion)
+        return OpenedDirectory(library, retriever, resources.pop_all())
+
+
+def _chunk_limits(embedder: Embedder, settings: RetrieverSettings) -> ChunkLimits:
+    target = min(settings.chunk_tokens, embedder.max_tokens - settings.context_tokens - _SPECIAL_TOKENS)
+    if target < 1 or settings.context_tokens < 0:
+        raise ConfigurationError(
+            f"chunks of {settings.chunk_tokens} tokens under {settings.context_tokens} tokens of headings cannot be "
+            f"embedded: {embedder.name} reads {embedder.max_tokens} tokens"
+        )
+    return ChunkLimits(target, settings.context_tokens)

@@ -1,0 +1,72 @@
+"""What goes into the store and what comes out of it, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.document import Chunk, DocumentInfo, ParsedDocument
+from edge_rag.core.ids import ChunkId
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection as it is stored.
+
+    Attributes:
+        number: Its row id, never reused.
+        name: Its name.
+        generation: Random; another one after every change of the collection's chunks or vectors.
+    """
+
+    number: int
+    name: str
+    generation: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """A document ready to be stored.
+
+    Attributes:
+        collection: Name of the collection, made if it does not exist.
+        name: Name of the document; one of that name is replaced.
+        media_type: IANA media type.
+        sha256: Lower-case hex digest of the bytes.
+        size_bytes: Their number.
+        parsed: Its text.
+        chunks: Its chunks.
+        embedder: Name of the model that made the vectors.
+        vectors: float32 [chunks, dimension].
+    """
+
+    collection: str
+    name: str
+    media_type: str
+    sha256: str
+    size_bytes: int
+    parsed: ParsedDocument
+    chunks: tuple[Chunk, ...]
+    embedder: str
+    vectors: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a committed transaction did to a collection's vectors.
+
+    Attributes:
+        collection: The collection after it.
+        removed: Chunks that are gone.
+        added: Chunks that are new, in the order of the document's.
+        info: The document written or deleted.
+        dropped: Whether the collection is gone with its last document.
+    """
+
+    collection: Collection
+    removed: tuple[ChunkId, ...]
+    added: tuple[ChunkId, ...]
+    info: DocumentInfo
+    dropped: bool = False

@@ -1,0 +1,173 @@
+"""The statements the store is made of; each runs inside a transaction of its caller."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.document import Chunk, DocumentInfo
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.errors import CollectionNotFound, DocumentNotFound
+from edge_rag.retriever.records import Collection
+from edge_rag.retriever.schema import create_fulltext, fulltext_table
+
+INFO = (
+    "d.id, c.name, d.name, d.title, d.media_type, d.sha256, d.size_bytes, d.characters, d.chunks, d.pages, "
+    "d.ingested_at"
+)
+"""Columns of a ``DocumentInfo``, of documents ``d`` joined with collections ``c``."""
+
+
+def info_of(row: Sequence[Any]) -> DocumentInfo:
+    """The record that a row of ``INFO`` holds."""
+    values: tuple[Any, ...] = (*row[:-1], datetime.fromisoformat(row[-1]))
+    return DocumentInfo(*values)
+
+
+def new_document_id() -> DocumentId:
+    """A new id: 48 bits of Unix milliseconds, then 32 random ones, so that ids sort by age."""
+    return DocumentId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}")
+
+
+def require_collection(connection: sqlite3.Connection, name: str) -> Collection:
+    """Finds a collection by name.
+
+    Raises:
+        CollectionNotFound: There is none.
+    """
+    row = connection.execute("SELECT collection, name, generation FROM collections WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        known = connection.execute("SELECT name FROM collections ORDER BY name").fetchall()
+        raise CollectionNotFound(name, tuple(other for (other,) in known))
+    return Collection(*row)
+
+
+def require_document(connection: sqlite3.Connection, collection: Collection, document: str) -> int:
+    """Finds the row of a document by id or else by name.
+
+    Raises:
+        DocumentNotFound: There is none.
+    """
+    for column in ("id", "name"):
+        row = connection.execute(
+            f"SELECT document FROM documents WHERE collection = ? AND {column} = ?", (collection.number, document)
+        ).fetchone()
+        if row is not None:
+            return int(row[0])
+    raise DocumentNotFound(document)
+
+
+def make_collection(connection: sqlite3.Connection, name: str) -> int:
+    """Returns the row of a collection, which is made with its full text table if it does not exist."""
+    row = connection.execute("SELECT collection FROM collections WHERE name = ?", (name,)).fetchone()
+    if row is not None:
+        return int(row[0])
+    number = _row_id(connection.execute("INSERT INTO collections (name, generation) VALUES (?, '')", (name,)))
+    create_fulltext(connection, number)
+    return number
+
+
+def make_embedder(connection: sqlite3.Connection, name: str, dimension: int) -> int:
+    """Returns the row of an embedding model, which is made if it does not exist."""
+    row = connection.execute("SELECT embedder FROM embedders WHERE name = ?", (name,)).fetchone()
+    if row is not None:
+        return int(row[0])
+    return _row_id(connection.execute("INSERT INTO embedders (name, dimension) VALUES (?, ?)", (name, dimension)))
+
+
+def renew_generation(connection: sqlite3.Connection, collection: int) -> str:
+    """Marks a collection as changed and returns its new generation."""
+    generation = secrets.token_hex(16)
+    connection.execute("UPDATE collections SET generation = ? WHERE collection = ?", (generation, collection))
+    return generation
+
+
+def insert_document(connection: sqlite3.Connection, collection: int, info: DocumentInfo, text: str) -> int:
+    """Writes a document's record and text and returns its row."""
+    return _row_id(
+        connection.execute(
+            "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
+            "pages, ingested_at, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                info.document_id,
+                collection,
+                info.name,
+                info.title,
+                info.media_type,
+                info.sha256,
+                info.size_bytes,
+                info.characters,
+                info.chunks,
+                info.pages,
+                info.ingested_at.isoformat(),
+                text,
+            ),
+        )
+    )
+
+
+def insert_chunk(
+    connection: sqlite3.Connection,
+    collection: int,
+    document: int,
+    chunk: Chunk,
+    embedder: int,
+    vector: NDArray[np.float32],
+) -> ChunkId:
+    """Writes a chunk with its full text and its vector and returns its id."""
+    context = json.dumps(chunk.context, ensure_ascii=False)
+    number = _row_id(
+        connection.execute(
+            "INSERT INTO chunks (document, collection, ordinal, first, past, page, context, text, embedder, embedding) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                document,
+                collection,
+                chunk.ordinal,
+                chunk.start,
+                chunk.end,
+                chunk.page,
+                context,
+                chunk.text,
+                embedder,
+                encode_vector(vector),
+            ),
+        )
+    )
+    connection.execute(
+        f"INSERT INTO {fulltext_table(collection)} (rowid, text, context) VALUES (?, ?, ?)",
+        (number, chunk.text, context),
+    )
+    return ChunkId(number)
+
+
+def remove_document(connection: sqlite3.Connection, collection: int, document: int) -> tuple[ChunkId, ...]:
+    """Removes a document with its chunks, full text and vectors; returns the chunks that are gone."""
+    chunks = connection.execute("SELECT chunk FROM chunks WHERE document = ?", (document,)).fetchall()
+    table = fulltext_table(collection)
+    connection.execute(
+        f"INSERT INTO {table} ({table}, rowid, text, context) "
+        "SELECT 'delete', chunk, text, context FROM chunks WHERE document = ?",
+        (document,),
+    )
+    connection.execute("DELETE FROM documents WHERE document = ?", (document,))
+    return tuple(ChunkId(number) for (number,) in chunks)
+
+
+def encode_vector(vector: NDArray[np.float32]) -> bytes:
+    """A vector as it is stored: float32, little-endian."""
+    return vector.astype("<f4").tobytes()
+
+
+def _row_id(cursor: sqlite3.Cursor) -> int:
+    if cursor.lastrowid is None:
+        raise sqlite3.InternalError("an INSERT gave no row id")
+    return cursor.lastrowid

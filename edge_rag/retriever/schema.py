@@ -1,0 +1,106 @@
+"""The tables, as numbered migrations; ``PRAGMA user_version`` says how many a database has seen.
+
+A migration that was released is never changed; a new one is appended.
+
+Full text has a table per collection (``fulltext_<collection>``), made with the collection: BM25 then weighs words by
+what is rare in the collection asked, no other collection can be inferred from scores, and no query pays for them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from edge_rag.errors import StorageError
+
+_MIGRATIONS = (
+    (
+        """CREATE TABLE embedders (
+               embedder INTEGER PRIMARY KEY,
+               name TEXT NOT NULL UNIQUE,
+               dimension INTEGER NOT NULL
+           ) STRICT""",
+        """CREATE TABLE collections (
+               collection INTEGER PRIMARY KEY AUTOINCREMENT,
+               name TEXT NOT NULL UNIQUE,
+               generation TEXT NOT NULL
+           ) STRICT""",
+        """CREATE TABLE documents (
+               document INTEGER PRIMARY KEY AUTOINCREMENT,
+               id TEXT NOT NULL UNIQUE,
+               collection INTEGER NOT NULL REFERENCES collections,
+               name TEXT NOT NULL,
+               title TEXT NOT NULL,
+               media_type TEXT NOT NULL,
+               sha256 TEXT NOT NULL,
+               size_bytes INTEGER NOT NULL,
+               characters INTEGER NOT NULL,
+               chunks INTEGER NOT NULL,
+               pages INTEGER,
+               ingested_at TEXT NOT NULL,
+               text TEXT NOT NULL,
+               UNIQUE (collection, name)
+           ) STRICT""",
+        "CREATE INDEX documents_in_order ON documents (collection, id)",
+        """CREATE TABLE chunks (
+               chunk INTEGER PRIMARY KEY AUTOINCREMENT,
+               document INTEGER NOT NULL REFERENCES documents ON DELETE CASCADE,
+               collection INTEGER NOT NULL REFERENCES collections,
+               ordinal INTEGER NOT NULL,
+               first INTEGER NOT NULL,
+               past INTEGER NOT NULL,
+               page INTEGER,
+               context TEXT NOT NULL,
+               text TEXT NOT NULL,
+               embedder INTEGER NOT NULL REFERENCES embedders,
+               embedding BLOB NOT NULL,
+               UNIQUE (document, ordinal)
+           ) STRICT""",
+        "CREATE INDEX chunks_of_collection ON chunks (collection)",
+        "CREATE INDEX chunks_of_embedder ON chunks (embedder)",
+    ),
+)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Brings a database to the newest form, one transaction a step.
+
+    Args:
+        connection: In autocommit mode.
+
+    Raises:
+        StorageError: A newer edge-rag wrote it.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(_MIGRATIONS):
+        raise StorageError(
+            f"the data directory was written by a newer edge-rag (schema {version}, this one has {len(_MIGRATIONS)}); "
+            "install that version or use another directory"
+        )
+    for number, statements in enumerate(_MIGRATIONS[version:], start=version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def fulltext_table(collection: int) -> str:
+    """Name of a collection's full text table."""
+    return f"fulltext_{collection:d}"
+
+
+def create_fulltext(connection: sqlite3.Connection, collection: int) -> None:
+    """Makes a collection's full text table; it holds no text of its own but reads it from ``chunks``."""
+    connection.execute(
+        f"CREATE VIRTUAL TABLE {fulltext_table(collection)} USING fts5(text, context, content='chunks', "
+        "content_rowid='chunk', tokenize='porter unicode61 remove_diacritics 2')"
+    )
+
+
+def drop_fulltext(connection: sqlite3.Connection, collection: int) -> None:
+    """Removes a collection's full text table."""
+    connection.execute(f"DROP TABLE {fulltext_table(collection)}")

@@ -1,0 +1,170 @@
+"""Documents, chunks, full text and vectors in SQLite: the truth that everything else is a cache of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from edge_rag.core.document import DocumentInfo
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Passage
+from edge_rag.retriever.database import Database
+from edge_rag.retriever.records import Change, Collection, NewDocument
+from edge_rag.retriever.rows import (
+    INFO,
+    info_of,
+    insert_chunk,
+    insert_document,
+    make_collection,
+    make_embedder,
+    new_document_id,
+    remove_document,
+    renew_generation,
+    require_collection,
+    require_document,
+)
+from edge_rag.retriever.schema import drop_fulltext
+
+_ROWS_AT_ONCE = 500
+
+
+class DocumentStore:
+    """Reads and writes documents. May be used from any thread; every write is one transaction, durable on return."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def collections(self) -> tuple[Collection, ...]:
+        """Returns all collections, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT collection, name, generation FROM collections ORDER BY name").fetchall()
+        return tuple(Collection(*row) for row in rows)
+
+    def document_counts(self) -> dict[str, int]:
+        """Returns the number of documents of each collection, by name."""
+        with self._database.reading() as connection:
+            return dict(
+                connection.execute(
+                    "SELECT c.name, count(*) FROM collections c JOIN documents d USING (collection) GROUP BY c.name "
+                    "ORDER BY c.name"
+                ).fetchall()
+            )
+
+    def collection(self, name: str) -> Collection:
+        """Returns a collection.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+        """
+        with self._database.reading() as connection:
+            return require_collection(connection, name)
+
+    def find(self, collection: str, name: str) -> DocumentInfo | None:
+        """Returns the record of the document of that very name, or None."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE c.name = ? AND d.name = ?",
+                (collection, name),
+            ).fetchone()
+        return None if row is None else info_of(row)
+
+    def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
+        """Returns a document's record and stored text, by id or else by name.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: There is none.
+        """
+        with self._database.snapshot() as connection:
+            number = require_document(connection, require_collection(connection, collection), document)
+            row = connection.execute(
+                f"SELECT {INFO}, d.text FROM documents d JOIN collections c USING (collection) WHERE d.document = ?",
+                (number,),
+            ).fetchone()
+        return info_of(row[:-1]), row[-1]
+
+    def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
+        """Returns up to ``limit`` records in order of id, after the given one.
+
+        Raises:
+            CollectionNotFound: There is none.
+        """
+        with self._database.snapshot() as connection:
+            number = require_collection(connection, collection).number
+            rows = connection.execute(
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) "
+                "WHERE collection = ? AND d.id > ? ORDER BY d.id LIMIT ?",
+                (number, after or "", limit),
+            ).fetchall()
+        return tuple(info_of(row) for row in rows)
+
+    def put(self, document: NewDocument) -> Change:
+        """Writes a document; one of that name is replaced and keeps its id."""
+        with self._database.writing() as connection:
+            collection = make_collection(connection, document.collection)
+            embedder = make_embedder(connection, document.embedder, document.vectors.shape[1])
+            old = connection.execute(
+                "SELECT document, id FROM documents WHERE collection = ? AND name = ?", (collection, document.name)
+            ).fetchone()
+            removed = remove_document(connection, collection, old[0]) if old else ()
+            document_id = DocumentId(old[1]) if old else new_document_id()
+            parsed = document.parsed
+            info = DocumentInfo(
+                document_id=document_id,
+                collection=document.collection,
+                name=document.name,
+                title=parsed.title,
+                media_type=document.media_type,
+                sha256=document.sha256,
+                size_bytes=document.size_bytes,
+                characters=len(parsed.text),
+                chunks=len(document.chunks),
+                pages=parsed.pages,
+                ingested_at=datetime.now(UTC),
+            )
+            number = insert_document(connection, collection, info, parsed.text)
+            added = tuple(
+                insert_chunk(connection, collection, number, chunk, embedder, vector)
+                for chunk, vector in zip(document.chunks, document.vectors, strict=True)
+            )
+            generation = renew_generation(connection, collection)
+        return Change(Collection(collection, document.collection, generation), removed, added, info)
+
+    def delete(self, collection: str, document: str) -> Change:
+        """Removes a document; the collection goes with its last one.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: There is none.
+        """
+        with self._database.writing() as connection:
+            stored = require_collection(connection, collection)
+            number = require_document(connection, stored, document)
+            row = connection.execute(
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (number,)
+            ).fetchone()
+            removed = remove_document(connection, stored.number, number)
+            (left,) = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM documents WHERE collection = ?)", (stored.number,)
+            ).fetchone()
+            generation = renew_generation(connection, stored.number)
+            if not left:
+                drop_fulltext(connection, stored.number)
+                connection.execute("DELETE FROM collections WHERE collection = ?", (stored.number,))
+        return Change(Collection(stored.number, collection, generation), removed, (), info_of(row), dropped=not left)
+
+    def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, Passage]:
+        """Returns the passages of those of the given chunks that are still stored."""
+        found: dict[ChunkId, Passage] = {}
+        with self._database.reading() as connection:
+            for first in range(0, len(chunks), _ROWS_AT_ONCE):
+                some = chunks[first : first + _ROWS_AT_ONCE]
+                rows = connection.execute(
+                    "SELECT k.chunk, d.id, d.name, k.page, k.first, k.past, k.text, k.context FROM chunks k "
+                    f"JOIN documents d USING (document) WHERE k.chunk IN ({', '.join('?' * len(some))})",
+                    some,
+                )
+                for row in rows:
+                    values: tuple[Any, ...] = (*row[:-1], tuple(json.loads(row[-1])))
+                    found[ChunkId(row[0])] = Passage(*values)
+        return found
