@@ -233,11 +233,13 @@ def _check_everything_known(graph: onnx.GraphProto) -> None:
 
 def _works_on_each_token(node: onnx.NodeProto, walk: GraphWalk) -> bool:
     """Whether an operator that could also mix tokens, or move them, does not do so here."""
+    if walk.is_constant(node.output[0]):
+        return True
     match node.op_type:
         case "Gather" | "GatherBlockQuantized":
             return node.output[0] == _ROWS or (node.input[1] == _TOKENS and walk.is_constant(node.input[0]))
         case "Transpose":
-            return walk.is_constant(node.input[0])
+            return False
         case "Reshape":
             return walk.constant_integers(node.input[1])[:2] == [0, -1]
         case "Squeeze" | "Unsqueeze":
