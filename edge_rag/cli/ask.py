@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -62,7 +62,7 @@ def ask(
     seed: int | None,
     stop: tuple[str, ...],
     priority: str | None,
-    questions: BinaryIO | None,
+    questions: str | None,
     concurrency: int,
     server: str | None,
     timeout_s: float | None,

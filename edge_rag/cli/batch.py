@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
+
+import click
 
 from edge_rag.cli.exits import ExitCode, error_object
 from edge_rag.cli.questions import QuestionLine, in_order, read_questions
@@ -14,11 +16,11 @@ BATCH_RETRY = RetryPolicy(patience_s=60)
 """Nobody is waiting at the keyboard: a full queue is asked again for a minute."""
 
 
-def answer_file(file: BinaryIO, concurrency: int, answer: Callable[[str], dict[str, Any]]) -> ExitCode:
+def answer_file(path: str, concurrency: int, answer: Callable[[str], dict[str, Any]]) -> ExitCode:
     """Prints ``answer(question)`` for each question of a file, in order; a failed one is its own line.
 
     Args:
-        file: One question a line.
+        path: A file with one question a line, or - for standard input.
         concurrency: Questions asked at once.
         answer: Returns the JSON object of an answer, or raises ``ClientError``.
     """
@@ -32,11 +34,12 @@ def answer_file(file: BinaryIO, concurrency: int, answer: Callable[[str], dict[s
             return {"question": _shortened(line.text), "error": error_object(error)}, False
 
     total = failed = 0
-    name = "standard input" if file.name == "<stdin>" else str(file.name)
-    for result, succeeded in in_order(read_questions(file, name), attempt, concurrency):
-        emit(result)
-        total += 1
-        failed += not succeeded
+    name = "standard input" if path == "-" else path
+    with click.open_file(path, "rb") as file:
+        for result, succeeded in in_order(read_questions(file, name), attempt, concurrency):
+            emit(result)
+            total += 1
+            failed += not succeeded
     if failed:
         notes().print(f"{failed} of {total} questions failed", style="red")
     return ExitCode.FAILURE if failed else ExitCode.OK

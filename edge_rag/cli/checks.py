@@ -177,7 +177,7 @@ def _models(settings: Settings) -> Iterator[Check]:
             try:
                 manifest = verify_model_folder(folder, role)
             except EdgeRagError as error:
-                yield Check(role.value, Verdict.FAIL, str(error), "restore the folder, or set the key `models`")
+                yield Check(role.value, Verdict.FAIL, str(error), f"or name another with the key `models.{role.value}`")
             else:
                 size = sum(record.bytes for record in manifest.files.values())
                 detail = f"{manifest.name}, {size / 2**20:.1f} MiB, every hash as in its manifest ({folder})"

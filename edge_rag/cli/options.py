@@ -28,7 +28,7 @@ timeout = click.option(
 )
 questions = click.option(
     "--questions",
-    type=click.File("rb"),
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     metavar="FILE",
     help="Take one question a line from a file, - for standard input; prints JSON lines in the same order.",
 )
@@ -46,7 +46,7 @@ def connection(command: Command) -> Command:
     return server(timeout(as_json(command)))
 
 
-def one_question(argument: str | None, questions_file: object | None) -> None:
+def one_question(argument: str | None, questions_file: str | None) -> None:
     """Checks that there is either a question or a file of questions.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -37,7 +37,7 @@ def search(
     collection: str,
     limit: int | None,
     rerank: bool | None,
-    questions: BinaryIO | None,
+    questions: str | None,
     concurrency: int,
     server: str | None,
     timeout_s: float | None,

@@ -7,8 +7,6 @@ from pathlib import Path
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.exits import ExitCode
-from edge_rag.cli.terminal import notes
 
 _EPILOG = """\b
 Examples:
@@ -30,8 +28,8 @@ begun is done; a second Ctrl-C ends it at once.
     "--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where documents and indexes are kept."
 )
 @options.as_json
-def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Runs the daemon in the foreground; --json makes its log lines JSON."""
+def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_json: bool) -> int:
+    """Runs the daemon in the foreground; its log goes to standard error, with --json as JSON lines."""
     from edge_rag import daemon
     from edge_rag.config.settings import load_settings
 
@@ -42,5 +40,4 @@ def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_jso
         overrides["data_directory"] = data_dir
     if as_json:
         overrides["log"] = {"format": "json"}
-    daemon.run(load_settings(config, overrides), lambda address: notes().print(f"edge-rag serves at {address}"))
-    return ExitCode.OK
+    return daemon.run(load_settings(config, overrides))
