@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class StopMatcher:
-    """Finds the earliest stop string in text that comes in pieces.
+    """Finds the stop string that is complete first in text that comes in pieces; of several at once, the longest.
 
     Args:
         stops: The strings; empty ones are ignored.
@@ -26,11 +26,11 @@ class StopMatcher:
         if self.stopped:
             return ""
         text = self._held + text
-        starts = [start for stop in self._stops if (start := text.find(stop)) >= 0]
-        if starts:
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if found:
             self.stopped = True
             self._held = ""
-            return text[: min(starts)]
+            return text[: min(found)[1]]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

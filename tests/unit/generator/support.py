@@ -1,0 +1,139 @@
+"""What several of the engine's tests use: the tiny models, requests, and a sink that waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.query import Priority, Sampling
+from edge_rag.errors import EdgeRagError
+from edge_rag.generator.constraint import Constraint, FreeText
+from edge_rag.generator.engine import Engine
+from edge_rag.generator.live import TokenRequest
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.ports import ModelRunner, Outcome, StepReport
+from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.paged_decoder import PagedDecoder
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+FAMILIES = ("llama", "qwen2", "qwen3")
+LIMITS = SchedulerLimits(max_slots=8, max_step_tokens=64, prefill_tokens=16)
+
+
+def tiny_decoder(family: str = "llama", pages: int = 64) -> PagedDecoder:
+    return PagedDecoder.open(FIXTURES / f"tiny-{family}", pages)
+
+
+class Recorder:
+    """A sink that keeps what it gets."""
+
+    def __init__(self, on_tokens: Callable[[tuple[int, ...]], bool] = lambda tokens: False) -> None:
+        self.tokens: list[int] = []
+        self.outcome: Outcome | None = None
+        self.error: EdgeRagError | None = None
+        self.ends = 0
+        self.began = threading.Event()
+        self.ended = threading.Event()
+        self._on_tokens = on_tokens
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        self.tokens += tokens
+        self.began.set()
+        return self._on_tokens(tokens)
+
+    def finish(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self._end()
+
+    def fail(self, error: EdgeRagError) -> None:
+        self.error = error
+        self._end()
+
+    def wait(self) -> Recorder:
+        assert self.ended.wait(60), "the request never ended"
+        return self
+
+    def _end(self) -> None:
+        self.ends += 1
+        self.began.set()
+        self.ended.set()
+
+
+class GatedRunner:
+    """The real decoder, with something done before each run: to hold a step, or to break it."""
+
+    def __init__(self, decoder: PagedDecoder, before: Callable[[PackedStep], None]) -> None:
+        self._decoder = decoder
+        self._before = before
+        self.vocabulary_size = decoder.vocabulary_size
+        self.page_tokens = decoder.page_tokens
+        self.pages = decoder.pages
+        self.max_context = decoder.max_context
+        self.end_tokens = decoder.end_tokens
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        self._before(step)
+        return self._decoder.run(step)
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._decoder.copy_page(source, target)
+
+
+class Reports:
+    """An observer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.steps: list[StepReport] = []
+
+    def on_step(self, report: StepReport) -> None:
+        self.steps.append(report)
+
+
+def prompts(count: int, shortest: int = 5, longest: int = 150, seed: int = 0) -> list[tuple[int, ...]]:
+    """Random prompts over the tiny models' vocabulary."""
+    random = np.random.default_rng(seed)
+    return [tuple(random.integers(3, 512, int(random.integers(shortest, longest + 1))).tolist()) for _ in range(count)]
+
+
+def request(
+    prompt: Iterable[int],
+    max_tokens: int = 24,
+    constraint: Constraint | None = None,
+    priority: Priority = Priority.NORMAL,
+    deadline: float | None = None,
+    sampling: Sampling | None = None,
+    trust_domain: str = "manuals",
+) -> TokenRequest:
+    """A request that says what the model likes, for as long as it may unless told otherwise."""
+    return TokenRequest(
+        prompt=tuple(prompt),
+        constraint=constraint or FreeText(frozenset()),
+        sampling=sampling or Sampling(max_tokens=max_tokens),
+        priority=priority,
+        client="test",
+        trust_domain=trust_domain,
+        deadline=deadline,
+    )
+
+
+def generate(
+    runner: ModelRunner,
+    requests: Iterable[TokenRequest],
+    limits: SchedulerLimits = LIMITS,
+    observer: Reports | None = None,
+) -> list[Recorder]:
+    """Runs requests together and waits for all of them."""
+    engine = Engine(runner, limits, max_waiting=10_000, observer=observer)
+    sinks = []
+    for item in requests:
+        sinks.append(Recorder())
+        engine.submit(item, sinks[-1])
+    engine.start()
+    for sink in sinks:
+        sink.wait()
+    engine.close()
+    return sinks

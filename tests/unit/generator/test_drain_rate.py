@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from edge_rag.generator.drain_rate import DrainRate
+
+
+def test_until_something_left_the_assumed_interval_is_told() -> None:
+    assert DrainRate(assumed_s=3.0).retry_after_s() == 3.0
+
+
+def test_the_measured_interval_is_told() -> None:
+    rate = DrainRate(weight=1.0)
+    rate.left(10.0, others_wait=True)
+    rate.left(10.5, others_wait=True)
+    assert rate.retry_after_s() == pytest.approx(0.5)
+
+
+def test_time_in_which_nobody_waited_is_not_counted() -> None:
+    rate = DrainRate(weight=1.0, assumed_s=2.0)
+    rate.left(10.0, others_wait=False)
+    rate.left(500.0, others_wait=True)
+    assert rate.retry_after_s() == 2.0
+
+
+@pytest.mark.parametrize(("interval", "told"), [(0.001, 0.05), (1000.0, 60.0)])
+def test_the_answer_is_within_sensible_bounds(interval: float, told: float) -> None:
+    rate = DrainRate(weight=1.0)
+    rate.left(0.0, others_wait=True)
+    rate.left(interval, others_wait=True)
+    assert rate.retry_after_s() == told

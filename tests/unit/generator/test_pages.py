@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edge_rag.generator.kv.invariants import violations
+from edge_rag.generator.kv.pool import PagePool, PagesExhausted
+from edge_rag.generator.kv.prefix import PageId, chain
+from edge_rag.generator.kv.reservation import Reservation
+from edge_rag.generator.plan import PlanEntry, StepPlan
+from edge_rag.generator.sequence import SequenceId
+
+A, B, C = SequenceId(1), SequenceId(2), SequenceId(3)
+TOKENS = list(range(100, 140))
+
+
+def compute(pool: PagePool, sequence: SequenceId, first: int, count: int) -> None:
+    with Reservation(pool, StepPlan((PlanEntry(sequence, first, count, True),))) as pages:
+        pages.commit()
+
+
+def hold(pool: PagePool, sequence: SequenceId, tokens: list[int], domain: str = "manuals") -> int:
+    """Lets a sequence find what it can and compute the rest; returns the tokens it found."""
+    found = pool.match(domain, tokens)
+    pool.adopt(sequence, found)
+    first = len(found) * pool.page_tokens
+    compute(pool, sequence, first, len(tokens) - first)
+    pool.seal(sequence, domain, tokens, len(tokens))
+    return first
+
+
+def test_a_committed_step_leaves_its_pages_with_the_sequences() -> None:
+    pool = PagePool(4, 8)
+    compute(pool, A, 0, 9)
+    compute(pool, A, 9, 7)
+    assert pool.held(A) == 2
+    assert pool.available == 2
+
+
+def test_a_step_that_is_not_committed_never_was() -> None:
+    pool = PagePool(4, 8)
+    compute(pool, A, 0, 8)
+    before = pool.snapshot()
+    with Reservation(pool, StepPlan((PlanEntry(A, 8, 1, True), PlanEntry(B, 0, 16, True)))) as pages:
+        assert len(pages.tables[A]) == 2
+        assert len(pages.tables[B]) == 2
+        assert pool.available == 0
+    after = pool.snapshot()
+    assert (sorted(after.free), after.references, after.tables) == (
+        sorted(before.free),
+        before.references,
+        before.tables,
+    )
+
+
+def test_a_reservation_that_cannot_be_met_takes_nothing() -> None:
+    pool = PagePool(2, 8)
+    with pytest.raises(PagesExhausted):
+        with Reservation(pool, StepPlan((PlanEntry(A, 0, 8, True), PlanEntry(B, 0, 16, True)))):
+            pytest.fail("entered")
+    assert pool.available == 2
+
+
+def test_equal_beginnings_share_their_full_pages() -> None:
+    pool = PagePool(10, 8)
+    assert hold(pool, A, TOKENS) == 0
+    assert hold(pool, B, [*TOKENS[:20], 1, 2, 3, 4, 5]) == 16
+    assert pool.table(B)[:2] == pool.table(A)[:2]
+    assert pool.table(B)[2] != pool.table(A)[2]
+    assert not violations(pool.snapshot(), {A: 40, B: 25})
+
+
+def test_the_last_token_is_always_computed_because_its_logits_are_needed() -> None:
+    pool = PagePool(10, 8)
+    hold(pool, A, TOKENS[:16])
+    assert hold(pool, B, TOKENS[:16]) == 8
+
+
+def test_released_pages_are_found_again_until_their_room_is_needed() -> None:
+    pool = PagePool(5, 8)
+    hold(pool, A, TOKENS)
+    pool.release(A)
+    assert pool.available == 5
+    assert hold(pool, B, TOKENS) == 32
+    pool.release(B)
+    hold(pool, C, list(range(40)))
+    assert pool.match("manuals", TOKENS) == ()
+
+
+def test_what_continues_a_page_is_evicted_before_it() -> None:
+    pool = PagePool(5, 8)
+    hold(pool, A, TOKENS)
+    pool.release(A)
+    pool.take(3)
+    assert len(pool.match("manuals", TOKENS)) == 2
+
+
+def test_the_longest_unused_beginning_is_evicted_first() -> None:
+    pool = PagePool(4, 8)
+    hold(pool, A, TOKENS[:17])
+    pool.release(A)
+    hold(pool, B, [5, *TOKENS[:8]])
+    pool.release(B)
+    pool.take(pool.available - 1)
+    assert len(pool.match("manuals", TOKENS)) + len(pool.match("manuals", [5, *TOKENS[:8]])) == 1
+    assert len(pool.match("manuals", [5, *TOKENS[:8]])) == 1
+
+
+def test_another_trust_domain_finds_nothing() -> None:
+    pool = PagePool(10, 8)
+    hold(pool, A, TOKENS, "manuals")
+    assert hold(pool, B, TOKENS, "payroll") == 0
+
+
+def test_a_page_is_found_only_after_an_equal_beginning() -> None:
+    first, second = list(chain("d", [1, 2, 9, 9], 2)), list(chain("d", [3, 4, 9, 9], 2))
+    assert first[1] != second[1]
+
+
+def test_a_shared_page_outlives_one_of_its_holders() -> None:
+    pool = PagePool(10, 8)
+    hold(pool, A, TOKENS)
+    hold(pool, B, TOKENS)
+    pool.release(A)
+    assert not violations(pool.snapshot(), {B: 40})
+    assert pool.available == 5
+
+
+def test_the_forecast_of_available_pages_agrees_with_what_comes_free() -> None:
+    pool = PagePool(12, 8)
+    hold(pool, A, TOKENS)
+    hold(pool, B, [*TOKENS[:16], *range(24)])
+    hold(pool, C, TOKENS)
+    kept = pool.match("manuals", TOKENS)[:1]
+    forecast = pool.available_without([A, C], kept)
+    pool.release(A)
+    pool.release(C)
+    assert forecast == pool.available
+    assert pool.available_without([B], pool.table(B)[:1]) == pool.available + 4
+
+
+def test_equal_pages_computed_side_by_side_are_both_accounted_for() -> None:
+    pool = PagePool(4, 8)
+    compute(pool, A, 0, 8)
+    compute(pool, B, 0, 8)
+    for sequence in (A, B):
+        pool.seal(sequence, "manuals", TOKENS[:8], 8)
+    pool.release(A)
+    pool.release(B)
+    assert not violations(pool.snapshot(), {})
+    assert pool.cached == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"free": (PageId(3), PageId(2), PageId(2))}, "page 2 is 2 times free"),
+        ({"free": (PageId(3),)}, "page 2 is 0 times free"),
+        ({"cached": (PageId(0),)}, "page 0 is 0 times free, 1 times cached"),
+        ({"references": (1, 2, 0, 0)}, "page 1 counts 2 references"),
+        ({"free": (PageId(3), PageId(2), PageId(9))}, "page 9 does not exist"),
+        ({"tables": {A: (PageId(0), PageId(1)), B: (PageId(2),)}}, "sequence 2 holds 1 pages but does not run"),
+        ({"tables": {A: (PageId(0), PageId(0))}}, "holds a page twice"),
+        ({"tables": {A: (PageId(0),)}}, "sequence 1 has 12 tokens in 1 pages"),
+    ],
+)
+def test_every_kind_of_broken_accounting_is_noticed(change: dict[str, object], expected: str) -> None:
+    pool = PagePool(4, 8)
+    compute(pool, A, 0, 12)
+    assert not violations(pool.snapshot(), {A: 12})
+    assert any(expected in wrong for wrong in violations(replace(pool.snapshot(), **change), {A: 12}))  # type: ignore[arg-type]

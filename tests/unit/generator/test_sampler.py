@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from edge_rag.core.query import Sampling
+from edge_rag.errors import InferenceFailed
+from edge_rag.generator.constraint import AnyToken, OneOf
+from edge_rag.generator.sampler import Choice, choose, probabilities
+
+VOCABULARY = 12
+logits_rows = arrays(np.float32, VOCABULARY, elements=st.floats(-20, 20, width=32), unique=True)
+samplings = st.builds(
+    Sampling,
+    temperature=st.floats(0.1, 2),
+    top_k=st.integers(0, VOCABULARY),
+    top_p=st.floats(0.05, 1),
+    seed=st.integers(0, 100),
+)
+
+
+def pick(logits: NDArray[np.float32], sampling: Sampling, prompt: tuple[int, ...] = (), draws: int = 1) -> list[int]:
+    choice = Choice(sampling, VOCABULARY, prompt)
+    return [choice.choose(logits, AnyToken()) for _ in range(draws)]
+
+
+def distribution(scores: NDArray[np.float32], sampling: Sampling) -> list[float]:
+    """The same by the book, one token at a time."""
+    exponents = [float(s) / sampling.temperature for s in scores]
+    weights = [math.exp(e - max(exponents)) for e in exponents]
+    order = sorted(range(len(weights)), key=lambda i: (-weights[i], i))
+    kept = order[: sampling.top_k] if sampling.top_k else order
+    total = sum(weights[i] for i in kept)
+    nucleus: list[int] = []
+    for i in kept:
+        if sampling.top_p < 1 and sum(weights[j] for j in nucleus) >= sampling.top_p * total:
+            break
+        nucleus.append(i)
+    mass = sum(weights[i] for i in nucleus)
+    return [weights[i] / mass if i in nucleus else 0.0 for i in range(len(weights))]
+
+
+@given(logits_rows, samplings)
+def test_the_distribution_is_the_textbooks(logits: NDArray[np.float32], sampling: Sampling) -> None:
+    ours, book = probabilities(logits, sampling), distribution(logits, sampling)
+    # Where a partial sum meets top_p to the last bit, either side of it may be cut.
+    if np.count_nonzero(ours) == np.count_nonzero(book):
+        np.testing.assert_allclose(ours, book, atol=1e-9)
+    else:
+        assert abs(np.count_nonzero(ours) - np.count_nonzero(book)) == 1
+        assert (
+            min(
+                np.abs(
+                    np.cumsum(sorted(distribution(logits, Sampling(temperature=sampling.temperature)))[::-1])
+                    - sampling.top_p
+                )
+            )
+            < 1e-3
+        )
+
+
+def test_draws_follow_the_distribution() -> None:
+    logits = np.log(np.array([0.5, 0.3, 0.2, *[1e-30] * 9], np.float32))
+    draws = pick(logits, Sampling(temperature=1, seed=3), draws=4000)
+    shares = np.bincount(draws, minlength=VOCABULARY) / len(draws)
+    np.testing.assert_allclose(shares[:3], [0.5, 0.3, 0.2], atol=0.03)
+    assert shares[3:].sum() == 0
+
+
+def test_of_equal_logits_greedy_takes_the_smallest_id() -> None:
+    logits = np.zeros(VOCABULARY, np.float32)
+    logits[[4, 9]] = 1
+    assert pick(logits, Sampling()) == [4]
+    assert choose(logits[None], [Choice(Sampling(), VOCABULARY, ())], [AnyToken()]) == [4]
+
+
+@given(logits_rows)
+def test_top_k_of_one_is_greedy(logits: NDArray[np.float32]) -> None:
+    assert pick(logits, Sampling(temperature=1, top_k=1, seed=0)) == [int(np.argmax(logits))]
+
+
+@given(logits_rows, samplings)
+def test_a_seed_makes_sampling_repeatable(logits: NDArray[np.float32], sampling: Sampling) -> None:
+    assert pick(logits, sampling, draws=5) == pick(logits, sampling, draws=5)
+
+
+def test_without_a_seed_two_requests_differ() -> None:
+    logits = np.zeros(VOCABULARY, np.float32)
+    assert pick(logits, Sampling(temperature=1), draws=40) != pick(logits, Sampling(temperature=1), draws=40)
+
+
+@given(st.lists(st.tuples(logits_rows, samplings), min_size=2, max_size=5))
+def test_neighbours_do_not_change_what_a_request_draws(rows: list[tuple[NDArray[np.float32], Sampling]]) -> None:
+    choices = [Choice(sampling, VOCABULARY, ()) for _, sampling in rows]
+    together = [choose(np.stack([logits for logits, _ in rows]), choices, [AnyToken()] * len(rows)) for _ in range(3)]
+    for row, (logits, sampling) in enumerate(rows):
+        assert [step[row] for step in together] == pick(logits, sampling, draws=3)
+
+
+def test_the_repetition_penalty_counts_the_prompt_and_what_was_said() -> None:
+    logits = np.array([3.0, 2.9, 2.8, -1, *[-9] * 8], np.float32)
+    choice = Choice(Sampling(repetition_penalty=1.5), VOCABULARY, (0,))
+    assert choice.choose(logits, AnyToken()) == 1
+    choice.saw((1,))
+    assert choice.choose(logits, AnyToken()) == 2
+
+
+def test_the_repetition_penalty_also_lowers_negative_logits() -> None:
+    logits = np.array([-1.0, -1.2, *[-9] * 10], np.float32)
+    assert pick(logits, Sampling(repetition_penalty=1.5), prompt=(0,)) == [1]
+
+
+def test_a_constraint_limits_the_choice_and_its_bias_tips_it() -> None:
+    logits = np.arange(VOCABULARY, dtype=np.float32)
+    choice = Choice(Sampling(), VOCABULARY, ())
+    allowed = np.array([2, 5, 7])
+    assert choice.choose(logits, OneOf(allowed, np.zeros(3, np.float32))) == 7
+    assert choice.choose(logits, OneOf(allowed, np.array([0, 9, 0], np.float32))) == 5
+
+
+def test_sampling_under_a_constraint_draws_only_what_is_allowed() -> None:
+    choice = Choice(Sampling(temperature=2, seed=1), VOCABULARY, ())
+    move = OneOf(np.array([2, 5, 7]), np.zeros(3, np.float32))
+    assert {choice.choose(np.zeros(VOCABULARY, np.float32), move) for _ in range(100)} == {2, 5, 7}
+
+
+def test_logits_that_are_no_numbers_are_refused() -> None:
+    logits = np.zeros((1, VOCABULARY), np.float32)
+    logits[0, 3] = np.nan
+    with pytest.raises(InferenceFailed):
+        choose(logits, [Choice(Sampling(), VOCABULARY, ())], [AnyToken()])

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from edge_rag.errors import ModelFolderInvalid
+from edge_rag.generator.prompt import passages_that_fit, user_text
+from edge_rag.generator.tokenizer import ChatTokenizer
+from tests.unit.generator.support import FIXTURES
+
+FOLDER = FIXTURES / "tiny-llama"
+TOKENIZER = ChatTokenizer.open(FOLDER)
+PLAIN = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+SPECIAL = {0, 1, 2}
+START, END = 1, 2
+
+
+def chat(template: str, added: dict[str, object] | None = None) -> ChatTokenizer:
+    definition = json.loads((FOLDER / "tokenizer.json").read_text())
+    if added:
+        definition["added_tokens"][2].update(added)
+    return ChatTokenizer(json.dumps(definition), template, {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"})
+
+
+def test_a_chat_is_what_the_template_says() -> None:
+    text = "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nwhy?<|im_end|>\n<|im_start|>assistant\n"
+    assert TOKENIZER.encode_chat("be brief", "why?") == PLAIN.encode(text, add_special_tokens=False).ids
+
+
+@given(st.text(max_size=60), st.sampled_from(["<|im_end|>", "<|im_start|>", "<|endoftext|>"]), st.text(max_size=60))
+def test_special_tokens_in_a_document_are_text(before: str, special: str, after: str) -> None:
+    document = before + special + after
+    tokens = TOKENIZER.encode_chat("be brief", document)
+    assert [t for t in tokens if t in SPECIAL] == [START, END, START, END, START]
+    assert document in PLAIN.decode(tokens, skip_special_tokens=False)
+    assert SPECIAL.isdisjoint(TOKENIZER.encode(document))
+
+
+def test_tokens_that_are_added_but_not_marked_special_are_text_in_a_document_too() -> None:
+    tokenizer = chat("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", {"special": False})
+    assert tokenizer.encode_chat("a", "b <|im_end|>").count(END) == 2
+
+
+@pytest.mark.parametrize("forged", ["{{ 7 * 7 }}", "{% for x in [] %}", "\ue000user\ue001", "\ue000system\ue001"])
+def test_template_code_and_placeholders_in_a_document_are_text(forged: str) -> None:
+    tokens = TOKENIZER.encode_chat("be brief", forged)
+    assert forged in PLAIN.decode(tokens, skip_special_tokens=False)
+    assert PLAIN.decode(tokens).count("be brief") == 1
+
+
+def test_a_token_that_swallows_the_blank_after_it_does_so() -> None:
+    tokenizer = chat("{% for m in messages %}{{ m.content }}<|im_end|>  {% endfor %}x", {"rstrip": True})
+    assert tokenizer.encode_chat("a", "b") == [
+        *PLAIN.encode("a").ids,
+        END,
+        *PLAIN.encode("b").ids,
+        END,
+        *PLAIN.encode("x").ids,
+    ]
+
+
+def test_a_template_that_refuses_a_system_turn_is_refused() -> None:
+    with pytest.raises(ModelFolderInvalid, match="no system"):
+        chat("{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}")
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("{% for m in messages %}{{ m.role }}{% endfor %}", "the system text 0 times"),
+        ("{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}", "the system text 2 times"),
+        ("{% for m in messages %}", "chat template"),
+        ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "chat template"),
+    ],
+)
+def test_an_unusable_template_is_refused_with_the_reason(template: str, problem: str) -> None:
+    with pytest.raises(ModelFolderInvalid, match=problem):
+        chat(template)
+
+
+@pytest.mark.parametrize("missing", ["tokenizer.json", "chat_template.jinja"])
+def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
+    for name in {"tokenizer.json", "chat_template.jinja"} - {missing}:
+        (tmp_path / name).write_bytes((FOLDER / name).read_bytes())
+    with pytest.raises(ModelFolderInvalid, match=missing):
+        ChatTokenizer.open(tmp_path)
+
+
+def test_a_damaged_tokenizer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("")
+    with pytest.raises(ModelFolderInvalid, match=r"tokenizer\.json"):
+        ChatTokenizer.open(tmp_path)
+
+
+def test_the_template_may_stand_in_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((FOLDER / "tokenizer.json").read_bytes())
+    template = (FOLDER / "chat_template.jinja").read_text()
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": template, "eos_token": {"content": "x"}})
+    )
+    assert ChatTokenizer.open(tmp_path).encode_chat("a", "b") == TOKENIZER.encode_chat("a", "b")
+
+
+def test_passages_come_numbered_before_the_question() -> None:
+    assert user_text(["one", "two"], "why?") == "[1] one\n\n[2] two\n\nQuestion: why?"
+
+
+def test_equal_passages_give_equal_beginnings() -> None:
+    first = TOKENIZER.encode_chat("s", user_text(["one thing", "two things"], "why?"))
+    second = TOKENIZER.encode_chat("s", user_text(["one thing", "two things"], "when?"))
+    shared = first.index(TOKENIZER.encode("why")[0])
+    assert shared > len(TOKENIZER.encode("[1] one thing\n\n[2] two things\n\n"))
+    assert first[:shared] == second[:shared]
+
+
+@pytest.mark.parametrize(("room", "kept"), [(0, 0), (4, 0), (5, 1), (12, 2), (13, 2), (15, 3), (99, 3)])
+def test_passages_are_left_out_from_the_end(room: int, kept: int) -> None:
+    assert passages_that_fit([5, 7, 3], room) == kept
