@@ -34,14 +34,14 @@ _BY_STATUS = {
 }
 
 
-def exit_code(error: EdgeRagError) -> ExitCode:
+def exit_code(error: EdgeRagError | ClientError) -> ExitCode:
     """Returns the exit code that an error stands for."""
     if isinstance(error, ClientError):
         return _BY_STATUS.get(error.status, ExitCode.FAILURE)
     return ExitCode.USAGE if isinstance(error, ConfigurationError) else ExitCode.FAILURE
 
 
-def error_object(error: EdgeRagError) -> dict[str, str]:
+def error_object(error: EdgeRagError | ClientError) -> dict[str, str]:
     """Returns an error as it appears in JSON: the gRPC status by name (or the kind of error) and the message."""
     if isinstance(error, ClientError):
         return {"code": error.status.value, "message": str(error)}

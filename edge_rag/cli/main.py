@@ -19,6 +19,7 @@ from edge_rag.cli.search import search
 from edge_rag.cli.serve import serve
 from edge_rag.cli.status import status
 from edge_rag.cli.terminal import emit, notes, visible
+from edge_rag.client import ClientError
 from edge_rag.errors import EdgeRagError
 
 _EPILOG = """\b
@@ -54,7 +55,7 @@ class CommandLine(click.Group):
             code = super().main(arguments, prog_name, *rest, **settings)
         except click.ClickException as error:
             code = _fail_click(error, as_json)
-        except EdgeRagError as error:
+        except (EdgeRagError, ClientError) as error:
             code = _fail(error_object(error), exit_code(error), as_json)
         except (click.Abort, KeyboardInterrupt):
             code = _fail({"code": "CANCELLED", "message": "cancelled"}, ExitCode.INTERRUPTED, as_json)

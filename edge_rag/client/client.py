@@ -117,7 +117,7 @@ class Client:
 
         Args:
             name: Name of the document, unique within its collection.
-            open_content: Opens its bytes; called once an attempt.
+            open_content: Opens its bytes, seekable; called once an attempt.
             collection: Where it goes.
             media_type: What it is; empty to have it found out.
 

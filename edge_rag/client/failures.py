@@ -8,8 +8,6 @@ from typing import Any, cast
 
 import grpc
 
-from edge_rag.errors import EdgeRagError
-
 _PUSHBACK = "grpc-retry-pushback-ms"
 _NEVER_CONNECTED = ("failed to connect", "connection refused", "dns resolution failed", "no such file or directory")
 
@@ -35,7 +33,7 @@ class CallStatus(Enum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
-class ClientError(EdgeRagError):
+class ClientError(Exception):
     """A call failed, or was not made because it could only fail.
 
     Args:

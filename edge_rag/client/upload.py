@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from typing import BinaryIO, Protocol
@@ -22,17 +24,22 @@ class Cancellable(Protocol):
 class Upload:
     """The messages of an ``Ingest`` call for one document.
 
-    gRPC iterates on a thread of its own. When the file cannot be read to its end, the call is cancelled before the
-    stream could look complete, so that the server never takes half a document; ``error`` then says why.
+    gRPC iterates on a thread of its own. The size is announced first, so that a call that breaks off can never leave
+    half a document. A file that grows meanwhile is taken as it was; one that shrinks or fails ends the call, and
+    ``error`` then says why.
 
     Args:
-        header: Says what follows.
-        content: The bytes; read to its end, not closed.
+        header: Says what follows; the size is added to it.
+        content: The bytes, seekable; read from its start, not closed.
     """
 
     def __init__(self, header: documents_pb2.IngestRequest.Header, content: BinaryIO) -> None:
         self.error: OSError | None = None
-        self._header = header
+        self._size = content.seek(0, os.SEEK_END)
+        content.seek(0)
+        self._header = documents_pb2.IngestRequest.Header()
+        self._header.CopyFrom(header)
+        self._header.size_bytes = self._size
         self._content = content
         self._call: Cancellable | None = None
         self._bound = threading.Event()
@@ -45,9 +52,12 @@ class Upload:
     def __iter__(self) -> Iterator[documents_pb2.IngestRequest]:
         """Yields the messages."""
         yield documents_pb2.IngestRequest(header=self._header)
-        while True:
+        left = self._size
+        while left:
             try:
-                piece = self._content.read(PIECE_BYTES)
+                piece = self._content.read(min(left, PIECE_BYTES))
+                if not piece:
+                    raise OSError(errno.EIO, f"became shorter while it was read, by {left:,} bytes")
             except ValueError:  # the call is over and its owner has closed the file
                 return
             except OSError as error:
@@ -56,6 +66,5 @@ class Upload:
                 if self._call is not None:
                     self._call.cancel()
                 return
-            if not piece:
-                return
+            left -= len(piece)
             yield documents_pb2.IngestRequest(content=piece)

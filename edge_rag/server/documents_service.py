@@ -97,6 +97,9 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         if size > self._document_bytes:
             reason = f"has {size:,} bytes, at most {self._document_bytes:,} are allowed (ingest.document_mib)"
             return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
+        if header.HasField("size_bytes") and size != header.size_bytes:
+            reason = f"{size:,} bytes came, {header.size_bytes:,} were announced; send it again"
+            return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
         return Upload(wire.collection(header.collection), header.name, header.media_type, bytes(content))
 
 

@@ -131,24 +131,32 @@ class IngestRequest(_message.Message):
         COLLECTION_FIELD_NUMBER: _builtins.int
         NAME_FIELD_NUMBER: _builtins.int
         MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+        SIZE_BYTES_FIELD_NUMBER: _builtins.int
         collection: _builtins.str
         """Where it goes; made if it does not exist. 1 to 64 characters of `a-z 0-9 - _`. Default `default`."""
         name: _builtins.str
         """Name, 1 to 1,024 characters without control characters; an existing document of that name is replaced. Required."""
         media_type: _builtins.str
         """What it is, IANA media type. Default: found out from the name and the content."""
+        size_bytes: _builtins.int
+        """How many bytes follow. A document of another size is rejected: a client that goes away looks like one that is
+        done, and would leave half a document. Default: any size is taken for the whole.
+        """
         def __init__(
             self,
             *,
             collection: _builtins.str = ...,
             name: _builtins.str = ...,
             media_type: _builtins.str = ...,
+            size_bytes: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "size_bytes", b"size_bytes"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "media_type", b"media_type", "name", b"name"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "collection", b"collection", "media_type", b"media_type", "name", b"name", "size_bytes", b"size_bytes"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
+        _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__size_bytes) -> _WhichOneofReturnType__size_bytes | None: ...
 
     HEADER_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int

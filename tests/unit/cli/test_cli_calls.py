@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
+from edge_rag.cli.main import main
+from edge_rag.cli.terminal import visible
+from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing
+
+ROOT = Path(__file__).parents[3]
+
+
+def found(request: rag_pb2.SearchRequest, _: Any) -> rag_pb2.SearchResponse:
+    hit = common_pb2.Passage(document="log.txt", start=5, end=8, text="oil", score=1.5, context=["Log"])
+    return rag_pb2.SearchResponse(hits=[hit], stages=[rag_pb2.StageTime(stage="retriever", compute_seconds=0.5)])
+
+
+def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", answering("Every 2,000 hours."))
+    result = runner.invoke(main, ["ask", "how often?", "--server", scripted.address])
+    assert result.exit_code == 0
+    assert result.stdout == "Every 2,000 hours.\n\n[1] manual.pdf, page 3, characters 10-28\n"
+    assert "retriever 500 ms (+250 ms waiting) · generator 1.50 s · first text after 750 ms" in result.stderr
+
+
+def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", answering("Every 2,000 hours."))
+    result = runner.invoke(main, ["ask", "how often?", "--json", "--server", scripted.address])
+    assert json.loads(result.stdout) == {
+        "question": "how often?",
+        "answer": "Every 2,000 hours.",
+        "citations": [{"document": "manual.pdf", "page": 3, "start": 10, "end": 28, "text": "Every 2,000 hours."}],
+        "finish_reason": "stop",
+        "usage": {
+            "prompt_tokens": 90,
+            "cached_prompt_tokens": 0,
+            "generated_tokens": 7,
+            "forced_tokens": 5,
+            "model_steps": 3,
+        },
+        "timings": {
+            "first_token_s": 0.75,
+            "stages": [
+                {"stage": "retriever", "queue_s": 0.25, "compute_s": 0.5},
+                {"stage": "generator", "queue_s": 0.0, "compute_s": 1.5},
+            ],
+        },
+    }
+    assert result.stderr == ""
+
+
+def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("Search", found)
+    result = runner.invoke(main, ["search", "oil", "--json", "--server", scripted.address])
+    assert json.loads(result.stdout) == {
+        "question": "oil",
+        "hits": [{"document": "log.txt", "page": None, "start": 5, "end": 8, "score": 1.5, "text": "oil"}],
+        "timings": {"stages": [{"stage": "retriever", "queue_s": 0.0, "compute_s": 0.5}]},
+    }
+
+
+def test_search_for_people_shows_where_each_hit_is_from(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("Search", found)
+    result = runner.invoke(main, ["search", "oil", "--server", scripted.address])
+    assert result.stdout == "1. log.txt, characters 5-8, score 1.500  (Log)\n   oil\n\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, 2),
+        (grpc.StatusCode.UNAVAILABLE, 3),
+        (grpc.StatusCode.NOT_FOUND, 4),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, 5),
+        (grpc.StatusCode.FAILED_PRECONDITION, 5),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, 6),
+        (grpc.StatusCode.INTERNAL, 1),
+    ],
+)
+def test_each_refusal_has_its_exit_code_and_its_reason(
+    runner: CliRunner, scripted: ScriptedDaemon, code: grpc.StatusCode, exit_code: int
+) -> None:
+    scripted.script("Search", refusing(code, "because of the weather", (("grpc-retry-pushback-ms", "3600000"),)))
+    for_people = runner.invoke(main, ["search", "oil", "--server", scripted.address])
+    assert for_people.exit_code == exit_code
+    assert for_people.stdout == ""
+    assert "because of the weather" in for_people.stderr
+    for_machines = runner.invoke(main, ["search", "oil", "--json", "--server", scripted.address])
+    assert for_machines.exit_code == exit_code
+    error = json.loads(for_machines.stdout)["error"]
+    assert error["code"] == code.name
+    assert "because of the weather" in error["message"]
+    assert for_machines.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ask"],
+        ["ask", "a", "--questions", "-"],
+        ["ask", "a", "--sentences", "9"],
+        ["frobnicate"],
+        ["status", "--server", "x"],
+    ],
+)
+def test_a_wrong_command_line_ends_with_two_and_says_so_in_json_too(runner: CliRunner, arguments: list[str]) -> None:
+    assert runner.invoke(main, arguments).exit_code == 2
+    result = runner.invoke(main, [*arguments, "--json"])
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["code"] in ("USAGE", "INVALID_ARGUMENT")
+
+
+def test_document_text_cannot_steer_the_terminal(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", answering("\x1b]0;owned\x07\u202eplain\ttext\n"))
+    result = runner.invoke(main, ["ask", "how?", "--server", scripted.address])
+    assert result.stdout.startswith("�]0;owned��plain\ttext\n")
+    assert visible("a\r\nb\x9b") == "a\nb�"
+
+
+def test_questions_of_a_file_are_answered_in_order_whoever_is_done_first(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    last_arrived = threading.Event()
+
+    def answer(request: rag_pb2.AskRequest, _: Any) -> Iterator[rag_pb2.AskResponse]:
+        if request.question == "third?":
+            last_arrived.set()
+        elif request.question == "first?":
+            last_arrived.wait(30)
+        yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text=request.question.upper()))
+        yield finished()
+
+    scripted.script("Ask", answer)
+    arguments = ["ask", "--questions", "-", "--concurrency", "3", "--server", scripted.address]
+    result = runner.invoke(main, arguments, input="\ufefffirst?\n\n  second? \r\n \nthird?")
+    assert result.exit_code == 0
+    assert [json.loads(line)["answer"] for line in result.stdout.splitlines()] == ["FIRST?", "SECOND?", "THIRD?"]
+
+
+def test_a_question_that_fails_is_its_own_line_and_the_others_are_answered(
+    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+) -> None:
+    def search(request: rag_pb2.SearchRequest, context: grpc.ServicerContext) -> rag_pb2.SearchResponse:
+        if request.query == "bad":
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such collection")
+        return found(request, context)
+
+    scripted.script("Search", search)
+    file = tmp_path / "questions.txt"
+    file.write_bytes(b"good\nbad\nna\xefve\ngood\n")
+    result = runner.invoke(main, ["search", "--questions", str(file), "--server", scripted.address])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 1
+    assert [line["question"] for line in lines] == ["good", "bad", "na�ve", "good"]
+    assert [sorted(line) for line in lines[::3]] == [["hits", "question", "timings"]] * 2
+    assert lines[1]["error"] == {"code": "NOT_FOUND", "message": "no such collection"}
+    assert lines[2]["error"]["message"] == f"{file}, line 3: not valid UTF-8 at byte 3 (0xef)"
+    assert "2 of 4 questions failed" in result.stderr
+
+
+def test_a_question_of_ten_megabytes_gets_a_clear_error_about_its_length(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    result = runner.invoke(main, ["ask", "--questions", "-", "--server", scripted.address], input="why " * 2_621_440)
+    assert result.exit_code == 1
+    assert "10,485,759 characters are too many" in json.loads(result.stdout)["error"]["message"]
+    assert not scripted.calls
+
+
+def test_ctrl_c_cancels_the_call_and_says_so(scripted: ScriptedDaemon) -> None:
+    arrived, cancelled = threading.Event(), threading.Event()
+
+    def wait(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
+        context.add_callback(cancelled.set)
+        arrived.set()
+        cancelled.wait(30)
+        yield finished()
+
+    scripted.script("Ask", wait)
+    command = [sys.executable, "-m", "edge_rag.cli.main", "ask", "how?", "--server", scripted.address]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert arrived.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "cancelled" in errors
+    assert cancelled.wait(10)
+
+
+def test_documents_are_listed_shown_and_deleted(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    record = documents_pb2.Document(
+        id="d1", name="a.pdf", media_type="application/pdf", pages=2, chunks=3, size_bytes=9
+    )
+
+    def delete(request: documents_pb2.DeleteDocumentRequest, context: grpc.ServicerContext) -> Any:
+        if request.document != "a.pdf":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"document {request.document!r} does not exist")
+        return documents_pb2.DeleteDocumentResponse(document=record)
+
+    scripted.script("List", lambda _, __: documents_pb2.ListDocumentsResponse(documents=[record]))
+    scripted.script("Get", lambda _, __: documents_pb2.GetDocumentResponse(document=record, text="Stored text."))
+    scripted.script("Delete", delete)
+    at = ["--server", scripted.address]
+    listed = runner.invoke(main, ["docs", "list", *at])
+    assert listed.stdout == "d1  a.pdf  (application/pdf, 2 pages, 3 passages, 9 bytes)\n"
+    assert json.loads(runner.invoke(main, ["docs", "list", "--json", *at]).stdout)["documents"][0]["id"] == "d1"
+    assert runner.invoke(main, ["docs", "show", "a.pdf", "--text", *at]).stdout == "Stored text.\n"
+    assert "media_type: application/pdf" in runner.invoke(main, ["docs", "show", "a.pdf", *at]).stdout
+    shown = json.loads(runner.invoke(main, ["docs", "show", "a.pdf", "--json", *at]).stdout)
+    assert (shown["document"]["name"], shown["text"]) == ("a.pdf", "Stored text.")
+    deleted = runner.invoke(main, ["docs", "delete", "gone.md", "a.pdf", *at])
+    assert (deleted.exit_code, deleted.stdout) == (4, "deleted  a.pdf\n")
+    assert "'gone.md' does not exist" in deleted.stderr
+
+
+def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    report = admin_pb2.GetStatusResponse(
+        version="0.1.0",
+        state=admin_pb2.DAEMON_STATE_SERVING,
+        address=scripted.address,
+        data_directory="/var/lib/edge-rag",
+        profile="cpu-x86",
+        models=[admin_pb2.Model(role="generator", name="quoter", execution_provider="CPU", detail="paged, int8 kv")],
+        stages=[admin_pb2.Stage(name="retriever", waiting=1, capacity=256, running=2, completed=40, refused=3)],
+        engine=admin_pb2.Engine(slots_busy=2, slots=8, pages_used=9, pages=64, page_tokens=16, kv_bytes=1 << 20),
+        collections=[admin_pb2.Collection(name="default", documents=11)],
+    )
+    scripted.script("GetStatus", lambda _, __: report)
+    result = runner.invoke(main, ["status", "--wait", "30", "--server", scripted.address])
+    assert result.exit_code == 0
+    assert "generator    quoter, CPU, paged, int8 kv" in result.stdout
+    assert "retriever    2 running, 1 of 256 waiting, 40 done, 3 refused" in result.stdout
+    assert "2 of 8 slots" in result.stdout
+    assert "9 of 64 pages of 16 tokens, 1.0 MiB" in result.stdout
+    assert "collections  default (11)" in result.stdout
+    as_json = json.loads(runner.invoke(main, ["status", "--json", "--server", scripted.address]).stdout)
+    assert as_json["state"] == "serving"
+    assert as_json["collections"] == {"default": 11}
+    assert as_json["engine"]["slots_busy"] == 2
+
+
+def test_output_that_nobody_reads_is_no_traceback(scripted: ScriptedDaemon) -> None:
+    scripted.script("Search", found)
+    command = [sys.executable, "-m", "edge_rag.cli.main", "search", "oil", "--server", scripted.address]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(writer)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "BrokenPipe" not in ended.stderr

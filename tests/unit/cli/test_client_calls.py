@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
+from edge_rag.client import AskOptions, CallStatus, Client, ClientError, RetryPolicy, SearchOptions
+from edge_rag.client.values import AskEvent, PassagesReceived
+from edge_rag.core.answer import Finished, TextDelta
+from edge_rag.core.document import IngestStatus
+from edge_rag.core.query import AnswerMode, Priority
+from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing
+
+PUSHBACK = (("grpc-retry-pushback-ms", "1"),)
+
+
+def found(_: Any, __: Any) -> rag_pb2.SearchResponse:
+    return rag_pb2.SearchResponse(hits=[common_pb2.Passage(document="a.md", start=1, end=4, text="abc", score=2.5)])
+
+
+def test_a_full_queue_is_asked_again_when_the_server_says_when(scripted: ScriptedDaemon) -> None:
+    scripted.script("Search", refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, trailers=PUSHBACK), found)
+    with Client(scripted.address) as client:
+        assert [hit.document for hit in client.search("oil").hits] == ["a.md"]
+    assert scripted.calls["Search"] == 2
+
+
+@pytest.mark.parametrize("trailers", [(), (("grpc-retry-pushback-ms", "-1"),), (("grpc-retry-pushback-ms", "soon"),)])
+def test_a_limit_without_a_time_to_come_back_is_final(
+    scripted: ScriptedDaemon, trailers: tuple[tuple[str, str], ...]
+) -> None:
+    scripted.script("Search", refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, "disk full", trailers), found)
+    with Client(scripted.address) as client, pytest.raises(ClientError, match="disk full") as caught:
+        client.search("oil")
+    assert caught.value.status is CallStatus.RESOURCE_EXHAUSTED
+    assert scripted.calls["Search"] == 1
+
+
+def test_a_daemon_that_is_starting_is_asked_again(scripted: ScriptedDaemon) -> None:
+    scripted.script("Search", refusing(grpc.StatusCode.UNAVAILABLE, "starting"), found)
+    with Client(scripted.address, retry=RetryPolicy(first_delay_s=0.001)) as client:
+        assert len(client.search("oil").hits) == 1
+
+
+def test_no_daemon_is_an_error_that_says_how_to_start_one(tmp_path: Path) -> None:
+    with (
+        Client(f"unix:{tmp_path / 'none.sock'}") as client,
+        pytest.raises(ClientError, match="edge-rag serve") as caught,
+    ):
+        client.search("oil")
+    assert caught.value.status is CallStatus.UNAVAILABLE
+    assert not caught.value.connected
+
+
+def test_the_timeout_bounds_the_call(scripted: ScriptedDaemon) -> None:
+    release = threading.Event()
+
+    def slow(_: Any, __: Any) -> rag_pb2.SearchResponse:
+        release.wait(30)
+        return rag_pb2.SearchResponse()
+
+    scripted.script("Search", slow)
+    with Client(scripted.address, timeout_s=0.05) as client, pytest.raises(ClientError, match="--timeout") as caught:
+        client.search("oil")
+    release.set()
+    assert caught.value.status is CallStatus.DEADLINE_EXCEEDED
+
+
+def test_an_answer_comes_as_values_in_order(scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", answering("ab"))
+    with Client(scripted.address) as client:
+        kinds = [type(event).__name__ for event in client.ask("how?")]
+    assert kinds == ["PassagesReceived", "TextDelta", "TextDelta", "Citation", "Finished"]
+
+
+def test_every_option_reaches_the_server(scripted: ScriptedDaemon) -> None:
+    requests: list[rag_pb2.AskRequest] = []
+
+    def record(request: rag_pb2.AskRequest, _: Any) -> Iterator[rag_pb2.AskResponse]:
+        requests.append(request)
+        yield finished()
+
+    scripted.script("Ask", record)
+    options = AskOptions(
+        collection="boiler",
+        mode=AnswerMode.FREE,
+        max_sentences=3,
+        passages=5,
+        max_tokens=64,
+        temperature=0.5,
+        top_k=40,
+        top_p=0.75,
+        repetition_penalty=1.25,
+        seed=7,
+        stop=("END",),
+        priority=Priority.BATCH,
+    )
+    with Client(scripted.address) as client:
+        list(client.ask("how?", options))
+        list(client.ask("how?"))
+    assert requests[0] == rag_pb2.AskRequest(
+        question="how?",
+        collection="boiler",
+        mode=rag_pb2.ANSWER_MODE_FREE,
+        max_sentences=3,
+        passages=5,
+        sampling=rag_pb2.Sampling(
+            max_tokens=64, temperature=0.5, top_k=40, top_p=0.75, repetition_penalty=1.25, seed=7, stop=["END"]
+        ),
+        priority=rag_pb2.PRIORITY_BATCH,
+    )
+    assert requests[1] == rag_pb2.AskRequest(question="how?", collection="default", sampling=rag_pb2.Sampling())
+
+
+def test_an_answer_that_breaks_off_is_an_error_and_what_came_stands(scripted: ScriptedDaemon) -> None:
+    def broken(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
+        yield rag_pb2.AskResponse(passages=rag_pb2.Passages())
+        yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every"))
+        context.abort(grpc.StatusCode.UNAVAILABLE, "shutting down")
+
+    scripted.script("Ask", broken)
+    events: list[AskEvent] = []
+    with Client(scripted.address) as client, pytest.raises(ClientError, match="shutting down"):
+        events.extend(client.ask("how?"))
+    assert events == [PassagesReceived(()), TextDelta("Every")]
+    assert scripted.calls["Ask"] == 1
+
+
+def test_an_answer_without_its_last_message_is_an_error(scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", lambda _, __: iter([rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every"))]))
+    with Client(scripted.address) as client, pytest.raises(ClientError, match="without its last message"):
+        list(client.ask("how?"))
+
+
+def test_an_event_of_a_newer_server_is_passed_over(scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", lambda _, __: iter([rag_pb2.AskResponse(), finished()]))
+    with Client(scripted.address) as client:
+        assert [type(event) for event in client.ask("how?")] == [Finished]
+
+
+def test_leaving_an_answer_early_cancels_the_call(scripted: ScriptedDaemon) -> None:
+    cancelled = threading.Event()
+
+    def endless(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
+        context.add_callback(cancelled.set)
+        while context.is_active():
+            yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="on "))
+
+    scripted.script("Ask", endless)
+    with Client(scripted.address) as client:
+        events = cast(Any, client.ask("how?"))
+        next(events)
+        events.close()
+        assert cancelled.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("question", "problem"),
+    [("why " * 2_621_440, "10,485,760 characters are too many"), ("w\udcffhy", "not valid UTF-8")],
+)
+def test_a_question_that_cannot_be_sent_is_refused_before_it_is_sent(
+    scripted: ScriptedDaemon, question: str, problem: str
+) -> None:
+    with Client(scripted.address) as client:
+        for call in (lambda: list(client.ask(question)), lambda: client.search(question, SearchOptions())):
+            with pytest.raises(ClientError, match=problem) as caught:
+                call()
+            assert caught.value.status is CallStatus.INVALID_ARGUMENT
+    assert not scripted.calls
+
+
+def test_a_document_is_sent_in_pieces_and_its_outcome_comes_back(scripted: ScriptedDaemon) -> None:
+    content = bytes(range(256)) * 5000
+    received: list[documents_pb2.IngestRequest] = []
+
+    def take(parts: Iterator[documents_pb2.IngestRequest], _: Any) -> documents_pb2.IngestResponse:
+        received.extend(parts)
+        outcome = documents_pb2.IngestResponse.Outcome(
+            name="a.md",
+            status=documents_pb2.INGEST_STATUS_ADDED,
+            document=documents_pb2.Document(name="a.md", chunks=4),
+        )
+        return documents_pb2.IngestResponse(outcomes=[outcome])
+
+    scripted.script("Ingest", take)
+    with Client(scripted.address) as client:
+        outcome = client.ingest("a.md", lambda: io.BytesIO(content), collection="boiler")
+    assert outcome.status is IngestStatus.ADDED
+    assert outcome.document is not None
+    assert outcome.document.chunks == 4
+    assert (received[0].header.name, received[0].header.collection) == ("a.md", "boiler")
+    assert b"".join(part.content for part in received[1:]) == content
+    assert max(len(part.content) for part in received) <= 1 << 20
+
+
+class FailingFile(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell():
+            raise OSError(5, "Input/output error")
+        return super().read(size)
+
+
+class ShrinkingFile(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        return b"" if self.tell() else super().read(size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"), [(FailingFile, "Input/output error"), (ShrinkingFile, "became shorter while it was read")]
+)
+def test_a_file_that_fails_while_it_is_read_can_never_be_taken_for_the_whole(
+    scripted: ScriptedDaemon, kind: type[io.BytesIO], problem: str
+) -> None:
+    ended = threading.Event()
+    header = documents_pb2.IngestRequest.Header()
+    received = 0
+
+    def take(parts: Iterator[documents_pb2.IngestRequest], _: Any) -> documents_pb2.IngestResponse:
+        nonlocal received
+        try:
+            header.CopyFrom(next(iter(parts)).header)
+            for part in parts:
+                received += len(part.content)
+        finally:
+            ended.set()
+        return documents_pb2.IngestResponse()
+
+    scripted.script("Ingest", take)
+    with Client(scripted.address) as client:
+        with pytest.raises(OSError, match=problem):
+            client.ingest("a.md", lambda: kind(bytes(1 << 20)))
+        assert ended.wait(10)
+    assert received < header.size_bytes == 1 << 20
+
+
+class GrowingFile(io.BytesIO):
+    _at = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.seek(0, io.SEEK_END)
+        self.write(b"a line more")
+        self.seek(self._at)
+        piece = super().read(size)
+        self._at = self.tell()
+        return piece
+
+
+def test_a_file_that_grows_meanwhile_is_taken_as_it_was(scripted: ScriptedDaemon) -> None:
+    received: list[documents_pb2.IngestRequest] = []
+
+    def take(parts: Iterator[documents_pb2.IngestRequest], _: Any) -> documents_pb2.IngestResponse:
+        received.extend(parts)
+        return documents_pb2.IngestResponse(
+            outcomes=[documents_pb2.IngestResponse.Outcome(name="a.md", status=documents_pb2.INGEST_STATUS_ADDED)]
+        )
+
+    scripted.script("Ingest", take)
+    with Client(scripted.address) as client:
+        client.ingest("a.md", lambda: GrowingFile(bytes(600_000)))
+    assert received[0].header.size_bytes == 600_000
+    assert b"".join(part.content for part in received[1:]) == bytes(600_000)
+
+
+def test_a_listing_follows_its_page_tokens(scripted: ScriptedDaemon) -> None:
+    pages = {"": (["a", "b"], "more"), "more": (["c"], "")}
+
+    def page(request: documents_pb2.ListDocumentsRequest, _: Any) -> documents_pb2.ListDocumentsResponse:
+        names, token = pages[request.page_token]
+        return documents_pb2.ListDocumentsResponse(
+            documents=[documents_pb2.Document(name=name) for name in names], next_page_token=token
+        )
+
+    scripted.script("List", page)
+    with Client(scripted.address) as client:
+        assert [info.name for info in client.documents()] == ["a", "b", "c"]
+
+
+def test_waiting_ends_when_health_says_serving(scripted: ScriptedDaemon) -> None:
+    scripted.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+    with Client(scripted.address) as client:
+        with pytest.raises(ClientError, match="not serving") as caught:
+            client.wait_until_serving(0.2)
+        assert caught.value.status is CallStatus.DEADLINE_EXCEEDED
+        scripted.health.set("", health_pb2.HealthCheckResponse.SERVING)
+        client.wait_until_serving(30)
+
+
+def test_a_daemon_that_is_not_there_yet_is_waited_for(
+    tmp_path: Path, start_server: Callable[[ScriptedDaemon, str], None]
+) -> None:
+    address = f"unix:{tmp_path / 'daemon.sock'}"
+    daemon = ScriptedDaemon()
+    with Client(address) as client:
+        with pytest.raises(ClientError, match="no daemon answers"):
+            client.wait_until_serving(0.1)
+        waiting = threading.Thread(target=client.wait_until_serving, args=(30,))
+        waiting.start()
+        start_server(daemon, address)
+        waiting.join(30)
+        assert not waiting.is_alive()
+
+
+@pytest.mark.parametrize("address", ["localhost", "nowhere:", ":7421", "http://box:7421", "box:port", "two words:1"])
+def test_an_address_of_no_known_form_is_refused(address: str) -> None:
+    with pytest.raises(ClientError, match="neither HOST:PORT nor unix:PATH"):
+        Client(address)
+
+
+def test_the_address_comes_from_the_environment_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDGE_RAG_SERVER", raising=False)
+    assert Client().address == "127.0.0.1:7421"
+    monkeypatch.setenv("EDGE_RAG_SERVER", "[::1]:7500")
+    assert Client().address == "[::1]:7500"
+    assert Client("box:1").address == "box:1"

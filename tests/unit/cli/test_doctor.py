@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.api.v1 import admin_pb2
+from edge_rag.cli.checks import Verdict, address_check, data_directory_check, installation_checks, python_check
+from edge_rag.cli.main import main
+from tests.unit.cli.scripted_daemon import ScriptedDaemon
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"), [((3, 10, 14), Verdict.FAIL), ((3, 11, 0), Verdict.OK), ((3, 14, 1), Verdict.OK)]
+)
+def test_python_must_be_3_11_or_newer(version: tuple[int, int, int], verdict: Verdict) -> None:
+    assert python_check(version, "aarch64").verdict is verdict
+
+
+def test_a_data_directory_is_made_where_there_is_room(tmp_path: Path) -> None:
+    check = data_directory_check(tmp_path / "deep" / "data")
+    assert check.verdict is Verdict.OK
+    assert "will be made" in check.detail
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_data_directory_that_is_a_file_fails(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    check = data_directory_check(tmp_path / "data" / "edge-rag")
+    assert (check.verdict, bool(check.advice)) == (Verdict.FAIL, True)
+
+
+def test_a_free_port_is_fine_and_one_that_another_program_holds_is_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        held = address_check(address)
+    assert held.verdict is not Verdict.OK
+    assert address_check(address).verdict is Verdict.OK
+
+
+def test_a_daemon_that_answers_is_named(scripted: ScriptedDaemon) -> None:
+    report = admin_pb2.GetStatusResponse(version="0.1.0", state=admin_pb2.DAEMON_STATE_SERVING)
+    scripted.script("GetStatus", lambda _, __: report)
+    check = address_check(scripted.address)
+    assert (check.verdict, check.detail) == (Verdict.OK, f"0.1.0 answers at {scripted.address}: serving")
+
+
+def test_this_installation_is_whole() -> None:
+    assert {check.name: check.verdict for check in installation_checks()} == {
+        "python": Verdict.OK,
+        "onnxruntime": Verdict.OK,
+        "faiss": Verdict.OK,
+        "ops": Verdict.OK,
+    }
+
+
+def test_a_missing_model_fails_the_command_and_is_named(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_MODELS__DIRECTORY", str(tmp_path))
+    result = runner.invoke(main, ["doctor", "--json", "--data-dir", str(tmp_path), "--server", f"unix:{tmp_path}/s"])
+    report = json.loads(result.stdout)
+    checks = {check["name"]: check for check in report["checks"]}
+    assert (result.exit_code, report["ok"]) == (1, False)
+    assert checks["embedder"]["verdict"] == "fail"
+    assert str(tmp_path / "minilm-l6") in checks["embedder"]["detail"]
+    assert checks["data"]["verdict"] == "ok"
+
+
+def test_a_wrong_setting_is_a_failed_check_and_not_a_crash(runner: CliRunner, tmp_path: Path) -> None:
+    config = tmp_path / "edge-rag.toml"
+    config.write_text("threds = 2\n")
+    result = runner.invoke(main, ["doctor", "--config", str(config)])
+    assert result.exit_code == 1
+    assert "threds" in result.stdout

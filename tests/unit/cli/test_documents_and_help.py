@@ -1,0 +1,74 @@
+"""What the README and the help texts show can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.main import main
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+SHELL_END = re.compile(r"\s(?:[|&]|\d?>+|#)")
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+ALL = dict(commands(main))
+
+
+def examples() -> Iterator[str]:
+    yield from re.findall(r"^edge-rag .*$", "\n".join(re.findall(r"```sh\n(.*?)```", README, re.S)), re.M)
+    yield from re.findall(r"`(?:\S*/)?(edge-rag [a-z][^`]*)`", README)
+    for command in (main, *ALL.values()):
+        yield from re.findall(r"^  (edge-rag .*)$", command.epilog or "", re.M)
+
+
+@pytest.mark.parametrize("example", sorted(set(examples())))
+def test_an_example_names_commands_and_options_that_exist(example: str) -> None:
+    words = shlex.split(SHELL_END.split(example, maxsplit=1)[0])[1:]
+    command: click.Command = main
+    while isinstance(command, click.Group):
+        assert words, f"{example}: no command"
+        command = command.commands[words.pop(0)]
+    arguments = [str(ROOT / "README.md") if word == "questions.txt" else word for word in words]
+    with command.make_context("edge-rag", arguments) as context:
+        assert context.command is command
+
+
+def test_there_are_examples_of_every_command_in_the_readme() -> None:
+    shown = {example.split()[1] for example in re.findall(r"^edge-rag .*$", README, re.M)}
+    assert shown == set(main.commands)
+
+
+@pytest.mark.parametrize("path", [(), *ALL], ids=" ".join)
+def test_every_command_has_help_with_examples(runner: CliRunner, path: tuple[str, ...]) -> None:
+    result = runner.invoke(main, [*path, "--help"])
+    assert result.exit_code == 0
+    assert "Example" in result.stdout
+    assert f"edge-rag {' '.join(path)}".strip() in result.stdout
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, command in ALL.items() if not isinstance(command, click.Group)], ids=" ".join
+)
+def test_every_command_speaks_json(path: tuple[str, ...]) -> None:
+    assert "--json" in {option for parameter in ALL[path].params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("text", [README, main.epilog or ""], ids=["readme", "help"])
+def test_every_exit_code_is_explained(text: str) -> None:
+    for code in ExitCode:
+        assert re.search(rf"^(?:\| |  ){code.value}\s", text, re.M), code
