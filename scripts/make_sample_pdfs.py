@@ -17,7 +17,7 @@ from fpdf.enums import MethodReturnValue
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCES = REPOSITORY / "scripts" / "samples"
-HEADING_POINTS = {1: 20, 2: 14, 3: 11.5}
+HEADING_POINTS = {1: 20, 2: 14, 3: 12.5}
 BODY_POINTS = 10.5
 LINE_MM = 5.2
 
