@@ -73,4 +73,4 @@ def _require(text: str | None) -> str:
 
 def _is_text(text: str) -> bool:
     """Whether control characters are no more frequent than a stray one now and then, and none is a NUL."""
-    return "\x00" not in text and len(_NOT_TEXT.findall(text)) <= _MOST_NOT_TEXT * len(text)
+    return "\x00" not in text and len(_NOT_TEXT.findall(text)) <= max(1.0, _MOST_NOT_TEXT * len(text))

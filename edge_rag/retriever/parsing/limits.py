@@ -15,7 +15,7 @@ class ParsingLimits:
         max_pages: Most pages.
         wall_seconds: Longest time, whatever the process is doing.
         cpu_seconds: Most processor time.
-        memory_bytes: Address space of the parser process, its own 200 MB or so included.
+        memory_bytes: Address space of the parser process, its own 50 MB or so included.
         documents_per_process: After so many documents a fresh process takes over, so that nothing piles up.
     """
 

@@ -13,14 +13,16 @@ _BULLET = re.compile(r"[-*+•◦▪‣·●○–]\s+(?=\S)")
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
 _UNDERLINE = re.compile(r"([=-])\1{2,}")
 _COLUMNS = re.compile(r"\S(?: {2,}|\t)\S")
+_ENTRY = re.compile(r"\s*(?:\d|[^\W\d_][\w ]{0,30}:\s)")
 _WIDEST_WRAPPED = 100
 
 
 def parse_plain(content: bytes) -> ParsedDocument:
     """Reads plain text of any encoding.
 
-    Hard-wrapped lines of a paragraph are joined. A paragraph whose lines were ended on purpose or are set in columns
-    (a log, an address, a table of readings) keeps each line as an item, so that no two entries become one sentence.
+    Hard-wrapped lines of a paragraph are joined. A paragraph whose lines were ended on purpose, are set in columns or
+    all start with a number or a label (a log, an address, a table of readings) keeps each line as an item, so that no
+    two entries become one sentence.
 
     Raises:
         UnsupportedFormat: The bytes are not text.
@@ -64,7 +66,8 @@ def _is_wrapped(lines: list[str]) -> bool:
     if len(lines) == 1:
         return True
     width = max(len(line.rstrip()) for line in lines)
-    if width > _WIDEST_WRAPPED or any(_COLUMNS.search(line) for line in lines):
+    in_columns = any(_COLUMNS.search(line.strip()) for line in lines)
+    if width > _WIDEST_WRAPPED or in_columns or all(_ENTRY.match(line) for line in lines):
         return False
     on_purpose = sum(
         len(line.rstrip()) + 1 + len(after.split(maxsplit=1)[0]) <= width and not after.lstrip()[0].islower()

@@ -1,0 +1,138 @@
+"""Chunks are exact, ordered, complete and small enough, whatever the document."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.document import Block, BlockKind, Chunk, ParsedDocument
+from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
+from edge_rag.retriever.parsing.builder import DocumentBuilder
+
+
+def count_words(text: str) -> int:
+    return len(text.split())
+
+
+def chunk(document: ParsedDocument, target: int = 20, context: int = 10) -> tuple[Chunk, ...]:
+    return chunk_document(document, ChunkLimits(target, context), count_words)
+
+
+_SENTENCE = st.lists(st.text("abcdeéß漢.,", min_size=1, max_size=8), min_size=1, max_size=30).map(" ".join)
+_PARAGRAPH = st.lists(_SENTENCE, min_size=1, max_size=6).map(lambda parts: ". A".join(parts) + ".")
+_BLOCK = st.tuples(st.sampled_from(BlockKind), _PARAGRAPH, st.integers(1, 4), st.one_of(st.none(), st.integers(1, 9)))
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> ParsedDocument:
+    builder = DocumentBuilder()
+    for kind, text, level, page in draw(st.lists(_BLOCK, max_size=12)):
+        builder.add(kind, text, level if kind is BlockKind.HEADING else 0, page)
+    return builder.build()
+
+
+@given(documents(), st.integers(1, 40))
+def test_chunks_are_exact_ranges_in_order_that_cover_everything_but_headings(
+    document: ParsedDocument, target: int
+) -> None:
+    chunks = chunk(document, target)
+
+    assert [piece.ordinal for piece in chunks] == list(range(len(chunks)))
+    reached = 0
+    covered: set[int] = set()
+    for piece in chunks:
+        assert reached <= piece.start < piece.end <= len(document.text)
+        assert piece.text == document.text[piece.start : piece.end]
+        assert piece.text == piece.text.strip() != ""
+        reached = piece.end
+        covered.update(range(piece.start, piece.end))
+    for block in document.blocks:
+        if block.kind is not BlockKind.HEADING:
+            missed = [at for at in range(block.start, block.end) if at not in covered]
+            assert all(document.text[at].isspace() for at in missed)
+
+
+@given(documents(), st.integers(1, 40))
+def test_no_chunk_exceeds_the_target_unless_it_is_a_single_character(document: ParsedDocument, target: int) -> None:
+    for piece in chunk(document, target):
+        assert count_words(piece.text) <= target or len(piece.text) == 1
+
+
+@given(documents())
+def test_a_chunk_never_crosses_a_heading(document: ParsedDocument) -> None:
+    headings = [block for block in document.blocks if block.kind is BlockKind.HEADING]
+    for piece in chunk(document, 1000):
+        crossed = [block for block in headings if piece.start < block.end and block.start < piece.end]
+        assert all((piece.start, piece.end) == (block.start, block.end) for block in crossed)
+
+
+@given(documents(), st.integers(0, 30))
+def test_the_context_stays_within_its_share_and_keeps_the_innermost_headings(
+    document: ParsedDocument, budget: int
+) -> None:
+    for whole, cut in zip(chunk(document, 20, 10_000), chunk(document, 20, budget), strict=True):
+        assert count_words("\n".join(cut.context)) <= budget
+        assert cut.context == whole.context[len(whole.context) - len(cut.context) :]
+
+
+def test_headings_become_the_context_of_what_is_below_them() -> None:
+    builder = DocumentBuilder()
+    builder.add(BlockKind.HEADING, "Manual", 1)
+    builder.add(BlockKind.HEADING, "Bearings", 2)
+    builder.add(BlockKind.PARAGRAPH, "Grease them.")
+    builder.add(BlockKind.HEADING, "Seals", 2)
+    builder.add(BlockKind.PARAGRAPH, "Check them.")
+    builder.add(BlockKind.HEADING, "Annex", 1)
+    builder.add(BlockKind.PARAGRAPH, "Drawings.")
+
+    assert [(piece.context, piece.text) for piece in chunk(builder.build())] == [
+        (("Manual", "Bearings"), "Grease them."),
+        (("Manual", "Seals"), "Check them."),
+        (("Annex",), "Drawings."),
+    ]
+
+
+def test_a_heading_with_nothing_below_it_can_still_be_found() -> None:
+    builder = DocumentBuilder()
+    builder.add(BlockKind.HEADING, "Manual", 1)
+    builder.add(BlockKind.HEADING, "Pump must never run dry", 2)
+    builder.add(BlockKind.HEADING, "Valve opens to the left", 2)
+
+    assert [(piece.context, piece.text) for piece in chunk(builder.build())] == [
+        (("Manual",), "Pump must never run dry"),
+        (("Manual",), "Valve opens to the left"),
+    ]
+
+
+def test_a_long_paragraph_is_cut_at_sentences_into_even_parts() -> None:
+    builder = DocumentBuilder()
+    builder.add(BlockKind.PARAGRAPH, " ".join(f"Sentence number {at} has six words." for at in range(9)))
+
+    chunks = chunk(builder.build(), target=45)
+
+    assert [count_words(piece.text) for piece in chunks] == [30, 24]
+    assert all(piece.text.endswith("words.") for piece in chunks)
+
+
+def test_short_blocks_share_a_chunk_and_it_starts_on_the_page_of_the_first() -> None:
+    builder = DocumentBuilder()
+    builder.add(BlockKind.PARAGRAPH, "One two.", page=3)
+    builder.add(BlockKind.PARAGRAPH, "Three four.", page=4)
+
+    (piece,) = chunk(builder.build("", 9))
+
+    assert (piece.text, piece.page) == ("One two.\n\nThree four.", 3)
+
+
+def test_a_huge_word_is_cut_even_where_the_tokenizer_takes_it_for_one_token() -> None:
+    text = "x" * 100_000
+    document = ParsedDocument("", text, (Block(BlockKind.PARAGRAPH, 0, len(text)),))
+
+    chunks = chunk(document, target=20)
+
+    assert "".join(piece.text for piece in chunks) == text
+    assert max(len(piece.text) for piece in chunks) <= 16 * 21
+
+
+def test_what_is_embedded_has_the_headings_above_the_text() -> None:
+    assert index_text(("Manual", "Bearings"), "Grease them.") == "Manual\nBearings\nGrease them."

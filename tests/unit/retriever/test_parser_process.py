@@ -1,0 +1,215 @@
+"""The parser process: hostile documents cost their own rejection and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from edge_rag.errors import BrokenDocument, DocumentTooLarge
+from edge_rag.retriever.parsing.formats import DocumentFormat
+from edge_rag.retriever.parsing.limits import ParsingLimits
+from edge_rag.retriever.parsing.messages import decode_answer
+from edge_rag.retriever.parsing.process import ParserProcess
+
+_ENDLESS_WORK = b"<div>" * 3_000_000
+_ANSWER = '{"format": "text/plain", "title": %s, "text": "abc", "blocks": %s, "pages": %s}'
+
+
+@pytest.fixture(scope="module")
+def parser() -> Iterator[ParserProcess]:
+    process = ParserProcess(ParsingLimits())
+    yield process
+    process.close()
+
+
+def opened(limits: ParsingLimits) -> Iterator[ParserProcess]:
+    process = ParserProcess(limits)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def require_alive(parser: ParserProcess) -> None:
+    document_format, parsed = parser.read("a.md", "", b"# Still here")
+    assert (document_format, parsed.text) == (DocumentFormat.MARKDOWN, "Still here")
+
+
+def require_pid(parser: ParserProcess) -> int:
+    assert parser.pid is not None
+    return parser.pid
+
+
+def wait_until_busy(pid: int) -> None:
+    """Waits until the process has worked for 50 ms more than when asked, which only a document makes it do."""
+    start = processor_ticks(pid)
+    while processor_ticks(pid) < start + 5:
+        os.sched_yield()
+
+
+def processor_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_one_process_serves_many_documents(parser: ParserProcess) -> None:
+    require_alive(parser)
+    first = parser.pid
+    for number in range(20):
+        assert parser.read(f"{number}.txt", "", f"text {number}".encode())[1].text == f"text {number}"
+    assert parser.pid == first
+
+
+def test_a_rejection_arrives_as_the_same_error(parser: ParserProcess) -> None:
+    before = parser.pid
+    with pytest.raises(BrokenDocument, match="said to be a PDF"):
+        parser.read("a.pdf", "", b"no pdf")
+    assert parser.pid == before or before is None
+
+
+def test_a_pdf_whose_page_tree_is_a_loop_ends(parser: ParserProcess) -> None:
+    looped = (
+        b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n"
+        b"2 0 obj<</Type/Pages/Kids[2 0 R 2 0 R]/Count 1000000>>endobj\ntrailer<</Root 1 0 R>>"
+    )
+    with pytest.raises((BrokenDocument, DocumentTooLarge)):
+        parser.read("loop.pdf", "", looped)
+    require_alive(parser)
+
+
+def test_a_document_over_the_size_limit_never_reaches_the_process() -> None:
+    for parser in opened(ParsingLimits(max_bytes=10)):
+        with pytest.raises(DocumentTooLarge, match="11 bytes"):
+            parser.read("a.txt", "", b"x" * 11)
+        assert parser.pid is None
+
+
+def test_a_document_that_takes_too_long_is_refused_and_the_next_one_is_read() -> None:
+    for parser in opened(ParsingLimits(wall_seconds=2)):
+        require_alive(parser)
+        with pytest.raises(DocumentTooLarge, match="longer than 2 s"):
+            parser.read("slow.html", "", _ENDLESS_WORK)
+        require_alive(parser)
+
+
+def test_a_document_that_takes_too_much_processor_time_is_refused_and_the_next_one_is_read() -> None:
+    for parser in opened(ParsingLimits(cpu_seconds=1)):
+        require_alive(parser)
+        with pytest.raises(DocumentTooLarge, match="processor time"):
+            parser.read("slow.html", "", _ENDLESS_WORK)
+        require_alive(parser)
+
+
+def test_a_document_that_takes_too_much_memory_is_refused_and_the_next_one_is_read() -> None:
+    for parser in opened(ParsingLimits(memory_bytes=100 * 2**20)):
+        require_alive(parser)
+        with pytest.raises((DocumentTooLarge, BrokenDocument)):
+            parser.read("wide.txt", "", b"word \n\n" * 2_000_000)
+        require_alive(parser)
+
+
+def test_a_process_killed_in_mid_document_costs_that_document_only() -> None:
+    for parser in opened(ParsingLimits()):
+        require_alive(parser)
+        victim = require_pid(parser)
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(parser.read, "slow.html", "", _ENDLESS_WORK)
+            wait_until_busy(victim)
+            os.kill(victim, signal.SIGKILL)
+            with pytest.raises(BrokenDocument, match="signal 9"):
+                reading.result()
+        require_alive(parser)
+        assert parser.pid != victim
+
+
+def test_a_process_found_dead_is_replaced_before_the_next_document() -> None:
+    for parser in opened(ParsingLimits()):
+        require_alive(parser)
+        victim = require_pid(parser)
+        os.kill(victim, signal.SIGKILL)
+        os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
+        require_alive(parser)
+
+
+def test_the_process_is_renewed_after_its_share_of_documents() -> None:
+    for parser in opened(ParsingLimits(documents_per_process=2)):
+        pids = []
+        for _ in range(4):
+            require_alive(parser)
+            pids.append(parser.pid)
+        assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_the_process_can_open_neither_file_nor_socket_nor_write_nor_start_another() -> None:
+    script = (
+        "import json, os, socket, sys\n"
+        "from edge_rag.retriever.parsing import worker\n"
+        "from edge_rag.retriever.parsing.limits import ParsingLimits\n"
+        "limits = ParsingLimits(**json.loads(sys.argv[1]))\n"
+        "worker._give_up_rights(limits)\n"
+        "def refused(action):\n"
+        "    try:\n"
+        "        action()\n"
+        "    except OSError:\n"
+        "        return True\n"
+        "    return False\n"
+        "print(refused(lambda: open('/etc/passwd')), refused(lambda: open('new', 'w')), refused(socket.socket))\n"
+        "import resource\n"
+        "print([resource.getrlimit(kind) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE,"
+        " resource.RLIMIT_NPROC, resource.RLIMIT_CORE)])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(asdict(ParsingLimits()))],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert done.stdout.split("\n")[:2] == ["True True True", "[(0, 0), (0, 0), (0, 0), (0, 0)]"]
+
+
+def test_the_running_process_holds_only_its_pipes(parser: ParserProcess) -> None:
+    require_alive(parser)
+    targets = sorted(str(file.readlink()).partition(":")[0] for file in Path(f"/proc/{parser.pid}/fd").iterdir())
+    assert targets == ["/dev/null", "pipe", "pipe"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "[]",
+        '{"rejected": "KeyboardInterrupt"}',
+        _ANSWER % ('""', '[["paragraph", 0, 4, 0, null]]', "null"),
+        _ANSWER % ('""', '[["paragraph", 2, 1, 0, null]]', "null"),
+        _ANSWER % ('""', '[["paragraph", 0, 3, 0, 2]]', "1"),
+        _ANSWER % ('""', '[["paragraph", 0, 3]]', "null"),
+        _ANSWER % ('""', "7", "null"),
+        _ANSWER % ("1", "[]", "null"),
+        _ANSWER.replace("text/plain", "a/b") % ('""', "[]", "null"),
+    ],
+)
+def test_an_answer_that_no_sound_process_gives_is_not_believed(answer: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        decode_answer(answer.encode())
+
+
+def test_closing_in_mid_document_ends_it() -> None:
+    parser = ParserProcess(ParsingLimits())
+    require_alive(parser)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(parser.read, "slow.html", "", _ENDLESS_WORK)
+        wait_until_busy(require_pid(parser))
+        parser.close()
+        with pytest.raises(BrokenDocument):
+            reading.result()
+    assert parser.pid is None

@@ -1,0 +1,279 @@
+"""What each format is read to."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from fpdf import FPDF
+from pypdf import PdfReader, PdfWriter
+
+from edge_rag.core.document import BlockKind, ParsedDocument
+from edge_rag.errors import (
+    BrokenDocument,
+    DocumentRejected,
+    DocumentTooLarge,
+    EmptyDocument,
+    EncryptedDocument,
+    UnsupportedFormat,
+)
+from edge_rag.retriever.parsing.formats import DocumentFormat, find_format
+from edge_rag.retriever.parsing.limits import ParsingLimits
+from edge_rag.retriever.parsing.reader import read_document
+
+HEADING, PARAGRAPH = BlockKind.HEADING, BlockKind.PARAGRAPH
+ITEM, ROW, CODE = BlockKind.LIST_ITEM, BlockKind.TABLE_ROW, BlockKind.CODE
+
+
+def read(name: str, content: str | bytes, limits: ParsingLimits | None = None) -> ParsedDocument:
+    raw = content.encode() if isinstance(content, str) else content
+    return read_document(name, "", raw, limits or ParsingLimits())[1]
+
+
+def blocks(parsed: ParsedDocument) -> list[tuple[BlockKind, int, str]]:
+    return [(block.kind, block.level, parsed.text[block.start : block.end]) for block in parsed.blocks]
+
+
+def make_pdf(write: Callable[[FPDF], None]) -> bytes:
+    pdf = FPDF()
+    pdf.add_page()
+    pdf.set_font("Helvetica", size=11)
+    write(pdf)
+    return bytes(pdf.output())
+
+
+def test_markdown_is_read_to_its_structure_without_markup() -> None:
+    parsed = read(
+        "manual.md",
+        "# The *pump*\n\nGrease [the bearings](http://a/b)\nevery **2,000** hours.\n\n- `one`\n  - two\n\n"
+        "| Part | Number |\n|---|---|\n| Seal | P-101 |\n\n```\na = 1\n  b\n```\n\n<div>In <b>HTML</b></div>\n",
+    )
+
+    assert parsed.title == "The pump"
+    assert blocks(parsed) == [
+        (HEADING, 1, "The pump"),
+        (PARAGRAPH, 0, "Grease the bearings every 2,000 hours."),
+        (ITEM, 0, "one"),
+        (ITEM, 0, "two"),
+        (ROW, 0, "Part | Number"),
+        (ROW, 0, "Seal | P-101"),
+        (CODE, 0, "a = 1\n  b"),
+        (PARAGRAPH, 0, "In HTML"),
+    ]
+
+
+def test_the_front_matter_of_markdown_gives_the_title_and_no_text() -> None:
+    parsed = read("a.md", '---\ntitle: "Safety sheet"\ntags: [x]\n---\nWear gloves.\n')
+
+    assert (parsed.title, parsed.text) == ("Safety sheet", "Wear gloves.")
+
+
+def test_html_is_read_as_it_is_seen() -> None:
+    parsed = read(
+        "page.html",
+        "<html><head><title>Parts &amp; tools</title><style>p{}</style></head><body><nav><a>Home</a></nav>"
+        "<h2>Seal <i>kit</i></h2>Loose te<b>xt</b><p>One<br>two<ul><li>first<li>second <p>inner</p></ul>"
+        "<table><tr><th>Part</th><th>No<p>.</p></th></tr><tr><td>Seal<td>P-101</tr></table>"
+        "<pre>x\n  y</pre><script>alert(1)</script><p hidden>secret</p><!-- note --></body></html>",
+    )
+
+    assert parsed.title == "Parts & tools"
+    assert blocks(parsed) == [
+        (HEADING, 2, "Seal kit"),
+        (PARAGRAPH, 0, "Loose text"),
+        (PARAGRAPH, 0, "One two"),
+        (ITEM, 0, "first"),
+        (ITEM, 0, "second"),
+        (ITEM, 0, "inner"),
+        (ROW, 0, "Part | No ."),
+        (ROW, 0, "Seal | P-101"),
+        (CODE, 0, "x\n  y"),
+    ]
+
+
+def test_the_encoding_that_a_page_declares_is_used() -> None:
+    assert read("a.html", "<meta charset='iso-8859-7'><p>αντλία</p>".encode("iso-8859-7")).text == "αντλία"
+
+
+def test_html_nested_beyond_reason_is_still_read() -> None:
+    assert read("deep.html", "<div>" * 5000 + "bottom").text == "bottom"
+
+
+def test_wrapped_lines_of_plain_text_are_joined_and_lines_of_a_log_are_not() -> None:
+    parsed = read(
+        "notes.txt",
+        "OPERATION\r\n=========\r\n\r\n"
+        "The pump is started from the panel beside the door, and\r\nit must never run dry. Watch the gauge while it\r\n"
+        "starts.\r\n\r\n"
+        "2026-01-02 greased bearings\r\n2026-01-09 changed the oil filter\r\n2026-02-01 ok\r\n\r\n"
+        "- first\r\n  goes on\r\n- second\r\n",
+    )
+
+    assert blocks(parsed) == [
+        (HEADING, 1, "OPERATION"),
+        (
+            PARAGRAPH,
+            0,
+            "The pump is started from the panel beside the door, and it must never run dry. Watch the gauge while it"
+            " starts.",
+        ),
+        (ITEM, 0, "2026-01-02 greased bearings"),
+        (ITEM, 0, "2026-01-09 changed the oil filter"),
+        (ITEM, 0, "2026-02-01 ok"),
+        (ITEM, 0, "first goes on"),
+        (ITEM, 0, "second"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("utf-8", "Größe 5 µm"),
+        ("utf-8-sig", "Größe 5 µm"),
+        ("utf-16", "Größe 5 µm"),
+        ("utf-16-le", "The bearings are greased, Größe 5."),
+        ("cp1252", "Größe – „fünf“"),
+        ("latin-1", "Öl prüfen"),
+        ("cp1251", "Подшипники насоса необходимо смазывать каждые 2000 часов."),
+        ("shift_jis", "ポンプの軸受は二千時間ごとに給油する必要があります。"),
+        ("gb18030", "水泵轴承必须每两千小时润滑一次。请检查密封圈。"),
+    ],
+)
+def test_plain_text_is_read_in_any_encoding(encoding: str, text: str) -> None:
+    assert read("a.txt", text.encode(encoding)).text == text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        bytes(range(256)),
+        b"\x7fELF\x02\x01\x01" + bytes(500),
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(range(256)),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.docx", "noname"])
+def test_binary_content_is_refused_under_any_text_name(name: str, content: bytes) -> None:
+    with pytest.raises(UnsupportedFormat, match="not text"):
+        read(name, content)
+
+
+def test_stored_text_is_normalized() -> None:
+    parsed = read("a.txt", "Cafe\u0301\u00ad \u200bau\ufeff lait\r\n\r\nzwei\x0b\x0bdrei\x07")
+
+    assert parsed.text == "Café au lait\n\nzwei\n\ndrei"
+
+
+def test_a_pdf_is_read_to_headings_paragraphs_rows_and_items_with_their_pages() -> None:
+    def write(pdf: FPDF) -> None:
+        pdf.set_font(size=20)
+        pdf.cell(0, 12, "Pump manual", new_x="LMARGIN", new_y="NEXT")
+        pdf.set_font(size=11)
+        pdf.multi_cell(0, 5, "The bearings must be greased every 2,000 hours of operation. " * 3)
+        pdf.ln(6)
+        pdf.multi_cell(0, 5, "The seal is checked each week. " * 5)
+        pdf.add_page()
+        with pdf.table() as table:
+            for cells in (("Part", "Number"), ("Seal", "P-101")):
+                row = table.row()
+                for cell in cells:
+                    row.cell(cell)
+        pdf.ln(4)
+        for step in ("- Close the valve", "- Stop the motor"):
+            pdf.cell(0, 6, step, new_x="LMARGIN", new_y="NEXT")
+
+    parsed = read("manual.pdf", make_pdf(write))
+
+    assert parsed.pages == 2
+    assert [(block.page, *found) for block, found in zip(parsed.blocks, blocks(parsed), strict=True)] == [
+        (1, HEADING, 1, "Pump manual"),
+        (
+            1,
+            PARAGRAPH,
+            0,
+            "The bearings must be greased every 2,000 hours of operation. " * 2 + "The bearings must be"
+            " greased every 2,000 hours of operation.",
+        ),
+        (1, PARAGRAPH, 0, ("The seal is checked each week. " * 5).strip()),
+        (2, ROW, 0, "Part | Number"),
+        (2, ROW, 0, "Seal | P-101"),
+        (2, ITEM, 0, "Close the valve"),
+        (2, ITEM, 0, "Stop the motor"),
+    ]
+
+
+def test_an_encrypted_pdf_is_refused_as_such() -> None:
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(make_pdf(lambda pdf: pdf.cell(text="secret")))))
+    writer.encrypt("password", algorithm="AES-256")
+    encrypted = io.BytesIO()
+    writer.write(encrypted)
+
+    with pytest.raises(EncryptedDocument, match="password"):
+        read("a.pdf", encrypted.getvalue())
+
+
+def test_a_pdf_that_needs_no_password_to_be_read_is_read() -> None:
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(make_pdf(lambda pdf: pdf.cell(text="open to all")))))
+    writer.encrypt("", "owner", algorithm="AES-128")
+    protected = io.BytesIO()
+    writer.write(protected)
+
+    assert read("a.pdf", protected.getvalue()).text == "open to all"
+
+
+@pytest.mark.parametrize("content", [b"%PDF-1.7\nrubbish", b"%PDF-", make_pdf(lambda pdf: None)[:100]])
+def test_a_damaged_pdf_is_refused_as_such(content: bytes) -> None:
+    with pytest.raises(BrokenDocument, match="PDF"):
+        read("a.pdf", content)
+
+
+def test_a_pdf_without_text_is_refused_with_a_hint_at_scans() -> None:
+    with pytest.raises(EmptyDocument, match="scan"):
+        read("a.pdf", make_pdf(lambda pdf: pdf.rect(10, 10, 50, 50)))
+
+
+def test_a_pdf_with_too_many_pages_is_refused() -> None:
+    with pytest.raises(DocumentTooLarge, match="2 pages"):
+        read("a.pdf", make_pdf(lambda pdf: pdf.add_page()), ParsingLimits(max_pages=1))
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.txt", b""), ("a.md", b"\n \n"), ("a.html", b"<p> </p>")])
+def test_a_document_without_text_is_refused(name: str, content: bytes) -> None:
+    with pytest.raises(EmptyDocument):
+        read(name, content)
+
+
+def test_more_text_than_is_allowed_is_refused() -> None:
+    with pytest.raises(DocumentTooLarge, match="characters"):
+        read("a.txt", "word " * 100, ParsingLimits(max_characters=99))
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type", "content", "expected"),
+    [
+        ("a/B.MD", "text/html", b"x", DocumentFormat.MARKDOWN),
+        ("a", "text/html; charset=utf-8", b"x", DocumentFormat.HTML),
+        ("a", "", b"\n<!doctype html><p>x", DocumentFormat.HTML),
+        ("a", "application/octet-stream", b"%PDF-1.4", DocumentFormat.PDF),
+        ("a.csv", "", b"a,b", DocumentFormat.PLAIN),
+        ("readme", "", b"x", DocumentFormat.PLAIN),
+    ],
+)
+def test_the_format_follows_from_the_name_then_the_media_type_then_the_content(
+    name: str, media_type: str, content: bytes, expected: DocumentFormat
+) -> None:
+    assert find_format(name, media_type, content) is expected
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.pdf", b"hello"), ("a.txt", b"%PDF-1.4")])
+def test_a_document_that_is_not_what_its_name_says_is_refused(name: str, content: bytes) -> None:
+    with pytest.raises(BrokenDocument, match="said to be"):
+        find_format(name, "", content)
+
+
+def test_a_rejection_is_never_an_unnamed_one() -> None:
+    for name, content in (("a.pdf", b"%PDF-1"), ("a.txt", b"\x00"), ("a.md", b"")):
+        with pytest.raises(DocumentRejected) as refused:
+            read(name, content)
+        assert type(refused.value) is not DocumentRejected
+        assert str(refused.value)
