@@ -118,11 +118,12 @@ def write_checkpoint(model: TinyModel, folder: Path) -> Any:
             else:
                 parameter.copy_(noise / math.sqrt(parameter.shape[1]))
     network.save_pretrained(folder)
-    _train_tokenizer(folder, model.config.max_position_embeddings)
+    write_tokenizer(folder, model.config.max_position_embeddings)
     return network
 
 
-def _train_tokenizer(folder: Path, max_length: int) -> None:
+def write_tokenizer(folder: Path, max_length: int) -> None:
+    """Trains the byte-level tokenizer and writes it, with its chat template, into a Hugging Face folder."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()

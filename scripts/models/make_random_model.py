@@ -1,0 +1,83 @@
+"""Makes a model of a published shape with random weights, for measuring speed where no hub can be reached.
+
+    python scripts/models/make_random_model.py qwen2.5-0.5b --out build/bench/qwen2.5-0.5b
+    python scripts/models/make_random_model.py qwen2.5-0.5b --out build/bench/qwen2.5-0.5b --precision int8
+
+How long a step takes does not depend on what the weights say. OUT/checkpoint is the Hugging Face folder, which other
+engines convert for themselves; OUT/PRECISION is the lowered folder of this project. What is there already is kept.
+Needs the ``convert`` extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from genai_builder import build
+from tiny_checkpoints import write_tokenizer
+
+from edge_rag.runtime.lowered_folder import lower_folder
+
+CONTEXT = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a published model of the Qwen2 architecture."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+
+
+SHAPES = {
+    "qwen2.5-0.5b": Shape(24, 896, 4864, 14, 2, 151_936),
+    "qwen2.5-1.5b": Shape(28, 1536, 8960, 12, 2, 151_936),
+}
+
+
+def write_checkpoint(shape: Shape, folder: Path) -> None:
+    """Writes a Hugging Face folder with random weights, the same ones each time."""
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        vocab_size=shape.vocabulary,
+        max_position_embeddings=CONTEXT,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    transformers.Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    write_tokenizer(folder, CONTEXT)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--precision", choices=("int4", "int8"), default="int4", help="weights of the lowered model")
+    parser.add_argument("--block", type=int, default=128, help="weights that share a scale [%(default)s]")
+    arguments = parser.parse_args()
+    checkpoint, target = arguments.out / "checkpoint", arguments.out / arguments.precision
+    if not (checkpoint / "model.safetensors").is_file():
+        write_checkpoint(SHAPES[arguments.shape], checkpoint)
+    if not (target / "model.onnx").is_file():
+        build(checkpoint, target, arguments.precision, {"accuracy_level": "4", "block_size": str(arguments.block)})
+    geometry = lower_folder(target)
+    print(f"{target}: {geometry.layers} layers, {geometry.page_bytes:,} bytes a page of {geometry.page_tokens} tokens")
+
+
+if __name__ == "__main__":
+    main()
