@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +119,14 @@ def test_status_and_doctor_know_the_daemon(daemon: RunningDaemon) -> None:
     checks = {check["name"]: check["verdict"] for check in json.loads(doctor.stdout)["checks"]}
     assert doctor.returncode == 0
     assert checks["daemon"] == checks["embedder"] == checks["generator"] == "ok"
+
+
+def test_the_python_example_of_the_readme_prints_the_answer_and_its_source(daemon: RunningDaemon) -> None:
+    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert found is not None
+    environment = os.environ | {"EDGE_RAG_SERVER": daemon.address}
+    command = [sys.executable, "-c", found.group(1)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert GREASING in result.stdout
+    assert "[lubrication-schedule.md, characters " in result.stdout

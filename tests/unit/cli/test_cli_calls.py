@@ -179,7 +179,11 @@ def test_a_question_of_ten_megabytes_gets_a_clear_error_about_its_length(
     assert not scripted.calls
 
 
-def test_ctrl_c_cancels_the_call_and_says_so(scripted: ScriptedDaemon) -> None:
+@pytest.mark.parametrize("arguments", [["ask", "how?"], ["ask", "--questions", "QUESTIONS", "--concurrency", "1"]])
+def test_ctrl_c_cancels_the_call_and_says_so(scripted: ScriptedDaemon, tmp_path: Path, arguments: list[str]) -> None:
+    questions = tmp_path / "questions.txt"
+    questions.write_text("how?\n" * 100)
+    arguments = [str(questions) if word == "QUESTIONS" else word for word in arguments]
     arrived, cancelled = threading.Event(), threading.Event()
 
     def wait(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
@@ -189,13 +193,14 @@ def test_ctrl_c_cancels_the_call_and_says_so(scripted: ScriptedDaemon) -> None:
         yield finished()
 
     scripted.script("Ask", wait)
-    command = [sys.executable, "-m", "edge_rag.cli.main", "ask", "how?", "--server", scripted.address]
+    command = [sys.executable, "-m", "edge_rag.cli.main", *arguments, "--server", scripted.address]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert arrived.wait(30)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "cancelled" in errors
+    assert errors.splitlines()[-1] == "edge-rag: cancelled"
+    assert "Traceback" not in errors
     assert cancelled.wait(10)
 
 

@@ -76,3 +76,10 @@ def test_a_wrong_setting_is_a_failed_check_and_not_a_crash(runner: CliRunner, tm
     result = runner.invoke(main, ["doctor", "--config", str(config)])
     assert result.exit_code == 1
     assert "threds" in result.stdout
+
+
+def test_colours_are_for_terminals_and_not_with_no_color(runner: CliRunner) -> None:
+    wrong = ["doctor", "--config", "/nowhere/edge-rag.toml"]
+    assert "\x1b[" in runner.invoke(main, wrong, color=True, env={"NO_COLOR": ""}).stdout
+    assert "\x1b[" not in runner.invoke(main, wrong, color=True, env={"NO_COLOR": "1"}).stdout
+    assert "\x1b[" not in runner.invoke(main, wrong, env={"NO_COLOR": ""}).stdout
