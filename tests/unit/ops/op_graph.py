@@ -1,0 +1,80 @@
+"""The op alone in a graph, run as the decoder runs it: bound inputs, pages in place."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from edge_rag.runtime.ops_library import ops_library
+from edge_rag.runtime.sessions import open_session
+from tests.unit.ops.attention_case import Floats, Heads, Pages, Step
+
+LIBRARY_VARIABLE = "EDGE_RAG_TEST_OPS_LIBRARY"
+"""Names another build of the library to test, such as one with sanitizers."""
+
+
+@cache
+def open_op(heads: Heads) -> ort.InferenceSession:
+    kinds = {
+        "query": TensorProto.FLOAT,
+        "key": TensorProto.FLOAT,
+        "value": TensorProto.FLOAT,
+        "pages": TensorProto.INT8,
+        "cos": TensorProto.FLOAT,
+        "sin": TensorProto.FLOAT,
+        "positions": TensorProto.INT32,
+        "slot_mapping": TensorProto.INT32,
+        "cumulative_sequence_lengths": TensorProto.INT32,
+        "block_table": TensorProto.INT32,
+    }
+    absent = {"key", "value"} if heads.packed else set()
+    node = helper.make_node(
+        "PagedAttention",
+        ["" if name in absent else name for name in kinds],
+        ["output"],
+        domain="ai.edge_rag",
+        num_heads=heads.query_heads,
+        kv_num_heads=heads.kv_heads,
+        page_tokens=heads.page_tokens,
+        scale=heads.scale,
+    )
+    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items() if name not in absent]
+    output = helper.make_tensor_value_info("output", TensorProto.FLOAT, None)
+    model = helper.make_model(
+        helper.make_graph([node], "op", inputs, [output]),
+        opset_imports=[helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)],
+        ir_version=10,
+    )
+    library = os.environ.get(LIBRARY_VARIABLE)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "op.onnx"
+        path.write_bytes(model.SerializeToString())
+        return open_session(path, Path(library) if library else ops_library())
+
+
+def run_op(heads: Heads, step: Step, pages: Pages) -> Floats:
+    tokens = step.query.shape[0]
+    rows = [array.reshape(tokens, array.shape[1] * array.shape[2]) for array in (step.query, step.key, step.value)]
+    feeds: dict[str, NDArray[np.generic]] = (
+        {"query": np.concatenate(rows, axis=1)}
+        if heads.packed
+        else dict(zip(("query", "key", "value"), rows, strict=True))
+    )
+    for name in ("cos", "sin", "positions", "slot_mapping", "cumulative_sequence_lengths", "block_table"):
+        feeds[name] = getattr(step, name)
+    session = open_op(heads)
+    binding = session.io_binding()
+    bound = {name: np.ascontiguousarray(array) for name, array in (feeds | {"pages": pages} | step.replace).items()}
+    for name, array in bound.items():
+        binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+    binding.bind_output("output", "cpu")
+    session.run_with_iobinding(binding)
+    output: Floats = binding.get_outputs()[0].numpy()
+    return output

@@ -1,0 +1,66 @@
+"""The op's tests once more on a build that stops at the first bad access or undefined step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ops.op_graph import LIBRARY_VARIABLE
+
+ROOT = Path(__file__).parents[3]
+SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", "-Werror")
+
+
+@pytest.fixture(scope="module")
+def compiler() -> str:
+    found = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
+    if found is None:
+        pytest.skip("no C++ compiler")
+    return found
+
+
+@pytest.fixture(scope="module")
+def runtime(compiler: str) -> str:
+    """What must be loaded before Python: the sanitizer, and the C++ library whose exceptions it intercepts."""
+    names = ("libasan.so", "libstdc++.so")
+    found = [
+        subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in names
+    ]
+    if not all(Path(path).is_absolute() for path in found):
+        pytest.skip("the compiler has no shared AddressSanitizer runtime")
+    return " ".join(found)
+
+
+@pytest.fixture(scope="module")
+def sanitized_library(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("sanitized") / "libedge_rag_ops.so"
+    sources = sorted(str(path) for path in (ROOT / "edge_rag" / "ops").glob("*.cpp"))
+    flags = ["-std=c++17", "-O2", "-g", "-fPIC", "-shared", "-ffp-contract=off", "-DEDGE_RAG_PORTABLE"]
+    subprocess.run([compiler, *flags, *WARNINGS, *SANITIZE, *sources, "-o", str(library)], check=True)
+    return library
+
+
+def test_the_op_passes_its_tests_under_address_and_undefined_behaviour_sanitizers(
+    sanitized_library: Path, runtime: str
+) -> None:
+    environment = {
+        **os.environ,
+        LIBRARY_VARIABLE: str(sanitized_library),
+        "LD_PRELOAD": runtime,
+        "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:abort_on_error=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    names = ("test_paged_attention.py", "test_paged_attention_refusals.py")
+    tests = [*(str(Path(__file__).with_name(name)) for name in names), "-k", "not 4096"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=no", *tests]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
