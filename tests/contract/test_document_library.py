@@ -1,0 +1,257 @@
+"""What every ``DocumentLibrary`` promises the pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from fpdf import FPDF
+
+from edge_rag.core.document import IngestOutcome, IngestStatus, Upload
+from edge_rag.core.ids import DocumentId
+from edge_rag.core.passage import RetrievalRequest, Retrieved
+from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
+from edge_rag.pipeline.ports import DocumentLibrary
+from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.runtime.text_encoder import TextEncoder
+
+_MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"
+
+
+@pytest.fixture(scope="module")
+def encoder() -> TextEncoder:
+    return TextEncoder.open(_MODEL)
+
+
+@pytest.fixture
+def opened(encoder: TextEncoder, tmp_path: Path) -> Iterator[OpenedDirectory]:
+    directory = open_data_directory(tmp_path, encoder)
+    yield directory
+    directory.close()
+
+
+@pytest.fixture
+def library(opened: OpenedDirectory) -> DocumentLibrary:
+    return opened.library
+
+
+def put(library: DocumentLibrary, name: str, content: str | bytes, collection: str = "manuals") -> IngestOutcome:
+    raw = content.encode() if isinstance(content, str) else content
+    return library.ingest(Upload(collection, name, "", raw))
+
+
+def found(opened: OpenedDirectory, question: str, collection: str = "manuals") -> list[str]:
+    (answer,) = opened.retriever.retrieve([RetrievalRequest(question, collection, 10)])
+    assert isinstance(answer, Retrieved)
+    return [hit.passage.text for hit in answer.hits]
+
+
+def test_a_new_document_is_added_with_its_record(library: DocumentLibrary) -> None:
+    content = b"# Pump manual\n\nGrease the bearings every 2,000 hours."
+
+    outcome = put(library, "pump/manual.md", content)
+
+    info = outcome.document
+    assert (outcome.name, outcome.status, outcome.reason) == ("pump/manual.md", IngestStatus.ADDED, "")
+    assert info is not None
+    assert (info.collection, info.name, info.title) == ("manuals", "pump/manual.md", "Pump manual")
+    assert (info.media_type, info.size_bytes, info.pages) == ("text/markdown", len(content), None)
+    assert info.sha256 == hashlib.sha256(content).hexdigest()
+    assert (info.characters, info.chunks) == (len("Pump manual\n\nGrease the bearings every 2,000 hours."), 1)
+    assert 0 <= (datetime.now(UTC) - info.ingested_at).total_seconds() < 60
+    assert library.get("manuals", info.document_id) == (info, "Pump manual\n\nGrease the bearings every 2,000 hours.")
+    assert library.get("manuals", "pump/manual.md")[0] == info
+
+
+def test_the_same_bytes_under_the_same_name_are_unchanged(library: DocumentLibrary) -> None:
+    first = put(library, "a.txt", "Grease the bearings.")
+    again = put(library, "a.txt", "Grease the bearings.")
+
+    assert again.status is IngestStatus.UNCHANGED
+    assert again.document == first.document
+
+
+def test_other_bytes_under_the_same_name_replace_it_and_keep_its_id(opened: OpenedDirectory) -> None:
+    library = opened.library
+    first = put(library, "a.txt", "The bearings are greased.")
+    second = put(library, "a.txt", "The filter is cleaned.")
+
+    assert second.status is IngestStatus.REPLACED
+    assert first.document is not None
+    assert second.document is not None
+    assert second.document.document_id == first.document.document_id
+    assert library.get("manuals", "a.txt")[1] == "The filter is cleaned."
+    assert found(opened, "Are the bearings greased?") == ["The filter is cleaned."]
+
+
+def test_a_document_can_be_found_as_soon_as_it_is_acknowledged(opened: OpenedDirectory) -> None:
+    for number in range(5):
+        put(opened.library, f"{number}.txt", f"Valve {number} is serviced in month {number}.")
+        assert f"Valve {number} is serviced in month {number}." in found(opened, f"When is valve {number} serviced?")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.pdf", b"%PDF-1.7 rubbish", "damaged"),
+        ("a.txt", b"\x7fELF" + bytes(100), "not text"),
+        ("a.md", b"", "empty"),
+        ("a.docx", b"PK\x03\x04" + bytes(100), "can be read"),
+    ],
+)
+def test_a_rejected_document_says_why_and_leaves_everything_as_it_was(
+    opened: OpenedDirectory, name: str, content: bytes, reason: str
+) -> None:
+    library = opened.library
+    put(library, "good.txt", "The bearings are greased.")
+    before = library.list("manuals", None, 10)
+
+    outcome = put(library, name, content)
+
+    assert (outcome.status, outcome.document) == (IngestStatus.REJECTED, None)
+    assert reason in outcome.reason
+    assert library.list("manuals", None, 10) == before
+    assert put(library, "next.txt", "Still taking documents.").status is IngestStatus.ADDED
+
+
+def test_a_rejected_first_document_makes_no_collection(library: DocumentLibrary) -> None:
+    put(library, "a.md", b"")
+
+    assert library.collections() == {}
+
+
+def test_pages_of_a_pdf_are_kept(opened: OpenedDirectory) -> None:
+    pdf = FPDF()
+    pdf.set_font("Helvetica", size=12)
+    for text in ("Close the inlet valve first.", "Then switch off the motor."):
+        pdf.add_page()
+        pdf.cell(text=text)
+
+    outcome = put(opened.library, "steps.pdf", bytes(pdf.output()))
+
+    assert outcome.document is not None
+    assert (outcome.document.media_type, outcome.document.pages) == ("application/pdf", 2)
+
+
+@pytest.mark.parametrize("collection", ["", "Upper", "a/b", "x" * 65])
+def test_an_illegal_collection_name_is_refused_by_field(library: DocumentLibrary, collection: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^collection:"):
+        put(library, "a.txt", "text", collection)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1025, "a\nb", "a\x00"])
+def test_an_illegal_document_name_is_refused_by_field(library: DocumentLibrary, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^name:"):
+        put(library, name, "text")
+
+
+def test_records_come_in_order_and_page_by_page(library: DocumentLibrary) -> None:
+    names = [f"{number}.txt" for number in range(7)]
+    for name in names:
+        put(library, name, f"Text of {name}")
+    after: DocumentId | None = None
+    listed: list[str] = []
+    while records := library.list("manuals", after, 3):
+        assert len(records) <= 3
+        listed += [record.name for record in records]
+        after = records[-1].document_id
+
+    assert sorted(listed) == names
+    assert len(listed) == len(set(listed))
+
+
+def test_a_deleted_document_is_gone_everywhere(opened: OpenedDirectory) -> None:
+    library = opened.library
+    kept = put(library, "kept.txt", "The filter is cleaned.").document
+    gone = put(library, "gone.txt", "The bearings are greased.").document
+    assert gone is not None
+
+    assert library.delete("manuals", gone.document_id) == gone
+
+    assert library.list("manuals", None, 10) == (kept,)
+    assert found(opened, "Are the bearings greased?") == ["The filter is cleaned."]
+    with pytest.raises(DocumentNotFound):
+        library.get("manuals", "gone.txt")
+    with pytest.raises(DocumentNotFound):
+        library.delete("manuals", "gone.txt")
+    assert put(library, "gone.txt", "The bearings are greased.").status is IngestStatus.ADDED
+
+
+def test_a_collection_goes_with_its_last_document_and_comes_back_with_the_next(opened: OpenedDirectory) -> None:
+    library = opened.library
+    put(library, "a.txt", "The bearings are greased.")
+    library.delete("manuals", "a.txt")
+
+    assert library.collections() == {}
+    with pytest.raises(CollectionNotFound):
+        library.list("manuals", None, 10)
+    put(library, "b.txt", "The filter is cleaned.")
+    assert library.collections() == {"manuals": 1}
+    assert found(opened, "bearings greased") == ["The filter is cleaned."]
+
+
+def test_collections_are_apart(opened: OpenedDirectory) -> None:
+    library = opened.library
+    put(library, "a.txt", "The bearings are greased.", "one")
+    put(library, "a.txt", "The filter is cleaned.", "two")
+    put(library, "b.txt", "The seal is checked.", "two")
+
+    assert library.collections() == {"one": 1, "two": 2}
+    assert found(opened, "bearings filter seal", "one") == ["The bearings are greased."]
+    with pytest.raises(DocumentNotFound):
+        library.get("one", "b.txt")
+    library.delete("two", "a.txt")
+    assert library.get("one", "a.txt")[1] == "The bearings are greased."
+
+
+def test_what_does_not_exist_is_not_found(library: DocumentLibrary) -> None:
+    with pytest.raises(CollectionNotFound, match="no documents have been ingested"):
+        library.get("manuals", "a.txt")
+    put(library, "a.txt", "text")
+    with pytest.raises(CollectionNotFound, match="known collections: manuals"):
+        library.list("other", None, 1)
+    with pytest.raises(CollectionNotFound):
+        library.delete("other", "a.txt")
+    with pytest.raises(DocumentNotFound):
+        library.get("manuals", "b.txt")
+
+
+def test_everything_is_still_there_after_a_restart(encoder: TextEncoder, tmp_path: Path) -> None:
+    first = open_data_directory(tmp_path, encoder)
+    info = put(first.library, "a.txt", "The bearings are greased.").document
+    first.close()
+
+    second = open_data_directory(tmp_path, encoder)
+    try:
+        assert second.library.list("manuals", None, 10) == (info,)
+        assert found(second, "bearings") == ["The bearings are greased."]
+        assert put(second.library, "a.txt", "The bearings are greased.").status is IngestStatus.UNCHANGED
+    finally:
+        second.close()
+
+
+def test_many_threads_may_ingest_search_and_delete_at_once(opened: OpenedDirectory) -> None:
+    library = opened.library
+    put(library, "anchor.txt", "The anchor stays.")
+
+    def work(thread: int) -> None:
+        for number in range(4):
+            name = f"{thread}-{number}.txt"
+            assert put(library, name, f"Valve {name} is open.").status is IngestStatus.ADDED
+            assert library.get("manuals", name)[1] == f"Valve {name} is open."
+            if number % 2:
+                library.delete("manuals", name)
+
+    with ThreadPoolExecutor(5) as pool:
+        workers = [pool.submit(work, thread) for thread in range(4)]
+        while not all(worker.done() for worker in workers):
+            assert "The anchor stays." in found(opened, "anchor")
+        for worker in workers:
+            worker.result()
+
+    expected = {"anchor.txt"} | {f"{thread}-{number}.txt" for thread in range(4) for number in (0, 2)}
+    assert {info.name for info in library.list("manuals", None, 100)} == expected

@@ -1,0 +1,163 @@
+"""What every ``Retriever`` promises the pipeline, over real text with the real encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log
+from pathlib import Path
+
+import pytest
+
+from edge_rag.core.document import Upload
+from edge_rag.core.passage import RetrievalRequest, Retrieved
+from edge_rag.errors import CollectionNotFound
+from edge_rag.pipeline.ports import Retriever
+from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.runtime.text_encoder import TextEncoder
+
+_MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"
+_MANUAL = """# Pump P-101
+
+## Bearings
+
+The bearings must be greased every 2,000 hours of operation.
+
+## Seal
+
+The mechanical seal is checked for leaks each week.
+
+## Electrical
+
+The motor runs at 400 V and draws 12 A under full load.
+"""
+_SAFETY = """# Safety
+
+Wear gloves and goggles when you handle sodium hypochlorite.
+
+In case of fire use the carbon dioxide extinguisher beside the door.
+"""
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedDirectory]:
+    directory = open_data_directory(tmp_path_factory.mktemp("data"), TextEncoder.open(_MODEL))
+    for collection, name, text in (
+        ("site", "manual.md", _MANUAL),
+        ("site", "safety.md", _SAFETY),
+        ("other", "note.txt", "The bearings of the gate are painted blue."),
+    ):
+        directory.library.ingest(Upload(collection, name, "", text.encode()))
+    yield directory
+    directory.close()
+
+
+@pytest.fixture(scope="module")
+def retriever(opened: OpenedDirectory) -> Retriever:
+    return opened.retriever
+
+
+def ask(retriever: Retriever, question: str, collection: str = "site", limit: int = 5) -> Retrieved:
+    (answer,) = retriever.retrieve([RetrievalRequest(question, collection, limit)])
+    assert isinstance(answer, Retrieved)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("How often must the bearings be greased?", "2,000 hours"),
+        ("What voltage does the engine need?", "400 V"),
+        ("Which protective equipment do I need for bleach?", "gloves and goggles"),
+        ("P-101 leak inspection interval", "each week"),
+        ("bearings", "2,000 hours"),
+    ],
+)
+def test_the_passage_that_answers_comes_first(retriever: Retriever, question: str, expected: str) -> None:
+    assert expected in ask(retriever, question).hits[0].passage.text
+
+
+def test_a_passage_is_an_exact_range_of_the_stored_text_with_its_headings(
+    opened: OpenedDirectory, retriever: Retriever
+) -> None:
+    best = ask(retriever, "How often must the bearings be greased?").hits[0]
+    passage = best.passage
+
+    info, text = opened.library.get("site", passage.document_id)
+    assert passage.document == info.name == "manual.md"
+    assert passage.text == text[passage.start : passage.end]
+    assert passage.context == ("Pump P-101", "Bearings")
+    assert (passage.page, best.dense_rank, best.lexical_rank) == (None, 1, 1)
+
+
+def test_hits_are_best_first_distinct_and_no_more_than_asked(retriever: Retriever) -> None:
+    for limit in (1, 2, 5):
+        hits = ask(retriever, "What is checked each week?", limit=limit).hits
+        assert len(hits) <= limit
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert len({hit.passage.chunk_id for hit in hits}) == len(hits)
+
+
+def test_a_request_finds_nothing_outside_its_collection(retriever: Retriever) -> None:
+    assert {hit.passage.document for hit in ask(retriever, "bearings", "site", 100).hits} <= {"manual.md", "safety.md"}
+    assert {hit.passage.document for hit in ask(retriever, "bearings", "other", 100).hits} == {"note.txt"}
+
+
+def test_an_answer_does_not_depend_on_its_neighbours_in_the_batch(retriever: Retriever) -> None:
+    requests = [
+        RetrievalRequest("How often must the bearings be greased?", "site", 5),
+        RetrievalRequest("fire", "site", 2),
+        RetrievalRequest("What colour are the gate's bearings?", "other", 3),
+        RetrievalRequest("What does one do in case of a fire in the pump room, beside calling for help?", "site", 9),
+    ]
+
+    assert retriever.retrieve(requests) == [retriever.retrieve([request])[0] for request in requests]
+
+
+def test_an_unknown_collection_fails_alone(retriever: Retriever) -> None:
+    first, second, third = retriever.retrieve(
+        [
+            RetrievalRequest("bearings", "site", 1),
+            RetrievalRequest("bearings", "nowhere", 1),
+            RetrievalRequest("fire", "site", 1),
+        ]
+    )
+
+    assert isinstance(first, Retrieved)
+    assert isinstance(second, CollectionNotFound)
+    assert isinstance(third, Retrieved)
+    assert (len(first.hits), len(third.hits)) == (1, 1)
+
+
+def test_an_empty_batch_has_an_empty_answer(retriever: Retriever) -> None:
+    assert retriever.retrieve([]) == []
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        '"',
+        "bearings OR (",
+        "text:bearings AND NOT *",
+        "a\x00b",
+        "?!",
+        "the of and",
+        "漢字",
+        "x" * 100_000,
+        "w " * 50_000,
+    ],
+)
+def test_no_question_breaks_the_search(retriever: Retriever, question: str) -> None:
+    assert ask(retriever, question).hits
+
+
+def test_term_weights_are_the_inverse_document_frequency_in_the_collection(retriever: Retriever) -> None:
+    weights = ask(retriever, "Are the Bearings of the xylophone checked each week?").term_weights
+
+    chunks = 4
+    assert weights == {
+        "bearings": pytest.approx(log((chunks + 1) / 1.5)),
+        "xylophone": pytest.approx(log((chunks + 1) / 0.5)),
+        "checked": pytest.approx(log((chunks + 1) / 1.5)),
+        "week": pytest.approx(log((chunks + 1) / 1.5)),
+    }
+    assert max(weights, key=lambda term: weights[term]) == "xylophone"

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_rag.core.document import IngestOutcome, Upload
+from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever.ports import Embedder
+from tests.unit.retriever.hashed_words import HashedWords
+
+Opener = Callable[..., OpenedDirectory]
+
+
+@pytest.fixture
+def open_directory(tmp_path: Path) -> Iterator[Opener]:
+    """Opens ``tmp_path/data``, by default with hashed words; whatever is open at the end of the test is closed."""
+    opened: list[OpenedDirectory] = []
+
+    def start(embedder: Embedder | None = None) -> OpenedDirectory:
+        directory = open_data_directory(tmp_path / "data", embedder or HashedWords())
+        opened.append(directory)
+        return directory
+
+    yield start
+    for directory in opened:
+        directory.close()
+
+
+def ingest(directory: OpenedDirectory, name: str, text: str, collection: str = "default") -> IngestOutcome:
+    return directory.library.ingest(Upload(collection, name, "text/plain", text.encode()))

@@ -1,0 +1,48 @@
+"""Which words of a question are searched for."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from edge_rag.retriever.terms import content_terms, match_expression
+
+
+def test_function_words_are_left_out_and_each_word_counts_once() -> None:
+    assert content_terms("How often must the Pump, the PUMP's bearings be greased?") == (
+        "often",
+        "must",
+        "pump",
+        "bearings",
+        "greased",
+    )
+
+
+def test_a_question_of_function_words_alone_keeps_them() -> None:
+    assert content_terms("Who are you?") == ("who", "are", "you")
+
+
+def test_a_question_without_words_has_no_terms() -> None:
+    assert content_terms("?! -- \x00 _") == ()
+
+
+def test_a_question_of_any_length_has_a_bounded_number_of_terms() -> None:
+    assert len(content_terms(" ".join(f"word{number}" for number in range(100_000)))) == 64
+
+
+@given(st.text())
+@example('"pump" OR text:* NEAR(a b) -x ^y {z} AND NOT (')
+@example("a\x00b")
+@example("e\u0301 ª ² ⅷ 漢字 \u0345")
+def test_nothing_a_user_writes_can_break_the_full_text_query(question: str) -> None:
+    terms = content_terms(question)
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE VIRTUAL TABLE f USING fts5(text, tokenize='porter unicode61 remove_diacritics 2')")
+        connection.execute("INSERT INTO f VALUES (?)", (" ".join(terms),))
+        if terms:
+            connection.execute("SELECT rowid FROM f WHERE f MATCH ?", (match_expression(terms),)).fetchall()
+    finally:
+        connection.close()
