@@ -1,0 +1,82 @@
+"""The tiny models of tests/fixtures, driven as the engine drives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.sessions import open_session
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FAMILIES = ("tiny-llama", "tiny-qwen2", "tiny-qwen3")
+
+Logits = NDArray[np.float32]
+TokenIds = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A text and Hugging Face's fp32 logits at each of its positions."""
+
+    token_ids: TokenIds  # [n]
+    logits: Logits  # [n, vocabulary]
+
+
+def reference(family: str) -> Reference:
+    with np.load(FIXTURES / f"{family}.npz") as stored:
+        return Reference(stored["token_ids"], stored["logits"])
+
+
+def original_logits(folder: Path, token_ids: TokenIds) -> Logits:
+    """Runs the graph that was lowered, GroupQueryAttention and all, on a text in one piece."""
+    session = open_session(folder / "model.onnx")
+    feeds = {"input_ids": token_ids[None], "attention_mask": np.ones((1, token_ids.size), np.int64)}
+    head_size = read_geometry(folder).head_size
+    for value in session.get_inputs():
+        if value.name.startswith("past_key_values"):
+            feeds[value.name] = np.zeros((1, value.shape[1], 0, head_size), np.float32)
+    logits: Logits = session.run(["logits"], feeds)[0][0]
+    return logits
+
+
+@dataclass
+class Sequence:
+    """One text on its way through the model."""
+
+    token_ids: TokenIds
+    pages: NDArray[np.int32]
+    done: int = 0
+
+
+def run(decoder: PagedDecoder, parts: list[tuple[Sequence, int]]) -> list[Logits]:
+    """Runs one step that gives each sequence its next so many tokens; returns each one's logits, one row a token."""
+    width = max(sequence.pages.size for sequence, _ in parts)
+    table = np.zeros((len(parts), width), np.int32)
+    token_ids, positions, slots = [], [], []
+    for row, (sequence, count) in enumerate(parts):
+        table[row, : sequence.pages.size] = sequence.pages
+        order = np.arange(sequence.done, sequence.done + count, dtype=np.int32)
+        token_ids.append(sequence.token_ids[order])
+        positions.append(order)
+        slots.append(sequence.pages[order // decoder.page_tokens] * decoder.page_tokens + order % decoder.page_tokens)
+        sequence.done += count
+    bounds = np.cumsum([0, *(count for _, count in parts)]).astype(np.int32)
+    step = PackedStep(
+        np.concatenate(token_ids),
+        np.concatenate(positions),
+        np.concatenate(slots).astype(np.int32),
+        bounds,
+        table,
+        np.arange(bounds[-1], dtype=np.int64),
+    )
+    return np.split(decoder.run(step), bounds[1:-1])
+
+
+def pages_for(decoder: PagedDecoder, tokens: int) -> int:
+    return -(-tokens // decoder.page_tokens)

@@ -1,0 +1,94 @@
+"""A model is lowered once, beside its original, and again when the original changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.lowered_folder import lower_folder
+from tests.synthetic.tiny_model import FIXTURES
+
+LOWERED = ("paged.json", "paged.onnx")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    copy = Path(shutil.copytree(FIXTURES / "tiny-llama", tmp_path / "model"))
+    for name in LOWERED:
+        (copy / name).unlink()
+    return copy
+
+
+def set_config(folder: Path, section: str | None, name: str, value: object) -> None:
+    path = folder / "genai_config.json"
+    config = json.loads(path.read_text())
+    target = config["model"] if section is None else config["model"][section]
+    target[name] = value
+    path.write_text(json.dumps(config))
+
+
+def test_lowering_a_folder_adds_the_paged_graph_and_its_description(folder: Path) -> None:
+    before = {path.name for path in folder.iterdir()}
+    geometry = lower_folder(folder)
+    assert {path.name for path in folder.iterdir()} == before | set(LOWERED)
+    assert geometry == read_geometry(folder)
+    for name in LOWERED:
+        assert (folder / name).read_bytes() == (FIXTURES / "tiny-llama" / name).read_bytes()
+
+
+def test_a_folder_that_is_lowered_already_is_left_alone(folder: Path) -> None:
+    geometry = lower_folder(folder)
+    (folder / "paged.onnx").write_bytes(b"untouched")
+    assert lower_folder(folder) == geometry
+    assert (folder / "paged.onnx").read_bytes() == b"untouched"
+
+
+def test_a_changed_original_is_lowered_again(folder: Path) -> None:
+    lower_folder(folder)
+    set_config(folder, None, "context_length", 100)
+    assert lower_folder(folder).max_context == read_geometry(folder).max_context == 100
+
+
+def test_several_end_tokens_are_kept(folder: Path) -> None:
+    set_config(folder, None, "eos_token_id", [2, 0])
+    assert lower_folder(folder).end_tokens == {0, 2}
+
+
+@pytest.mark.parametrize("name", ["../model.onnx", "/etc/passwd", "..", "", None, "sub/model.onnx"])
+def test_a_graph_outside_the_folder_is_refused(folder: Path, name: object) -> None:
+    set_config(folder, "decoder", "filename", name)
+    with pytest.raises(ModelFolderInvalid, match="filename"):
+        lower_folder(folder)
+
+
+def test_a_sliding_window_in_the_configuration_is_refused(folder: Path) -> None:
+    set_config(folder, "decoder", "sliding_window", {"window_size": 128})
+    with pytest.raises(ModelNotLowerable, match="sliding"):
+        lower_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("genai_config.json", b"{"),
+        ("genai_config.json", b"[]"),
+        ("genai_config.json", b"{}"),
+        ("model.onnx", b"garbage"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_name_and_nothing_is_written(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelFolderInvalid, match=name.replace(".", r"\.")):
+        lower_folder(folder)
+    assert not any((folder / lowered).exists() for lowered in LOWERED)
+
+
+def test_a_missing_graph_is_refused(folder: Path) -> None:
+    (folder / "model.onnx").unlink()
+    with pytest.raises(ModelFolderInvalid, match=r"model\.onnx is missing"):
+        lower_folder(folder)

@@ -1,0 +1,172 @@
+"""Lowering keeps what it understands and refuses, with the reason, what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edge_rag.errors import ModelNotLowerable
+from edge_rag.runtime.lowering import DecoderSizes, lower
+from tests.synthetic.tiny_model import FAMILIES, FIXTURES
+
+SIZES = DecoderSizes(head_size=32, context_length=400, end_tokens=frozenset({2}))
+Change = Callable[[onnx.GraphProto], object]
+
+
+def original(family: str = "tiny-llama") -> onnx.ModelProto:
+    return onnx.load(FIXTURES / family / "model.onnx", load_external_data=False)
+
+
+def find(graph: onnx.GraphProto, op_type: str) -> onnx.NodeProto:
+    return next(node for node in graph.node if node.op_type == op_type)
+
+
+def set_attribute(name: str, value: object) -> Change:
+    def change(graph: onnx.GraphProto) -> None:
+        node = find(graph, "GroupQueryAttention")
+        kept = [attribute for attribute in node.attribute if attribute.name != name]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+    return change
+
+
+def drop_attribute(name: str) -> Change:
+    def change(graph: onnx.GraphProto) -> None:
+        node = find(graph, "GroupQueryAttention")
+        kept = [attribute for attribute in node.attribute if attribute.name != name]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+
+    return change
+
+
+def set_input(index: int, name: str) -> Change:
+    def change(graph: onnx.GraphProto) -> None:
+        find(graph, "GroupQueryAttention").input[index] = name
+
+    return change
+
+
+def read_from_mask(graph: onnx.GraphProto) -> None:
+    """Lets the embeddings depend on the attention mask."""
+    graph.node.insert(0, helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT))
+    norm = find(graph, "SimplifiedLayerNormalization")
+    at = list(graph.node).index(norm)
+    graph.node.insert(at, helper.make_node("Add", [norm.input[0], "mask"], ["masked"], name="masked"))
+    graph.node[at + 1].input[0] = "masked"
+
+
+def mix_tokens(op_type: str, **attributes: object) -> Change:
+    """Puts a node that is not known to keep tokens apart before the first norm."""
+
+    def change(graph: onnx.GraphProto) -> None:
+        norm = find(graph, "SimplifiedLayerNormalization")
+        at = list(graph.node).index(norm)
+        node = helper.make_node(op_type, [norm.input[0]], ["mixed"], name="mixer", **attributes)
+        graph.node.insert(at, node)
+        graph.node[at + 1].input[0] = "mixed"
+
+    return change
+
+
+def reshape_tokens(graph: onnx.GraphProto) -> None:
+    shape = numpy_helper.from_array(np.array([-1, 2, 48]), "by_twos")
+    graph.initializer.append(shape)
+    norm = find(graph, "SimplifiedLayerNormalization")
+    at = list(graph.node).index(norm)
+    graph.node.insert(at, helper.make_node("Reshape", [norm.input[0], "by_twos"], ["mixed"], name="mixer"))
+    graph.node[at + 1].input[0] = "mixed"
+
+
+def last_row_only(graph: onnx.GraphProto) -> None:
+    """What the builder's option to compute only the last token's logits does."""
+    graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last"))
+    head = graph.node[-1]
+    gather = helper.make_node("Gather", [head.input[0], "last"], ["last_row"], axis=1)
+    graph.node.insert(len(graph.node) - 1, gather)
+    graph.node[-1].input[0] = "last_row"
+
+
+def use_present(graph: onnx.GraphProto) -> None:
+    graph.node.append(helper.make_node("Identity", ["present.0.key"], ["copy"]))
+
+
+def half_precision_logits(graph: onnx.GraphProto) -> None:
+    graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+
+
+def forget_layers(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if node.op_type == "GroupQueryAttention":
+            node.op_type = "Attention"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_attribute("local_window_size", 128), "local_window_size = 128"),
+        (set_attribute("softcap", 50.0), "softcap = 50"),
+        (set_attribute("smooth_softmax", 1), "smooth_softmax = 1"),
+        (set_attribute("rotary_interleaved", 1), "rotary_interleaved = 1"),
+        (set_attribute("do_rotary", 0), "do_rotary = 0"),
+        (drop_attribute("do_rotary"), "rotary embedding is not part"),
+        (set_attribute("kv_cache_bit_width", 8), "kv_cache_bit_width = 8"),
+        (set_attribute("num_heads", 8), "different numbers of heads"),
+        (set_input(9, "position_ids"), "its input position_ids"),
+        (set_input(10, "bias"), "its input bias"),
+        (set_input(11, "sink"), "its input sink"),
+        (set_input(7, "computed_cos"), "computed_cos is not a stored table"),
+        (use_present, r"present\.0\.key is used inside"),
+        (read_from_mask, "depends on attention_mask"),
+        (mix_tokens("CumSum"), "whether this CumSum treats tokens"),
+        (mix_tokens("Softmax", axis=1), "whether this Softmax treats tokens"),
+        (mix_tokens("Transpose", perm=[1, 0, 2]), "whether this Transpose treats tokens"),
+        (reshape_tokens, "whether this Reshape treats tokens"),
+        (last_row_only, "the head is not understood"),
+        (half_precision_logits, "not float32"),
+        (forget_layers, "no GroupQueryAttention"),
+    ],
+)
+def test_what_has_no_paged_form_is_refused_with_the_reason(change: Change, message: str) -> None:
+    model = original()
+    change(model.graph)
+    with pytest.raises(ModelNotLowerable, match=message):
+        lower(model, SIZES)
+
+
+def test_a_head_narrower_than_its_rotary_table_is_refused() -> None:
+    with pytest.raises(ModelNotLowerable, match="wider than a head"):
+        lower(original(), DecoderSizes(head_size=16, context_length=400, end_tokens=frozenset()))
+
+
+def test_the_original_is_left_as_it_is() -> None:
+    model = original()
+    before = model.SerializeToString(deterministic=True)
+    lower(model, SIZES)
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_the_context_is_what_both_the_configuration_and_the_rotary_table_allow() -> None:
+    assert lower(original(), SIZES)[1].max_context == 400
+    longer = DecoderSizes(head_size=32, context_length=100_000, end_tokens=frozenset())
+    assert lower(original(), longer)[1].max_context == 512
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_kept_paged_graphs_are_what_lowering_makes_today(family: str) -> None:
+    head_size = {"tiny-llama": 32, "tiny-qwen2": 64, "tiny-qwen3": 80}[family]
+    lowered, _ = lower(original(family), DecoderSizes(head_size, 512, frozenset({2})))
+    assert lowered == onnx.load(FIXTURES / family / "paged.onnx", load_external_data=False)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_are_picked_before_the_head(family: str) -> None:
+    graph = lower(original(family), DecoderSizes(80, 512, frozenset()))[0].graph
+    pick = next(node for node in graph.node if "logits_indices" in node.input)
+    after = list(graph.node)[list(graph.node).index(pick) + 1 :]
+    assert [node.op_type for node in after] == ["MatMul", "Squeeze"]

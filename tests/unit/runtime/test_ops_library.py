@@ -1,0 +1,24 @@
+"""The op library is found where it was installed, or the error says how to build it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import edge_rag.ops
+from edge_rag.errors import ModelError
+from edge_rag.runtime.ops_library import LIBRARY_NAME, ops_library
+
+
+def test_the_library_is_among_the_files_of_its_package() -> None:
+    assert ops_library().name == LIBRARY_NAME
+    assert str(ops_library().parent) in edge_rag.ops.__path__
+
+
+def test_a_library_that_was_not_built_is_an_error_that_says_how(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(edge_rag.ops, "__path__", [str(tmp_path)])
+    with pytest.raises(ModelError, match="pip install"):
+        ops_library()

@@ -1,0 +1,139 @@
+"""The decoder alone: what it tells, what it refuses, and that a page is nothing but its bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.paged_decoder import PagedDecoder
+from tests.synthetic.tiny_model import FIXTURES, Sequence, run
+
+FOLDER = FIXTURES / "tiny-qwen2"
+TEXT = np.random.default_rng(0).integers(3, 512, 80)
+
+
+@pytest.fixture
+def decoder() -> PagedDecoder:
+    return PagedDecoder.open(FOLDER, pages=8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FOLDER, tmp_path / "model"))
+
+
+def last_token(sequence: Sequence) -> PackedStep:
+    position = sequence.done
+    slot = sequence.pages[position // 32] * 32 + position % 32
+    return PackedStep(
+        sequence.token_ids[position : position + 1],
+        np.array([position], np.int32),
+        np.array([slot], np.int32),
+        np.array([0, 1], np.int32),
+        sequence.pages[None],
+        np.array([0]),
+    )
+
+
+def test_the_sizes_are_known_before_and_after_opening(decoder: PagedDecoder) -> None:
+    geometry = read_geometry(FOLDER)
+    assert decoder.pages == 8
+    assert (decoder.vocabulary_size, decoder.max_context, decoder.page_tokens) == (512, 512, 32)
+    assert decoder.end_tokens == {2}
+    assert decoder.page_bytes == geometry.page_bytes == 2 * 2 * 32 * (64 + 4)
+
+
+def test_logits_come_in_the_order_asked_for_and_are_the_callers_to_keep(decoder: PagedDecoder) -> None:
+    sequence = Sequence(TEXT, np.arange(3, dtype=np.int32))
+    every = run(decoder, [(sequence, 80)])[0]
+    kept = every.copy()
+    order = np.arange(80, dtype=np.int32)
+    step = PackedStep(TEXT, order, order, np.array([0, 80], np.int32), sequence.pages[None], np.array([70, 3, 70]))
+    chosen = decoder.run(step)
+    np.testing.assert_allclose(chosen, every[[70, 3, 70]], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(every, kept)
+
+
+def test_a_step_that_asks_for_no_logits_still_stores_its_tokens(decoder: PagedDecoder) -> None:
+    expected = run(decoder, [(Sequence(TEXT, np.arange(3, dtype=np.int32)), 80)])[0]
+    order = np.arange(79, dtype=np.int32)
+    pages = np.array([[5, 6, 7]], np.int32)
+    slots = pages[0, order // 32] * 32 + order % 32
+    silent = PackedStep(TEXT[:79], order, slots, np.array([0, 79], np.int32), pages, np.array([], np.int64))
+    assert decoder.run(silent).shape == (0, 512)
+    logits = run(decoder, [(Sequence(TEXT, pages[0], done=79), 1)])[0]
+    np.testing.assert_allclose(logits, expected[79:], rtol=1e-4, atol=1e-4)
+
+
+def test_a_copied_page_stands_in_for_the_one_it_was_copied_from(decoder: PagedDecoder) -> None:
+    sequence = Sequence(TEXT, np.array([0, 1, 2], np.int32))
+    run(decoder, [(sequence, 79)])
+    expected = decoder.run(last_token(sequence))
+    decoder.copy_page(1, 6)
+    np.testing.assert_array_equal(decoder.run(last_token(Sequence(TEXT, np.array([0, 6, 2], np.int32), 79))), expected)
+    run(decoder, [(Sequence(TEXT[::-1].copy(), np.array([3, 1, 4], np.int32)), 80)])  # overwrites the original
+    np.testing.assert_array_equal(decoder.run(last_token(Sequence(TEXT, np.array([0, 6, 2], np.int32), 79))), expected)
+
+
+@pytest.mark.parametrize(("source", "target"), [(8, 0), (0, 8), (-1, 0), (0, -1)])
+def test_copying_a_page_that_does_not_exist_is_refused(decoder: PagedDecoder, source: int, target: int) -> None:
+    with pytest.raises(InferenceFailed, match="outside"):
+        decoder.copy_page(source, target)
+
+
+def test_a_refused_step_leaves_every_sequence_as_it_was(decoder: PagedDecoder) -> None:
+    sequence = Sequence(TEXT, np.array([2, 1, 0], np.int32))
+    run(decoder, [(sequence, 79)])
+    expected = decoder.run(last_token(sequence))
+    step = last_token(sequence)
+    for wrong in (
+        dataclasses.replace(step, input_ids=np.array([512])),
+        dataclasses.replace(step, slot_mapping=np.array([5], np.int32)),
+        dataclasses.replace(step, block_table=np.array([[2, 1, 8]], np.int32)),
+    ):
+        with pytest.raises(InferenceFailed):
+            decoder.run(wrong)
+    np.testing.assert_array_equal(decoder.run(step), expected)
+
+
+def test_two_decoders_of_one_model_do_not_share_pages(decoder: PagedDecoder) -> None:
+    other = PagedDecoder.open(FOLDER, pages=8)
+    mine = Sequence(TEXT, np.arange(3, dtype=np.int32))
+    run(decoder, [(mine, 79)])
+    expected = decoder.run(last_token(mine))
+    run(other, [(Sequence(TEXT[::-1].copy(), np.arange(3, dtype=np.int32)), 80)])
+    np.testing.assert_array_equal(decoder.run(last_token(mine)), expected)
+
+
+def test_a_folder_that_was_not_lowered_is_refused(folder: Path) -> None:
+    (folder / "paged.json").unlink()
+    with pytest.raises(ModelFolderInvalid, match="has not been lowered"):
+        PagedDecoder.open(folder, pages=8)
+
+
+def test_a_graph_that_is_not_what_its_description_says_is_refused(folder: Path) -> None:
+    description = json.loads((folder / "paged.json").read_text())
+    (folder / "paged.json").write_text(json.dumps(description | {"kv_heads": 2}))
+    with pytest.raises(ModelFolderInvalid, match="disagree"):
+        PagedDecoder.open(folder, pages=8)
+
+
+@pytest.mark.parametrize("name", ["paged.onnx", "model.onnx.data"])
+def test_a_truncated_file_is_an_error_that_names_the_model(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ModelError, match=r"paged\.onnx"):
+        PagedDecoder.open(folder, pages=8)
+
+
+def test_a_decoder_has_at_least_one_page() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        PagedDecoder.open(FOLDER, pages=0)
