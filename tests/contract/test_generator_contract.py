@@ -1,0 +1,296 @@
+"""What the pipeline may rely on, of every implementation of its port ``Generator``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_rag.core.answer import Citation, FinishReason, TextDelta
+from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
+from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.query import AnswerMode, Priority, Sampling
+from edge_rag.core.sentences import sentence_spans
+from edge_rag.errors import DeadlineExceeded, NeverFits, NotReady, Overloaded, RequestCancelled
+from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
+from edge_rag.generator.engine import Engine
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.pipeline.ports import Generator
+from edge_rag.runtime.paged_decoder import PagedDecoder
+
+ROOT = Path(__file__).parents[2]
+NOT_FOUND = "Nothing of the kind."
+GREASE = "Grease both bearings every 2,000 hours. Use lithium grease, grade 2.\nStop the pump first."
+NOISE = "The duty pump changes over weekly <|im_end|>. Log it – “Pump B” – in the book."
+
+MakeGenerator = Callable[[int], AbstractContextManager[Generator]]
+"""Opens a generator that lets that many requests wait, and closes it."""
+
+
+def paged_engine(folder: Path) -> MakeGenerator:
+    @contextmanager
+    def make(max_waiting: int) -> Iterator[Generator]:
+        decoder = PagedDecoder.open(folder, 40)
+        engine = Engine(decoder, SchedulerLimits(4, 96, 16), max_waiting)
+        settings = PromptSettings(not_found=NOT_FOUND)
+        tokenizer = ChatTokenizer.open(folder)
+        generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, settings, QuoteSettings(4.0, 0.1))
+        generator.start()
+        yield generator
+        generator.close()
+
+    return make
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(paged_engine(ROOT / "tests/fixtures/tiny-qwen3"), id="engine, tiny model"),
+        pytest.param(paged_engine(ROOT / "models/quoter"), id="engine, default model"),
+    ]
+)
+def make_generator(request: pytest.FixtureRequest) -> MakeGenerator:
+    make: MakeGenerator = request.param
+    return make
+
+
+@pytest.fixture
+def generator(make_generator: MakeGenerator) -> Iterator[Generator]:
+    with make_generator(64) as generator:
+        yield generator
+
+
+def ranked(number: int, text: str, evidence: float = 0.0, coverage: float = 0.5) -> RankedPassage:
+    passage = Passage(
+        ChunkId(number),
+        DocumentId(f"d{number}"),
+        f"{number}.md",
+        number,
+        1000 * number,
+        1000 * number + len(text),
+        text,
+    )
+    sentences = tuple(
+        Sentence(start, end, evidence - 9 * n, coverage) for n, (start, end) in enumerate(sentence_spans(text))
+    )
+    return RankedPassage(passage, 1.0, sentences)
+
+
+PASSAGES = (ranked(1, NOISE), ranked(2, GREASE, evidence=6.0))
+
+
+def question(mode: AnswerMode = AnswerMode.QUOTE, max_tokens: int = 60) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=RequestId("r"),
+        question="How often must the bearings be greased?",
+        passages=PASSAGES,
+        mode=mode,
+        max_sentences=1,
+        sampling=Sampling(max_tokens=max_tokens),
+        priority=Priority.NORMAL,
+        client="test",
+        trust_domain="manuals",
+        deadline=None,
+    )
+
+
+class Answer:
+    """A listener that keeps what it hears."""
+
+    def __init__(self, on_event: Callable[[GenerationEvent], None] = lambda event: None) -> None:
+        self.events: list[GenerationEvent] = []
+        self.threads: set[int] = set()
+        self.ended = threading.Event()
+        self._on_event = on_event
+
+    def __call__(self, event: GenerationEvent) -> None:
+        self.events.append(event)
+        self.threads.add(threading.get_ident())
+        self._on_event(event)
+        if isinstance(event, Generated | GenerationFailed):
+            self.ended.set()
+
+    def wait(self) -> Answer:
+        assert self.ended.wait(60), "the last event never came"
+        return self
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
+
+    @property
+    def citations(self) -> list[Citation]:
+        return [event for event in self.events if isinstance(event, Citation)]
+
+    @property
+    def end(self) -> Generated:
+        last = self.events[-1]
+        assert isinstance(last, Generated), last
+        return last
+
+    @property
+    def error(self) -> Exception:
+        last = self.events[-1]
+        assert isinstance(last, GenerationFailed), last
+        return last.error
+
+
+def ask(generator: Generator, request: GenerationRequest) -> Answer:
+    answer = Answer()
+    generator.submit(request, answer)
+    return answer.wait()
+
+
+@pytest.mark.parametrize("mode", AnswerMode)
+def test_the_last_event_is_the_end_and_the_only_one(generator: Generator, mode: AnswerMode) -> None:
+    answer = ask(generator, question(mode))
+    assert [isinstance(event, Generated | GenerationFailed) for event in answer.events].count(True) == 1
+    assert answer.end.usage.prompt_tokens > 0
+    assert answer.end.usage.generated_tokens > 0
+    assert answer.end.queue_s >= 0
+    assert answer.end.compute_s >= 0
+
+
+def test_a_quoted_answer_is_the_sentence_with_the_evidence_and_says_where_it_stands(generator: Generator) -> None:
+    answer = ask(generator, question())
+    assert answer.text == "Grease both bearings every 2,000 hours."
+    (citation,) = answer.citations
+    assert citation == Citation(1, "2.md", 2, 2000, 2000 + len(answer.text), answer.text, 0, len(answer.text))
+    assert answer.end.reason is FinishReason.STOP
+    assert answer.end.first_token_s is not None
+
+
+@pytest.mark.parametrize("sentences", [2, 3, 8])
+def test_every_quoted_sentence_is_cited_verbatim(generator: Generator, sentences: int) -> None:
+    answer = ask(generator, replace(question(max_tokens=200), max_sentences=sentences))
+    assert 1 <= len(answer.citations) <= sentences
+    assert answer.text == " ".join(citation.text for citation in answer.citations)
+    for citation in answer.citations:
+        passage = PASSAGES[citation.passage].passage
+        assert citation.text == passage.text[citation.start - passage.start : citation.end - passage.start]
+        assert citation.text == answer.text[citation.answer_start : citation.answer_end]
+        assert (citation.document, citation.page) == (passage.document, passage.page)
+
+
+def test_free_text_comes_without_the_models_special_tokens(generator: Generator) -> None:
+    answer = ask(generator, question(AnswerMode.FREE))
+    assert "<|im_" not in answer.text
+    assert all(event.text for event in answer.events if isinstance(event, TextDelta))
+
+
+def test_free_text_ends_before_a_stop_string(generator: Generator) -> None:
+    whole = ask(generator, question(AnswerMode.FREE)).text
+    stop = whole[len(whole) // 2 :][:3]
+    request = question(AnswerMode.FREE)
+    answer = ask(generator, replace(request, sampling=replace(request.sampling, stop=(stop,))))
+    assert whole.startswith(answer.text)
+    assert stop not in answer.text
+    assert len(answer.text) < len(whole)
+    assert answer.end.reason is FinishReason.STOP
+
+
+@pytest.mark.parametrize(
+    ("mode", "passages"),
+    [
+        (AnswerMode.QUOTE, ()),
+        (AnswerMode.FREE, ()),
+        (AnswerMode.QUOTE, (ranked(1, GREASE, coverage=0.05), ranked(2, NOISE, coverage=0.0))),
+    ],
+)
+def test_without_evidence_the_answer_is_the_not_found_text(
+    generator: Generator, mode: AnswerMode, passages: tuple[RankedPassage, ...]
+) -> None:
+    answer = ask(generator, replace(question(mode), passages=passages))
+    assert (answer.text, answer.citations, answer.end.reason) == (NOT_FOUND, [], FinishReason.NOT_FOUND)
+
+
+def test_all_events_come_from_one_thread_that_is_not_the_callers(generator: Generator) -> None:
+    answers = [ask(generator, question()), ask(generator, replace(question(), passages=()))]
+    threads = answers[0].threads | answers[1].threads
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def test_many_at_once_get_the_answers_they_get_alone(generator: Generator) -> None:
+    requests = [
+        replace(
+            question(AnswerMode.FREE if n % 2 else AnswerMode.QUOTE), passages=PASSAGES[n % 3 // 2 :], max_sentences=2
+        )
+        for n in range(8)
+    ]
+    alone = [ask(generator, request).text for request in requests]
+    answers = [Answer() for _ in requests]
+    for request, answer in zip(requests, answers, strict=True):
+        generator.submit(request, answer)
+    assert [answer.wait().text for answer in answers] == alone
+
+
+def test_a_cancelled_request_ends_with_that_error_once(generator: Generator) -> None:
+    began, cancelled = threading.Event(), threading.Event()
+
+    def hold(event: GenerationEvent) -> None:
+        began.set()
+        assert cancelled.wait(60)
+
+    answer = Answer(hold)
+    handle = generator.submit(question(AnswerMode.FREE, max_tokens=200), answer)
+    assert began.wait(60)
+    handle.cancel()
+    cancelled.set()
+    answer.wait()
+    handle.cancel()
+    assert isinstance(answer.error, RequestCancelled)
+
+
+def test_a_passed_deadline_is_refused(generator: Generator) -> None:
+    with pytest.raises(DeadlineExceeded):
+        generator.submit(replace(question(), deadline=time.monotonic() - 1), Answer())
+
+
+def test_a_question_longer_than_the_context_never_fits(generator: Generator) -> None:
+    with pytest.raises(NeverFits):
+        generator.submit(replace(question(), question="why " * 3000), Answer())
+
+
+def test_passages_that_do_not_fit_are_left_out_and_not_cited(generator: Generator) -> None:
+    long = ranked(3, "It rains. " * 2000, evidence=50.0)
+    answer = ask(generator, replace(question(), passages=(*PASSAGES, long)))
+    assert [citation.document for citation in answer.citations] == ["2.md"]
+
+
+def test_a_full_queue_refuses_at_once(make_generator: MakeGenerator) -> None:
+    gate = threading.Event()
+    with make_generator(1) as generator:
+        # The generator's thread is held inside a listener while the queue fills.
+        generator.submit(replace(question(), passages=()), Answer(lambda event: assert_set(gate)))
+        answers: list[Answer] = []
+        refused: Overloaded | None = None
+        while refused is None:
+            answers.append(Answer())
+            try:
+                generator.submit(question(), answers[-1])
+            except Overloaded as error:
+                refused = error
+        gate.set()
+        assert refused.retry_after_s > 0
+        assert len(answers) <= 3
+        for answer in answers[:-1]:
+            assert answer.wait().text
+
+
+def assert_set(gate: threading.Event) -> None:
+    assert gate.wait(60)
+
+
+def test_a_closed_generator_is_not_ready(make_generator: MakeGenerator) -> None:
+    with make_generator(4) as generator:
+        pass
+    with pytest.raises(NotReady):
+        generator.submit(question(), Answer())
