@@ -2,7 +2,7 @@
 
 What goes in is what the onnxruntime-genai builder makes for the CPU: padded batches, a mask, KV tensors that grow.
 What comes out takes a packed step and pages. Everything between embedding and head works on each token by itself, so
-it stays as it is; whatever this file does not know to be so is refused.
+it stays as it is; what is not known to is refused.
 """
 
 from __future__ import annotations
@@ -17,18 +17,12 @@ from onnx import TensorProto, helper
 from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.geometry import PAGE_TOKENS, PagedGeometry
 from edge_rag.runtime.graph_walk import GraphWalk, attributes
+from edge_rag.runtime.token_independence import check_tokens_apart
 
 OPS_DOMAIN = "ai.edge_rag"
 
 _AXIS, _TOKENS, _ROWS, _LOGITS = "edge_rag.axis", "edge_rag.tokens", "edge_rag.rows", "edge_rag.logits"
 
-# fmt: off
-_PER_TOKEN_OPS = frozenset({
-    "Add", "Cast", "Constant", "Div", "FastGelu", "Gather", "GatherBlockQuantized", "Gelu", "MatMul", "MatMulNBits",
-    "Mul", "PagedAttention", "QuickGelu", "Relu", "Reshape", "Sigmoid", "SimplifiedLayerNormalization",
-    "SkipSimplifiedLayerNormalization", "Split", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze",
-})
-# fmt: on
 _HEAD_OPS = frozenset({"Add", "Cast", "Div", "MatMul", "MatMulNBits", "Mul"})
 _NORMS = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
 _STEP_INPUTS = (
@@ -117,7 +111,7 @@ def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto,
     _replace(graph.node, _reachable(nodes))
     graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [0]))
     _declare(graph, geometry)
-    _check_everything_known(graph)
+    check_tokens_apart(graph, exempt=frozenset({_TOKENS, _ROWS, "logits"}))
     lowered.opset_import.append(helper.make_opsetid(OPS_DOMAIN, 1))
     return lowered, geometry
 
@@ -215,41 +209,6 @@ def _declare(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
     _replace(graph.input, inputs)
     _replace(graph.output, [logits])
     _replace(graph.value_info, [])
-
-
-def _check_everything_known(graph: onnx.GraphProto) -> None:
-    walk = GraphWalk(graph)
-    known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
-    for node in graph.node:
-        if node.op_type not in _PER_TOKEN_OPS or not _works_on_each_token(node, walk):
-            raise ModelNotLowerable(
-                f"{node.name}: it is not known whether this {node.op_type} treats tokens one by one"
-            )
-        for name in node.input:
-            if name not in known:
-                raise ModelNotLowerable(f"{node.name}: depends on {name}, which has no paged form")
-        known.update(node.output)
-
-
-def _works_on_each_token(node: onnx.NodeProto, walk: GraphWalk) -> bool:
-    """Whether an operator that could also mix tokens, or move them, does not do so here."""
-    if walk.is_constant(node.output[0]):
-        return True
-    match node.op_type:
-        case "Gather" | "GatherBlockQuantized":
-            return node.output[0] == _ROWS or (node.input[1] == _TOKENS and walk.is_constant(node.input[0]))
-        case "Transpose":
-            return False
-        case "Reshape":
-            return walk.constant_integers(node.input[1])[:2] == [0, -1]
-        case "Squeeze" | "Unsqueeze":
-            return bool(node.input[1] == _AXIS)
-        case "Split" | "SimplifiedLayerNormalization":
-            return bool(attributes(node).get("axis") == -1)
-        case "MatMul":
-            return walk.is_constant(node.input[1])
-        case _:
-            return True
 
 
 def _rename(names: Any, old: str, new: str) -> None:

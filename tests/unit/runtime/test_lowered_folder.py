@@ -11,6 +11,7 @@ import pytest
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.lowered_folder import lower_folder
+from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import FIXTURES
 
 LOWERED = ("paged.json", "paged.onnx")
@@ -92,3 +93,12 @@ def test_a_missing_graph_is_refused(folder: Path) -> None:
     (folder / "model.onnx").unlink()
     with pytest.raises(ModelFolderInvalid, match=r"model\.onnx is missing"):
         lower_folder(folder)
+
+
+def test_the_shipped_quoting_model_is_whole_and_lowered_as_today(tmp_path: Path) -> None:
+    quoter = Path(__file__).parents[3] / "models" / "quoter"
+    verify_model_folder(quoter, ModelRole.GENERATOR, ("paged.onnx", "paged.json", "tokenizer.json"))
+    copy = Path(shutil.copytree(quoter, tmp_path / "model", ignore=shutil.ignore_patterns("paged.*")))
+    lower_folder(copy)
+    for name in LOWERED:
+        assert (copy / name).read_bytes() == (quoter / name).read_bytes()
