@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.geometry import GRAPH_FILE, PagedGeometry, read_geometry
 from edge_rag.runtime.ops_library import ops_library
 from edge_rag.runtime.packed_step import PackedStep, check_step
@@ -43,7 +43,7 @@ class PagedDecoder:
 
         Raises:
             ModelFolderInvalid: The folder holds no lowered model, or its graph and description disagree.
-            ModelError: ONNX Runtime cannot open it, or the op library was not built.
+            ModelError: ONNX Runtime cannot open it, the op library was not built, or the pages do not fit in memory.
         """
         if pages < 1:
             raise ValueError(f"pages is {pages}, must be at least 1")
@@ -53,7 +53,10 @@ class PagedDecoder:
         expected = {f"pages.{layer}": ["pages", geometry.layer_page_bytes] for layer in range(geometry.layers)}
         if declared != expected or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
             raise ModelFolderInvalid(f"{folder}: the graph and its description disagree")
-        return cls(geometry, session, pages)
+        try:
+            return cls(geometry, session, pages)
+        except MemoryError as error:
+            raise ModelError(f"{folder}: {pages} pages of {geometry.page_bytes} bytes do not fit in memory") from error
 
     @property
     def vocabulary_size(self) -> int:

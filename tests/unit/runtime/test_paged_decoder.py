@@ -137,3 +137,8 @@ def test_a_truncated_file_is_an_error_that_names_the_model(folder: Path, name: s
 def test_a_decoder_has_at_least_one_page() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         PagedDecoder.open(FOLDER, pages=0)
+
+
+def test_pages_that_do_not_fit_in_memory_are_an_error_with_the_numbers() -> None:
+    with pytest.raises(ModelError, match="10000000000 pages of 17408 bytes"):
+        PagedDecoder.open(FOLDER, pages=10**10)
