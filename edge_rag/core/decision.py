@@ -1,0 +1,55 @@
+"""The scheduler's decisions as values: what was decided about whom, why, and on which numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from edge_rag.core.ids import RequestId
+from edge_rag.core.query import Priority
+
+
+class DecisionKind(Enum):
+    """What was decided.
+
+    QUEUED: taken in, waits for a slot. REFUSED: not taken in. ADMITTED: got its first slot. DEFERRED: stays waiting;
+    said when the reason changes, not at every step. PREEMPTED: gave its slot and pages up. RESUMED: got a slot again.
+    FINISHED: ended well. CANCELLED, EXPIRED, FAILED: ended otherwise. SLOTS_CHANGED: the controller moved the slot
+    limit; about no request.
+    """
+
+    QUEUED = "queued"
+    REFUSED = "refused"
+    ADMITTED = "admitted"
+    DEFERRED = "deferred"
+    PREEMPTED = "preempted"
+    RESUMED = "resumed"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    FAILED = "failed"
+    SLOTS_CHANGED = "slots_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision.
+
+    Attributes:
+        kind: What was decided.
+        request_id: About whom; None for a decision about no request.
+        client: Whose request; empty where there is none.
+        priority: Its class; None where there is none.
+        reason: Why, as a short sentence without numbers.
+        numbers: The numbers it was decided on, by name; units are in the names (``_s``, ``_tokens``, ``pages_...``).
+        at_s: ``time.monotonic()`` seconds.
+    """
+
+    kind: DecisionKind
+    request_id: RequestId | None
+    client: str
+    priority: Priority | None
+    reason: str
+    numbers: Mapping[str, float]
+    at_s: float
