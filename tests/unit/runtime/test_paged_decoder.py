@@ -140,5 +140,5 @@ def test_a_decoder_has_at_least_one_page() -> None:
 
 
 def test_pages_that_do_not_fit_in_memory_are_an_error_with_the_numbers() -> None:
-    with pytest.raises(ModelError, match="10000000000 pages of 17408 bytes"):
+    with pytest.raises(ModelError, match="10000000000 pages of 8704 bytes"):
         PagedDecoder.open(FOLDER, pages=10**10)
