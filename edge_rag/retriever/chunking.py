@@ -18,7 +18,8 @@ from edge_rag.core.sentences import sentence_spans
 TokenCounter = Callable[[str], int]
 """Number of tokens of a text."""
 
-_WORD = re.compile(r"\S+")
+_LAST_SPACE = re.compile(r"(.*\S)\s", re.DOTALL)
+_NOT_SPACE = re.compile(r"\S")
 _CHARACTERS_A_TOKEN = 16
 
 
@@ -137,19 +138,25 @@ def _pieces(text: str, block: Block, target: int, count_tokens: TokenCounter) ->
 
 
 def _words(text: str, sentence: _Piece, target: int, count_tokens: TokenCounter) -> Iterator[_Piece]:
-    for word in _WORD.finditer(text, sentence.start, sentence.end):
-        start = word.start()
-        while start < word.end():
-            end = _longest(text, start, word.end(), target, count_tokens)
-            yield _Piece(start, end, sentence.page, count_tokens(text[start:end]))
-            start = end
+    """Cuts a sentence into runs of words that fit, and a word that does not into runs of characters."""
+    start = sentence.start
+    while start < sentence.end:
+        end = _longest(text, start, sentence.end, target, count_tokens)
+        if end < sentence.end and not text[end].isspace():
+            whole_words = _LAST_SPACE.match(text, start, end)
+            end = whole_words.end(1) if whole_words else end
+        while text[end - 1].isspace():
+            end -= 1
+        yield _Piece(start, end, sentence.page, count_tokens(text[start:end]))
+        following = _NOT_SPACE.search(text, end, sentence.end)
+        start = following.start() if following else sentence.end
 
 
 def _longest(text: str, start: int, end: int, target: int, count_tokens: TokenCounter) -> int:
     """Furthest position up to ``end`` so that the characters from ``start`` fit; at least one character."""
     if count_tokens(text[start:end]) <= target:
         return end
-    fits, too_far = start + 1, end
+    fits, too_far = start + 1, min(end, start + _CHARACTERS_A_TOKEN * (target + 1))
     while too_far - fits > 1:
         middle = (fits + too_far) // 2
         if count_tokens(text[start:middle]) <= target:
@@ -173,11 +180,11 @@ def _pack(text: str, pieces: Sequence[_Piece], target: int, count_tokens: TokenC
         last = first
         while last + 1 < len(pieces):
             grown = held + pieces[last + 1].tokens
-            if abs(grown - share) > abs(share - held) or (
-                count_tokens(text[pieces[first].start : pieces[last + 1].end]) > target
-            ):
+            if grown > target or abs(grown - share) > abs(share - held):
                 break
             held, last = grown, last + 1
+        while last > first and count_tokens(text[pieces[first].start : pieces[last].end]) > target:
+            held, last = held - pieces[last].tokens, last - 1
         yield first, last
         left -= held
         first = last + 1
