@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.core.document import Block, BlockKind, Chunk, ParsedDocument
@@ -31,6 +31,7 @@ def documents(draw: st.DrawFn) -> ParsedDocument:
     return builder.build()
 
 
+@settings(deadline=None)
 @given(documents(), st.integers(1, 40))
 def test_chunks_are_exact_ranges_in_order_that_cover_everything_but_headings(
     document: ParsedDocument, target: int
@@ -52,12 +53,14 @@ def test_chunks_are_exact_ranges_in_order_that_cover_everything_but_headings(
             assert all(document.text[at].isspace() for at in missed)
 
 
+@settings(deadline=None)
 @given(documents(), st.integers(1, 40))
 def test_no_chunk_exceeds_the_target_unless_it_is_a_single_character(document: ParsedDocument, target: int) -> None:
     for piece in chunk(document, target):
         assert count_words(piece.text) <= target or len(piece.text) == 1
 
 
+@settings(deadline=None)
 @given(documents())
 def test_a_chunk_never_crosses_a_heading(document: ParsedDocument) -> None:
     headings = [block for block in document.blocks if block.kind is BlockKind.HEADING]
@@ -66,6 +69,7 @@ def test_a_chunk_never_crosses_a_heading(document: ParsedDocument) -> None:
         assert all((piece.start, piece.end) == (block.start, block.end) for block in crossed)
 
 
+@settings(deadline=None)
 @given(documents(), st.integers(0, 30))
 def test_the_context_stays_within_its_share_and_keeps_the_innermost_headings(
     document: ParsedDocument, budget: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.core.ids import ChunkId
@@ -29,6 +29,7 @@ def test_a_weight_of_zero_silences_a_ranking() -> None:
     assert [hit.chunk_id for hit in hits] == [3, 2]
 
 
+@settings(deadline=None)
 @given(_RANKING, _RANKING, st.integers(1, 60))
 def test_fusion_is_an_ordered_selection_of_what_it_was_given(
     dense: list[ChunkId], lexical: list[ChunkId], limit: int
@@ -43,6 +44,7 @@ def test_fusion_is_an_ordered_selection_of_what_it_was_given(
         assert hit.lexical_rank == (lexical.index(hit.chunk_id) + 1 if hit.chunk_id in lexical else None)
 
 
+@settings(deadline=None)
 @given(_RANKING, _RANKING)
 def test_equal_scores_are_ordered_by_best_rank_and_then_by_id(dense: list[ChunkId], lexical: list[ChunkId]) -> None:
     keys = [

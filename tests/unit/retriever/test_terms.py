@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge_rag.retriever.terms import content_terms, match_expression
@@ -32,6 +32,7 @@ def test_a_question_of_any_length_has_a_bounded_number_of_terms() -> None:
     assert len(content_terms(" ".join(f"word{number}" for number in range(100_000)))) == 64
 
 
+@settings(deadline=None)
 @given(st.text())
 @example('"pump" OR text:* NEAR(a b) -x ^y {z} AND NOT (')
 @example("a\x00b")
