@@ -11,22 +11,22 @@ from pathlib import Path
 
 import grpc
 import pytest
+from click.testing import CliRunner, Result
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
+from edge_rag.cli.main import main
 from tests.e2e.running_daemon import ROOT, SAMPLES, RunningDaemon, ingest
 
 GREASING = "The pump bearings must be greased every 2,000 operating hours or every three months, whichever comes first."
 
 
-def edge_rag(daemon: RunningDaemon, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "edge_rag.cli.main", *arguments]
-    environment = os.environ | {"EDGE_RAG_SERVER": daemon.address}
-    return subprocess.run(command, cwd=ROOT, env=environment, input=given, capture_output=True, text=True, timeout=120)
+def edge_rag(daemon: RunningDaemon, *arguments: str, given: str | None = None) -> Result:
+    return CliRunner(env={"EDGE_RAG_SERVER": daemon.address}).invoke(main, arguments, input=given)
 
 
 def test_the_greasing_question_is_answered_with_the_sentence_and_its_source(daemon: RunningDaemon) -> None:
     result = edge_rag(daemon, "ask", "How often must the pump bearings be greased?")
-    assert result.returncode == 0
+    assert result.exit_code == 0
     assert GREASING in result.stdout
     assert "[1] lubrication-schedule.md, characters " in result.stdout
     assert "retriever" in result.stderr
@@ -71,7 +71,7 @@ def test_questions_from_standard_input_give_the_answers_they_get_alone(daemon: R
     questions = ["How many litres does the fuel tank hold?", "Who signs the permit?", "Which fuse is on shelf D2?"]
     alone = [json.loads(edge_rag(daemon, "ask", "--json", question).stdout)["answer"] for question in questions]
     together = edge_rag(daemon, "ask", "--questions", "-", "--concurrency", "3", given="\n".join(questions))
-    assert together.returncode == 0
+    assert together.exit_code == 0
     assert [json.loads(line)["answer"] for line in together.stdout.splitlines()] == alone
 
 
@@ -83,11 +83,11 @@ def test_ingesting_again_changes_nothing(daemon: RunningDaemon) -> None:
 def test_a_document_comes_is_found_and_goes(daemon: RunningDaemon, tmp_path: Path) -> None:
     (tmp_path / "canteen.md").write_text("# Canteen\n\nThe canteen serves lentil soup on Thursdays.\n")
     in_collection = ("--collection", "canteen")
-    assert edge_rag(daemon, "ingest", *in_collection, str(tmp_path)).returncode == 0
+    assert edge_rag(daemon, "ingest", *in_collection, str(tmp_path)).exit_code == 0
     asked = edge_rag(daemon, "ask", *in_collection, "When is there lentil soup?")
     assert "The canteen serves lentil soup on Thursdays." in asked.stdout
-    assert edge_rag(daemon, "docs", "delete", *in_collection, "canteen.md").returncode == 0
-    assert edge_rag(daemon, "docs", "show", *in_collection, "canteen.md").returncode == 4
+    assert edge_rag(daemon, "docs", "delete", *in_collection, "canteen.md").exit_code == 0
+    assert edge_rag(daemon, "docs", "show", *in_collection, "canteen.md").exit_code == 4
 
 
 def test_half_a_document_is_rejected_and_the_stored_one_stays(daemon: RunningDaemon) -> None:
@@ -106,7 +106,7 @@ def test_half_a_document_is_rejected_and_the_stored_one_stays(daemon: RunningDae
 
 def test_an_unknown_collection_ends_with_four_and_names_those_there_are(daemon: RunningDaemon) -> None:
     result = edge_rag(daemon, "ask", "--collection", "nowhere", "why?")
-    assert result.returncode == 4
+    assert result.exit_code == 4
     assert "nowhere" in result.stderr
     assert "default" in result.stderr
 
@@ -117,7 +117,7 @@ def test_status_and_doctor_know_the_daemon(daemon: RunningDaemon) -> None:
     assert status["collections"]["default"] >= 10
     doctor = edge_rag(daemon, "doctor", "--json")
     checks = {check["name"]: check["verdict"] for check in json.loads(doctor.stdout)["checks"]}
-    assert doctor.returncode == 0
+    assert doctor.exit_code == 0
     assert checks["daemon"] == checks["embedder"] == checks["generator"] == "ok"
 
 
