@@ -17,6 +17,9 @@ _ABBREVIATION = re.compile(
     r"|(?:[A-Z]\.)*[A-Z])\.$"
 )
 
+_LONGEST_ABBREVIATION = 16
+"""Characters that are looked at before a full stop; keeps the cost linear where nothing but abbreviations follow."""
+
 
 def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Cuts a text into sentences.
@@ -32,7 +35,8 @@ def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
     for line in _LINE.finditer(text):
         start = line.start()
         for boundary in _BOUNDARY.finditer(text, line.start(), line.end()):
-            if not _ABBREVIATION.search(text[start : boundary.start() + 1]):
+            before = max(start, boundary.start() - _LONGEST_ABBREVIATION)
+            if not _ABBREVIATION.search(text[before : boundary.start() + 1]):
                 _append_trimmed(spans, text, start, boundary.end())
                 start = boundary.end()
         _append_trimmed(spans, text, start, line.end())

@@ -40,3 +40,8 @@ def test_sentences_hold_every_visible_character_once_and_in_order(text: str) -> 
     visible = [character for character in text if not character.isspace()]
     kept = [character for start, end in spans for character in text[start:end] if not character.isspace()]
     assert kept == visible
+
+
+def test_a_line_of_nothing_but_abbreviations_is_one_sentence_however_long() -> None:
+    text = "Dr. X " * 16_000
+    assert sentence_spans(text) == ((0, len(text) - 1),)
