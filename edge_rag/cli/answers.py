@@ -90,7 +90,8 @@ def finish_line(finished: Finished) -> str:
     first = f" · first text after {_duration(finished.first_token_s)}" if finished.first_token_s is not None else ""
     cached = f" ({usage.cached_prompt_tokens} cached)" if usage.cached_prompt_tokens else ""
     tokens = f"{usage.prompt_tokens} prompt{cached} + {usage.generated_tokens} answer tokens"
-    return f"{stage_line(finished.stages)}{first} · {tokens} in {usage.model_steps} steps"
+    steps = "1 step" if usage.model_steps == 1 else f"{usage.model_steps} steps"
+    return f"{stage_line(finished.stages)}{first} · {tokens} in {steps}"
 
 
 def _stage(stage: StageTime) -> str:
