@@ -27,8 +27,8 @@ from edge_rag.pipeline.ingesting import Ingesting
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.archive import Archive, open_archive
-from edge_rag.retriever.parsing.limits import ParseLimits
+from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
+from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
 from edge_rag.runtime.paged_decoder import PagedDecoder
@@ -54,7 +54,7 @@ class Parts:
     """Everything that was built, for stopping it in order.
 
     Attributes:
-        archive: Documents and indexes.
+        directory: Documents and indexes.
         decoder: The language model.
         generator: The generator stage.
         pipeline: The query path.
@@ -63,7 +63,7 @@ class Parts:
         profile: Device profile in force.
     """
 
-    archive: Archive
+    directory: OpenedDirectory
     decoder: PagedDecoder
     generator: AnswerGenerator
     pipeline: Pipeline
@@ -76,7 +76,7 @@ class Parts:
         self.ingesting.close()
         self.pipeline.close()
         self.generator.close()
-        self.archive.close()
+        self.directory.close()
 
 
 def run(settings: Settings) -> int:
@@ -126,7 +126,7 @@ async def _serve(settings: Settings) -> None:
         def status() -> DaemonStatus:
             return _status(parts, gate.state, settings, address, started_at)
 
-        gate.open(Backend(parts.pipeline, parts.ingesting, parts.archive.library, status))
+        gate.open(Backend(parts.pipeline, parts.ingesting, parts.directory.library, status))
         await server.serving()
         log.info("serving", address=address, profile=parts.profile.name, data_directory=str(settings.data_directory))
         sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {address}\n")
@@ -161,11 +161,12 @@ def build(settings: Settings, metrics: Metrics) -> Parts:
     embedder = TextEncoder.open(folder / settings.models.embedder)
     reranker, reranker_model = _reranker(settings, embedder)
     generator, decoder = _generator(settings, profile, facts)
-    archive = open_archive(
-        settings.data_directory,
-        embedder,
-        ParseLimits(seconds=settings.ingest.parse_seconds, memory_bytes=settings.ingest.parse_memory_mib * _MIB),
+    parsing = ParsingLimits(
+        max_bytes=settings.document_bytes,
+        wall_seconds=settings.ingest.parse_seconds,
+        memory_bytes=settings.ingest.parse_memory_mib * _MIB,
     )
+    directory = open_data_directory(settings.data_directory, embedder, RetrieverSettings(parsing=parsing))
     generator.start()
     models = (
         ModelInUse("embedder", settings.models.embedder, "CPUExecutionProvider", f"{embedder.dimension} dimensions"),
@@ -173,7 +174,7 @@ def build(settings: Settings, metrics: Metrics) -> Parts:
         ModelInUse("generator", settings.models.generator, "CPUExecutionProvider", "paged, int8 kv"),
     )
     pipeline = Pipeline(
-        archive.retriever,
+        directory.retriever,
         reranker,
         generator,
         StageLimits(
@@ -184,8 +185,8 @@ def build(settings: Settings, metrics: Metrics) -> Parts:
             candidates=settings.retriever.candidates,
         ),
     )
-    ingesting = Ingesting(archive.library, settings.ingest.queue, metrics.ingested)
-    return Parts(archive, decoder, generator, pipeline, ingesting, models, profile)
+    ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
+    return Parts(directory, decoder, generator, pipeline, ingesting, models, profile)
 
 
 def _reranker(settings: Settings, embedder: TextEncoder) -> tuple[Reranker, ModelInUse]:
@@ -212,7 +213,7 @@ def _generator(settings: Settings, profile: DeviceProfile, facts: DeviceFacts) -
     engine = Engine(decoder, SchedulerLimits(slots, step_tokens, prefill_tokens), wanted.queue)
     quote = QuoteSettings() if wanted.evidence_weight is None else QuoteSettings(prior_weight=wanted.evidence_weight)
     prompt = PromptSettings(not_found=wanted.not_found_text)
-    return AnswerGenerator(engine, decoder.end_tokens, ChatTokenizer(folder), prompt, quote), decoder
+    return AnswerGenerator(engine, decoder.end_tokens, ChatTokenizer.open(folder), prompt, quote), decoder
 
 
 def _status(parts: Parts, state: DaemonState, settings: Settings, address: str, started_at: datetime) -> DaemonStatus:
@@ -240,7 +241,7 @@ def _status(parts: Parts, state: DaemonState, settings: Settings, address: str, 
             prefill_tokens=engine.prefill_tokens,
             preemptions=engine.preemptions,
         ),
-        collections=parts.archive.library.collections(),
+        collections=parts.directory.library.collections(),
         resident_bytes=psutil.Process().memory_info().rss,
         address=address,
     )
