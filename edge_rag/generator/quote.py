@@ -8,7 +8,8 @@ branch b gets the bias
 
 which is the logarithm, up to a constant, of the prior mass below it: the prior is softmax(w e), and model and prior are
 multiplied. After a sentence the end token competes with the candidates that are left, as one more candidate whose
-evidence is that of the last sentence quoted: going on has to be at least as well supported as what was said.
+evidence is that of the best sentence quoted less a margin: what is added must be nearly as well supported as what was
+said.
 """
 
 from __future__ import annotations
@@ -54,12 +55,14 @@ class QuoteRules:
         max_sentences: Most sentences, at least 1.
         max_tokens: Most tokens for all of them.
         prior_weight: Weight of the evidence against the model's logits, at least 0.
+        margin: How much less evidence than the best sentence quoted is enough to go on, at least 0.
     """
 
     end_token: int
     max_sentences: int
     max_tokens: int
     prior_weight: float
+    margin: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,10 @@ class Quotation:
             for token, below in groupby(self.live, key=lambda candidate: candidate.tokens[self.depth])
         }
         if may_end:
-            biases[self.rules.end_token] = weight * self.quoted[-1].evidence
-        allowed, best = sorted(biases), max(biases.values())
-        return OneOf(np.array(allowed, np.int64), np.array([biases[token] - best for token in allowed], np.float32))
+            best = max(candidate.evidence for candidate in self.quoted)
+            biases[self.rules.end_token] = weight * (best - self.rules.margin)
+        allowed, largest = sorted(biases), max(biases.values())
+        return OneOf(np.array(allowed, np.int64), np.array([biases[token] - largest for token in allowed], np.float32))
 
     def after(self, tokens: tuple[int, ...]) -> Quotation:
         """Follows the branches taken."""

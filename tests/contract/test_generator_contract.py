@@ -42,7 +42,9 @@ def paged_engine(folder: Path) -> MakeGenerator:
         engine = Engine(decoder, SchedulerLimits(4, 96, 16), max_waiting)
         settings = PromptSettings(not_found=NOT_FOUND)
         tokenizer = ChatTokenizer.open(folder)
-        generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, settings, QuoteSettings(4.0, 0.1))
+        generator = AnswerGenerator(
+            engine, decoder.end_tokens, tokenizer, settings, QuoteSettings(prior_weight=4.0, minimum_coverage=0.1)
+        )
         generator.start()
         yield generator
         generator.close()

@@ -43,7 +43,7 @@ def sentences(seed: int, max_sentences: int = 2) -> Constraint:
     for n in range(8):
         tokens = (20 + n // 2, *(chance.randrange(3, 512) for _ in range(chance.randrange(5, 19))), n + 60)
         candidates.append(Quotable(0, n, n + 1, f"sentence {n}", tokens, chance.random()))
-    return quotation(candidates, QuoteRules(2, max_sentences, 64, 1.0))
+    return quotation(candidates, QuoteRules(2, max_sentences, 64, 1.0, 0.5))
 
 
 def mixed(count: int, max_tokens: int = 64) -> list[TokenRequest]:
@@ -319,7 +319,7 @@ def test_a_sink_that_breaks_costs_only_its_own_request() -> None:
 
 
 def test_what_the_constraint_decides_alone_needs_no_model() -> None:
-    only = quotation([Quotable(0, 0, 1, "x", (5, 6, 7), 0.0)], QuoteRules(2, 1, 10, 1.0))
+    only = quotation([Quotable(0, 0, 1, "x", (5, 6, 7), 0.0)], QuoteRules(2, 1, 10, 1.0, 0.5))
     quiet = Silence(FinishReason.NOT_FOUND)
     first, second = generate(
         tiny_decoder(), [request([5, 6], constraint=only), replace(request([]), prompt=(), constraint=quiet)]

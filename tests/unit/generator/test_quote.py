@@ -18,8 +18,10 @@ def sentence(tokens: tuple[int, ...], evidence: float = 0.0, text: str | None = 
     return Quotable(0, 0, 1, text or str(tokens), tokens, evidence)
 
 
-def begin(*candidates: Quotable, sentences: int = 1, tokens: int = 100, weight: float = 1.0) -> Quotation:
-    return quotation(candidates, QuoteRules(END, sentences, tokens, weight))
+def begin(
+    *candidates: Quotable, sentences: int = 1, tokens: int = 100, weight: float = 1.0, margin: float = 0.5
+) -> Quotation:
+    return quotation(candidates, QuoteRules(END, sentences, tokens, weight, margin))
 
 
 def branches(state: Quotation) -> dict[int, float]:
@@ -71,7 +73,7 @@ def test_after_a_sentence_the_end_competes_with_the_candidates_left() -> None:
     state = state.after((5, 6))
     bias = branches(state)
     assert set(bias) == {END, 8}
-    assert bias[END] - bias[8] == pytest.approx(3.0 - (1.0 + math.log(2)))
+    assert bias[END] - bias[8] == pytest.approx(2.5 - (1.0 + math.log(2)))
     assert state.after((END,)).next() == Ended(FinishReason.STOP)
 
 

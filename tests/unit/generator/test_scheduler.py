@@ -237,6 +237,27 @@ def test_the_first_in_line_is_not_overtaken_by_one_that_would_fit() -> None:
     assert bench.step().admitted == (2, 3)
 
 
+def test_nobody_is_let_in_only_to_be_put_out_by_the_next_steps_growth() -> None:
+    bench = Bench(8, SchedulerLimits(4, 64, 8))
+    bench.submit(16, 8)
+    bench.step()
+    bench.submit(11, 6)
+    put_out: list[int] = []
+    while not bench.scheduler.idle:
+        put_out += bench.step().preempted
+    assert put_out == []
+    assert bench.finished == [1, 2]
+
+
+def test_pages_found_again_after_preemption_are_not_reported_as_cached_prompt() -> None:
+    bench = Bench(15, SchedulerLimits(4, 16, 4))
+    bench.submit(4, 36)
+    second = bench.submit(8, 32)
+    bench.run()
+    assert second.preemptions
+    assert second.cached_tokens == 0
+
+
 def test_equal_histories_give_equal_plans() -> None:
     histories = []
     for _ in range(2):
