@@ -1,1 +1,1 @@
-"""Orders passages and weighs the evidence of their sentences."""
+"""Orders passages and weighs their sentences."""

@@ -1,0 +1,73 @@
+"""A reranker for an installed cross-encoder, which reads question and passage together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.passage import RankedPassage, RerankRequest
+from edge_rag.reranker.candidate import compare, model_text
+from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
+from edge_rag.reranker.ports import PairScorer, TokenVectorizer
+from edge_rag.reranker.words import Stemmer
+
+
+class CrossEncoderReranker:
+    """Implements the pipeline's ``Reranker``. For one thread at a time.
+
+    The cross-encoder alone orders the passages. A sentence's evidence still comes from the token vectors: they cost one
+    encoder run over the few passages that are returned, where a cross-encoder would have to read every sentence.
+    """
+
+    def __init__(
+        self, scorer: PairScorer, vectorizer: TokenVectorizer, evidence_weights: EvidenceWeights | None = None
+    ) -> None:
+        self._scorer = scorer
+        self._vectorizer = vectorizer
+        self._evidence_weights = evidence_weights or EvidenceWeights()
+        self._stemmer = Stemmer()
+
+    def rerank(self, requests: Sequence[RerankRequest]) -> list[tuple[RankedPassage, ...]]:
+        """Answers each request, in order; the pairs of all requests are scored in one call, each once.
+
+        Raises:
+            InferenceFailed: A model failed.
+        """
+        pairs = list(dict.fromkeys(pair for request in requests for pair in _pairs(request)))
+        known = dict(zip(pairs, self._scorer.score(pairs), strict=True))
+        scores = [np.array([known[pair] for pair in _pairs(request)], dtype=np.float32) for request in requests]
+        orders = [
+            np.argsort(-values, kind="stable")[: request.limit]
+            for request, values in zip(requests, scores, strict=True)
+        ]
+        texts = list(
+            dict.fromkeys(
+                text
+                for request, order in zip(requests, orders, strict=True)
+                for text in (request.question, *(model_text(request.retrieved.hits[i].passage) for i in order))
+            )
+        )
+        vectors = dict(zip(texts, self._vectorizer.token_vectors(texts), strict=True))
+        answers: list[tuple[RankedPassage, ...]] = []
+        for request, order, values in zip(requests, orders, scores, strict=True):
+            passages = [request.retrieved.hits[index].passage for index in order]
+            sentences = weigh_sentences(
+                self._stemmer.weights(request.retrieved.term_weights),
+                compare(vectors[request.question], passages, [vectors[model_text(passage)] for passage in passages]),
+                self._stemmer,
+                self._evidence_weights,
+            )
+            chosen: NDArray[np.float32] = values[order]
+            answers.append(
+                tuple(
+                    RankedPassage(passage, float(score), weighed)
+                    for passage, score, weighed in zip(passages, chosen, sentences, strict=True)
+                )
+            )
+        return answers
+
+
+def _pairs(request: RerankRequest) -> list[tuple[str, str]]:
+    return [(request.question, model_text(hit.passage)) for hit in request.retrieved.hits]

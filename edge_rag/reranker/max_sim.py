@@ -1,0 +1,109 @@
+"""The default reranker: late interaction over the embedder's token vectors.
+
+A passage's score is the sum of three standardized components over the candidates of one question: max-sim of token
+vectors (weight 1), BM25 among the candidates (0.5) and the cosine of mean vectors (0.5). Max-sim alone is best
+where questions are asked of prose, and falls behind the retriever's own order elsewhere; together they beat the
+retriever wherever it was measured. nDCG@10 with 20 candidates (30 for the third row):
+
+    ================================================  =====  =====  =====
+                                                      XQuAD  dpkg   Python
+    ================================================  =====  =====  =====
+    fused ranking of the retriever                    .9624  .7995  .5868
+    max-sim alone                                     .9843  .8293  .5635
+    reciprocal rank fusion of the two, k = 10         .9814  .8244  .5789
+    max-sim + 0.5 BM25 + 0.5 mean cosine              .9820  .8339  .5899
+    ================================================  =====  =====  =====
+
+XQuAD: 612 questions, 120 paragraphs. dpkg: 660 package synopses, each to find its description. Python: 321 paragraphs
+of the language reference, each to be found by its own first sentence, which was left out. Weighting question tokens by
+IDF in max-sim did not help (on XQuAD .9828, .9815 and .9783 as function words keep a half, a quarter and nothing of
+their weight).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.passage import RankedPassage, RerankRequest
+from edge_rag.reranker.candidate import Candidate, compare, model_text
+from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
+from edge_rag.reranker.ports import TokenVectorizer
+from edge_rag.reranker.scoring import bm25, max_sim, mean_cosine, standardize
+from edge_rag.reranker.words import Stemmer
+from edge_rag.runtime.token_vectors import TokenVectors
+
+
+@dataclass(frozen=True, slots=True)
+class PassageWeights:
+    """How much each component of a passage's score counts.
+
+    Attributes:
+        max_sim: Of the late interaction.
+        bm25: Of the words.
+        mean_cosine: Of the mean vectors.
+    """
+
+    max_sim: float = 1.0
+    bm25: float = 0.5
+    mean_cosine: float = 0.5
+
+
+class MaxSimReranker:
+    """Implements the pipeline's ``Reranker``. For one thread at a time."""
+
+    def __init__(
+        self,
+        vectorizer: TokenVectorizer,
+        passage_weights: PassageWeights | None = None,
+        evidence_weights: EvidenceWeights | None = None,
+    ) -> None:
+        self._vectorizer = vectorizer
+        self._passage_weights = passage_weights or PassageWeights()
+        self._evidence_weights = evidence_weights or EvidenceWeights()
+        self._stemmer = Stemmer()
+
+    def rerank(self, requests: Sequence[RerankRequest]) -> list[tuple[RankedPassage, ...]]:
+        """Answers each request, in order; the texts of all requests are encoded in one call, each once.
+
+        Raises:
+            InferenceFailed: The encoder failed.
+        """
+        texts = list(dict.fromkeys(text for request in requests for text in _texts(request)))
+        vectors = dict(zip(texts, self._vectorizer.token_vectors(texts), strict=True))
+        return [self._rank(request, vectors) for request in requests]
+
+    def _rank(self, request: RerankRequest, vectors: Mapping[str, TokenVectors]) -> tuple[RankedPassage, ...]:
+        question = vectors[request.question]
+        term_weights = self._stemmer.weights(request.retrieved.term_weights)
+        passages = [hit.passage for hit in request.retrieved.hits]
+        candidates = compare(question, passages, [vectors[model_text(passage)] for passage in passages])
+        scores = self._scores(question, term_weights, candidates)
+        best = np.argsort(-scores, kind="stable")[: request.limit]
+        chosen = [candidates[index] for index in best]
+        sentences = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights)
+        return tuple(
+            RankedPassage(candidate.passage, float(scores[index]), weighed)
+            for index, candidate, weighed in zip(best, chosen, sentences, strict=True)
+        )
+
+    def _scores(
+        self, question: TokenVectors, term_weights: Mapping[str, float], candidates: Sequence[Candidate]
+    ) -> NDArray[np.float64]:
+        weights = self._passage_weights
+        interactions = [max_sim(each.cosines) for each in candidates]
+        cosines = [mean_cosine(question.vectors, each.vectors.vectors) for each in candidates]
+        words = bm25([self._stemmer.stems(model_text(each.passage)) for each in candidates], term_weights)
+        scores: NDArray[np.float64] = (
+            weights.max_sim * standardize(interactions)
+            + weights.bm25 * standardize(words)
+            + weights.mean_cosine * standardize(cosines)
+        )
+        return scores
+
+
+def _texts(request: RerankRequest) -> list[str]:
+    return [request.question, *(model_text(hit.passage) for hit in request.retrieved.hits)]

@@ -1,0 +1,90 @@
+"""How well passages and sentences match a question, by their words and by their token vectors; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SATURATION = 1.2
+_LENGTH_SHARE = 0.75
+
+
+def standardize(values: Sequence[float]) -> NDArray[np.float64]:
+    """Moves and scales values to mean 0 and deviation 1; values that are all alike become 0.
+
+    Args:
+        values: Any number of finite values.
+
+    Returns:
+        float64, one value each.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        return array
+    deviation = array.std()
+    if deviation <= 1e-9 * max(1.0, float(np.abs(array).max())):
+        return np.zeros_like(array)
+    scaled: NDArray[np.float64] = (array - array.mean()) / deviation
+    return scaled
+
+
+def max_sim(cosines: NDArray[np.float32]) -> float:
+    """Late interaction: each question token's best match in the text, averaged over the question's tokens.
+
+    The sum of Khattab and Zaharia (ColBERT, 2020) divided by the number of question tokens, which orders alike.
+
+    Args:
+        cosines: float32 [question tokens, text tokens].
+
+    Returns:
+        -1 to 1; 0 where either side has no tokens.
+    """
+    if cosines.size == 0:
+        return 0.0
+    return float(cosines.max(axis=1).mean())
+
+
+def mean_cosine(question: NDArray[np.float32], text: NDArray[np.float32]) -> float:
+    """Cosine between the mean token vectors of a question and a text; 0 where either has no tokens."""
+    if len(question) == 0 or len(text) == 0:
+        return 0.0
+    one, two = question.mean(axis=0), text.mean(axis=0)
+    length = float(np.linalg.norm(one) * np.linalg.norm(two))
+    return float(one @ two) / length if length > 0.0 else 0.0
+
+
+def bm25(documents: Sequence[Sequence[str]], weights: Mapping[str, float]) -> list[float]:
+    """Scores documents by the words of a question (Robertson and Zaragoza, 2009; k1 1.2, b 0.75).
+
+    Args:
+        documents: Stems of each document. Their mean length is what a long document is measured against.
+        weights: Inverse document frequency of each stem of the question.
+
+    Returns:
+        One score a document, at least 0.
+    """
+    mean_length = sum(len(stems) for stems in documents) / max(1, len(documents)) or 1.0
+    scores: list[float] = []
+    for stems in documents:
+        counts = Counter(stems)
+        damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * len(stems) / mean_length)
+        scores.append(
+            sum(
+                weight * counts[stem] * (_SATURATION + 1) / (counts[stem] + damping)
+                for stem, weight in weights.items()
+                if counts[stem]
+            )
+        )
+    return scores
+
+
+def coverage(stems: Sequence[str], weights: Mapping[str, float]) -> float:
+    """Returns the share of the question's term weight whose stems are among these, 0 to 1; 0 without any weight."""
+    total = sum(weights.values())
+    if total <= 0.0:
+        return 0.0
+    present = set(stems)
+    return min(1.0, sum(weight for stem, weight in weights.items() if stem in present) / total)
