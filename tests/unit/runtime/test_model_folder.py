@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_rag.errors import ModelFolderInvalid
+from edge_rag.runtime.model_folder import ModelRole, verify_model_folder, write_manifest
+from edge_rag.runtime.model_manifest import parse_manifest, render_manifest
+
+CONTENT = {"model.onnx": b"weights " * 1000, "tokenizer.json": b"{}", "parts/extra.bin": b"more"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "model"
+    for path, content in CONTENT.items():
+        (made / path).parent.mkdir(parents=True, exist_ok=True)
+        (made / path).write_bytes(content)
+    write_manifest(
+        made,
+        name="tiny",
+        role=ModelRole.EMBEDDER,
+        licence="Apache-2.0",
+        source="made here",
+        made_by="a test",
+        parameters={"dimension": 4, "flags": [True, None]},
+    )
+    return made
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+    return document
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    document = manifest_of(folder)
+    change(document)
+    (folder / "manifest.json").write_text(json.dumps(document))
+
+
+def list_file(folder: Path, path: str, content: bytes) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document["files"][path] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+    rewrite(folder, change)
+
+
+def test_a_written_folder_verifies_and_says_what_it_is(folder: Path) -> None:
+    manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=("model.onnx",))
+    assert (manifest.name, manifest.role, manifest.licence) == ("tiny", ModelRole.EMBEDDER, "Apache-2.0")
+    assert {path: record.bytes for path, record in manifest.files.items()} == {
+        path: len(content) for path, content in CONTENT.items()
+    }
+    assert manifest.integer("dimension", 1, 10) == 4
+
+
+def test_a_manifest_survives_being_written_and_read(folder: Path) -> None:
+    manifest = verify_model_folder(folder)
+    assert parse_manifest(render_manifest(manifest)) == manifest
+
+
+def test_writing_a_manifest_again_replaces_it_and_leaves_nothing_behind(folder: Path) -> None:
+    (folder / "model.onnx").write_bytes(b"other weights")
+    write_manifest(
+        folder, name="tiny", role=ModelRole.GENERATOR, licence="MIT", source="here", made_by="a test", parameters={}
+    )
+    assert verify_model_folder(folder).role is ModelRole.GENERATOR
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["model"]
+
+
+@dataclass(frozen=True)
+class Damage:
+    do: Callable[[Path], object]
+    says: tuple[str, ...]
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / "model.onnx", 17)
+
+
+def flip_a_bit(folder: Path) -> None:
+    content = bytearray((folder / "model.onnx").read_bytes())
+    content[4321] ^= 1
+    (folder / "model.onnx").write_bytes(content)
+
+
+def link_to_a_copy(folder: Path) -> None:
+    outside = folder.parent / "outside.onnx"
+    (folder / "model.onnx").rename(outside)
+    (folder / "model.onnx").symlink_to(outside)
+
+
+def link_a_folder(folder: Path) -> None:
+    (folder / "parts").rename(folder.parent / "parts")
+    (folder / "parts").symlink_to(folder.parent / "parts", target_is_directory=True)
+
+
+def link_the_manifest(folder: Path) -> None:
+    (folder / "manifest.json").rename(folder.parent / "outside.json")
+    (folder / "manifest.json").symlink_to(folder.parent / "outside.json")
+
+
+def hard_link_that_others_can_write(folder: Path) -> None:
+    os.link(folder / "model.onnx", folder.parent / "second-name")
+    (folder / "model.onnx").chmod(0o666)
+
+
+def put_a_fifo_in_place(folder: Path) -> None:
+    (folder / "model.onnx").unlink()
+    os.mkfifo(folder / "model.onnx")
+
+
+def climb(path: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder.parent / "canary").write_bytes(b"canary")
+        list_file(folder, path, b"canary")
+
+    return change
+
+
+def replace_manifest(content: str | bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / "manifest.json").write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
+
+
+def set_key(key: str, value: object) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder, lambda document: document.__setitem__(key, value))
+
+
+def drop_key(key: str) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder, lambda document: document.pop(key))
+
+
+def set_record(record: object) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder, lambda document: document["files"].__setitem__("model.onnx", record))
+
+
+DAMAGES = {
+    "the folder is gone": Damage(lambda folder: folder.rename(folder.parent / "gone"), ("no such model folder",)),
+    "no manifest": Damage(lambda folder: (folder / "manifest.json").unlink(), ("manifest.json", "not a model folder")),
+    "a file is missing": Damage(lambda folder: (folder / "tokenizer.json").unlink(), ("tokenizer.json", "missing")),
+    "a nested file is missing": Damage(lambda folder: (folder / "parts/extra.bin").unlink(), ("parts/extra.bin",)),
+    "truncated": Damage(truncate, ("model.onnx", "truncated", "8000 bytes expected", "17 found")),
+    "emptied": Damage(lambda folder: os.truncate(folder / "model.onnx", 0), ("truncated", "0 found")),
+    "one bit flipped": Damage(flip_a_bit, ("model.onnx", "altered", "SHA-256")),
+    "grown": Damage(lambda folder: os.truncate(folder / "model.onnx", 8001), ("model.onnx", "longer", "8000")),
+    "a stray file": Damage(lambda folder: (folder / "x.so").write_bytes(b"x"), ("x.so", "not in the manifest")),
+    "a stray nested file": Damage(lambda folder: (folder / "parts/.x").write_bytes(b"x"), ("parts/.x",)),
+    "a symbolic link": Damage(link_to_a_copy, ("model.onnx", "symbolic link")),
+    "a linked folder": Damage(link_a_folder, ("parts", "symbolic link")),
+    "a linked manifest": Damage(link_the_manifest, ("manifest.json", "symbolic link")),
+    "a dangling link": Damage(lambda folder: (folder / "y").symlink_to("/nowhere"), ("y", "symbolic link")),
+    "a hard link others can write": Damage(hard_link_that_others_can_write, ("model.onnx", "hard link", "copy")),
+    "a FIFO": Damage(put_a_fifo_in_place, ("model.onnx", "not a plain file")),
+    "a path that climbs": Damage(climb("../canary"), ("../canary", "inside the folder")),
+    "a path that climbs later": Damage(climb("parts/../../canary"), ("inside the folder",)),
+    "an absolute path": Damage(climb("/etc/passwd"), ("/etc/passwd", "inside the folder")),
+    "a Windows path": Damage(climb("..\\canary"), ("inside the folder",)),
+    "a drive": Damage(climb("C:canary"), ("inside the folder",)),
+    "a path with a dot": Damage(climb("./model.onnx"), ("inside the folder",)),
+    "an empty path": Damage(climb(""), ("inside the folder",)),
+    "a path with a line break": Damage(climb("a\nb"), ("inside the folder",)),
+    "the manifest lists itself": Damage(climb("manifest.json"), ("cannot list itself",)),
+    "not JSON": Damage(replace_manifest("{"), ("manifest.json", "not a valid manifest")),
+    "not UTF-8": Damage(replace_manifest(b"\xff\xfe"), ("manifest.json", "not a valid manifest")),
+    "not an object": Damage(replace_manifest("[]"), ("manifest.json", "not a valid manifest")),
+    "nested without end": Damage(replace_manifest("[" * 200_000), ("manifest.json",)),
+    "a huge manifest": Damage(replace_manifest(b" " * (1 << 21)), ("manifest.json", "larger than")),
+    "a repeated key": Damage(replace_manifest('{"format": 1, "format": 1}'), ("given twice",)),
+    "a number that is none": Damage(replace_manifest('{"format": NaN}'), ("NaN",)),
+    "another format": Damage(set_key("format", 2), ("format",)),
+    "format as text": Damage(set_key("format", "1"), ("format",)),
+    "an unknown role": Damage(set_key("role", "oracle"), ("role",)),
+    "an unknown key": Damage(set_key("custom_ops_library", "x.so"), ("custom_ops_library",)),
+    "no licence": Damage(drop_key("licence"), ("licence",)),
+    "an empty source": Damage(set_key("source", ""), ("source",)),
+    "a name that is a path": Damage(set_key("name", "../up"), ("name",)),
+    "no files": Damage(set_key("files", {}), ("files",)),
+    "a hash that is none": Damage(set_record({"sha256": "00", "bytes": 8000}), ("sha256",)),
+    "a size as text": Damage(set_record({"sha256": "0" * 64, "bytes": "8000"}), ("bytes",)),
+    "a negative size": Damage(set_record({"sha256": "0" * 64, "bytes": -1}), ("bytes",)),
+    "a file record with more": Damage(set_record({"sha256": "0" * 64, "bytes": 1, "url": "x"}), ("url",)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_or_hostile_folder_is_refused_by_name(folder: Path, damage: Damage) -> None:
+    verify_model_folder(folder)
+    damage.do(folder)
+    with pytest.raises(ModelFolderInvalid) as refused:
+        verify_model_folder(folder)
+    for part in (str(folder), *damage.says):
+        assert part in str(refused.value)
+
+
+def test_a_folder_of_another_role_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelFolderInvalid, match="a generator is wanted"):
+        verify_model_folder(folder, ModelRole.GENERATOR)
+
+
+def test_a_folder_without_a_needed_file_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelFolderInvalid, match=r"genai_config\.json"):
+        verify_model_folder(folder, required=("genai_config.json",))
+
+
+def test_a_file_hard_linked_from_an_installers_store_is_accepted(folder: Path) -> None:
+    os.link(folder / "model.onnx", folder.parent / "store-name")
+    (folder / "model.onnx").chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
+    assert verify_model_folder(folder).name == "tiny"
+
+
+@pytest.mark.parametrize("value", [None, True, "4", 4.0, 0, 11])
+def test_a_parameter_of_the_wrong_kind_or_size_is_refused_by_name(folder: Path, value: object) -> None:
+    rewrite(folder, lambda document: document["parameters"].__setitem__("dimension", value))
+    with pytest.raises(ModelFolderInvalid, match="dimension"):
+        verify_model_folder(folder).integer("dimension", 1, 10)
+
+
+def test_a_manifest_is_not_written_for_what_would_not_verify(folder: Path) -> None:
+    before = (folder / "manifest.json").read_bytes()
+    with pytest.raises(ModelFolderInvalid, match="name"):
+        write_manifest(
+            folder, name="Not A Name", role=ModelRole.EMBEDDER, licence="MIT", source="s", made_by="m", parameters={}
+        )
+    assert (folder / "manifest.json").read_bytes() == before
