@@ -27,9 +27,14 @@ from edge_rag.generator.tokenizer import ChatTokenizer
 class QuoteSettings:
     """How quotations are chosen.
 
+    Measured with the default models on XQuAD questions over 120 paragraphs, as share of answers that contain a gold
+    answer. Weight 100: 82% with one sentence, 92% with up to two (1.4 on average), the same as without a language
+    model; weight 10: 80%. Over harder passages: weight 0: 33%, 1: 50%, 4: 71%, 8: 75%, 20: 78%, no model: 79%. So the
+    default weight leaves this model only what is nearly a tie. A coverage of 0.25 keeps 97% of these questions and
+    turns away 81% of the same questions asked of paragraphs about other things.
+
     Attributes:
-        prior_weight: Weight of the retrieval side's evidence against the model's logits, at least 0. With the default
-            model every smaller weight gave worse answers, so the default weight leaves it only what is nearly a tie.
+        prior_weight: Weight of the retrieval side's evidence against the model's logits, at least 0.
         margin: How much less evidence than the best sentence quoted is enough for one more, where more are allowed.
         minimum_coverage: Where no sentence holds at least this share of the question's term weight, the answer is the
             not-found answer; 0 to 1.
