@@ -11,10 +11,11 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import NeverFits
-from edge_rag.generator.answer_stream import FixedStream, FreeStream, Listener, QuoteStream
+from edge_rag.generator.answer_stream import FixedStream, FormattedStream, FreeStream, Listener, QuoteStream
 from edge_rag.generator.constraint import Constraint, FreeText, Silence
 from edge_rag.generator.counts import EngineSnapshot
 from edge_rag.generator.engine import Engine
+from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.live import TokenRequest
 from edge_rag.generator.ports import TokenSink
 from edge_rag.generator.prompt import PromptSettings, passage_text, passages_that_fit, user_text
@@ -64,6 +65,7 @@ class AnswerGenerator:
         engine: Runs the model; started and closed by this.
         end_tokens: Tokens with which the model ends its turn.
         tokenizer: The model's.
+        grammars: Compiles formats for the model.
         prompt: Texts around the question.
         quote: How quotations are chosen.
         clock: The engine's.
@@ -74,6 +76,7 @@ class AnswerGenerator:
         engine: Engine,
         end_tokens: frozenset[int],
         tokenizer: ChatTokenizer,
+        grammars: GrammarCompiler,
         prompt: PromptSettings,
         quote: QuoteSettings,
         clock: Callable[[], float] = time.monotonic,
@@ -81,6 +84,7 @@ class AnswerGenerator:
         self._engine = engine
         self._end_tokens = end_tokens
         self._tokenizer = tokenizer
+        self._grammars = grammars
         self._prompt = prompt
         self._quote = quote
         self._clock = clock
@@ -110,6 +114,7 @@ class AnswerGenerator:
         """
         prompt, constraint, sink = self._prepare(request, listener)
         tokens = TokenRequest(
+            request_id=request.request_id,
             prompt=prompt,
             constraint=constraint,
             sampling=request.sampling,
@@ -122,12 +127,16 @@ class AnswerGenerator:
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[tuple[int, ...], Constraint, TokenSink]:
         """Returns the prompt's tokens, what may be said, and where it goes."""
+        grammar = None if request.format is None else self._grammars.compile(request.format)
         if not self._may_hold_an_answer(request):
-            return (), Silence(FinishReason.NOT_FOUND), FixedStream(listener, self._clock, self._prompt.not_found)
+            text = self._prompt.not_found if grammar is None else ""
+            return (), Silence(FinishReason.NOT_FOUND), FixedStream(listener, self._clock, text)
         prompt, kept = self._encode(request)
         passages = [ranked.passage for ranked in kept]
         if request.mode is AnswerMode.FREE:
             detokenizer = self._tokenizer.detokenizer()
+            if grammar is not None:
+                return prompt, grammar, FormattedStream(listener, self._clock, detokenizer)
             stream = FreeStream(listener, self._clock, detokenizer, request.sampling.stop, passages)
             return prompt, FreeText(self._end_tokens), stream
         state = self._quotation(request, kept)

@@ -18,7 +18,15 @@ from edge_rag.generator.live import LiveRequest, TokenRequest
 from edge_rag.generator.packing import pack
 from edge_rag.generator.plan import StepPlan
 from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import ModelRunner, StepObserver, StepReport, TokenSink, Unobserved
+from edge_rag.generator.ports import (
+    DecisionSink,
+    ModelRunner,
+    StepObserver,
+    StepReport,
+    TokenSink,
+    Unobserved,
+    Unrecorded,
+)
 from edge_rag.generator.sampler import Choice, choose
 from edge_rag.generator.scheduler import Scheduler
 from edge_rag.generator.sequence import Sequence, SequenceId
@@ -32,6 +40,7 @@ class Engine:
         limits: How large a step may be.
         max_waiting: Most requests that may wait for a first slot.
         observer: Watches the steps.
+        decisions: Keeps the trail of decisions.
         clock: Monotonic seconds; deadlines are on it.
     """
 
@@ -41,6 +50,7 @@ class Engine:
         limits: SchedulerLimits,
         max_waiting: int,
         observer: StepObserver | None = None,
+        decisions: DecisionSink | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner = runner
@@ -48,6 +58,7 @@ class Engine:
         self._scheduler = Scheduler(limits, self._pool, runner.max_context)
         self._inbox = Inbox(max_waiting)
         self._observer = observer or Unobserved()
+        self._decisions = decisions or Unrecorded()
         self._clock = clock
         self._live: dict[SequenceId, LiveRequest] = {}
         self._drain_rate = DrainRate()
@@ -179,7 +190,8 @@ class Engine:
             reason = request.say(tokens)
         except Exception as error:  # noqa: BLE001 - a constraint's or a sink's failure is that request's own
             problem = f"the answer could not be continued: {error!r}"
-            self._drop([request.sequence.id], lambda: InferenceFailed(problem))
+            own = error if isinstance(error, EdgeRagError) else InferenceFailed(problem)
+            self._drop([request.sequence.id], lambda: own)
             return False
         self._counts.generated_tokens += request.sequence.generated - before
         if reason is not None:

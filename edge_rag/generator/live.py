@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.core.ids import RequestId
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.generator.constraint import AnyToken, Constraint, Ended, Forced, OneOf
 from edge_rag.generator.ports import Outcome, TokenSink
@@ -17,6 +18,7 @@ class TokenRequest:
     """What the engine is asked: tokens in, tokens out.
 
     Attributes:
+        request_id: Identifies the request in the trail of decisions.
         prompt: Token ids.
         constraint: What may be said; ``FreeText`` for anything.
         sampling: How tokens are chosen.
@@ -26,6 +28,7 @@ class TokenRequest:
         deadline: On the engine's clock, seconds, or None.
     """
 
+    request_id: RequestId
     prompt: tuple[int, ...]
     constraint: Constraint
     sampling: Sampling

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.core.decision import Decision
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.packed_step import PackedStep
 
@@ -134,4 +135,23 @@ class Unobserved:
     """Watches nothing."""
 
     def on_step(self, report: StepReport) -> None:
+        """Does nothing."""
+
+
+class DecisionSink(Protocol):
+    """Keeps the trail of decisions."""
+
+    def record(self, decision: Decision) -> None:
+        """Takes a decision; must return at once and not raise.
+
+        Called on the engine's thread; for a request that is taken in or refused, on the caller's. A request's decisions
+        come in the order they were made.
+        """
+        ...
+
+
+class Unrecorded:
+    """Keeps no trail."""
+
+    def record(self, decision: Decision) -> None:
         """Does nothing."""

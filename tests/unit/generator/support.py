@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.ids import RequestId
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraint import Constraint, FreeText
@@ -107,14 +108,17 @@ def request(
     deadline: float | None = None,
     sampling: Sampling | None = None,
     trust_domain: str = "manuals",
+    request_id: str = "r",
+    client: str = "test",
 ) -> TokenRequest:
     """A request that says what the model likes, for as long as it may unless told otherwise."""
     return TokenRequest(
+        request_id=RequestId(request_id),
         prompt=tuple(prompt),
         constraint=constraint or FreeText(frozenset()),
         sampling=sampling or Sampling(max_tokens=max_tokens),
         priority=priority,
-        client="test",
+        client=client,
         trust_domain=trust_domain,
         deadline=deadline,
     )
