@@ -19,6 +19,7 @@ from edge_rag.config.settings import LogFormat, Settings
 from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
 from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
 from edge_rag.generator.engine import Engine
+from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
@@ -213,7 +214,9 @@ def _generator(settings: Settings, profile: DeviceProfile, facts: DeviceFacts) -
     engine = Engine(decoder, SchedulerLimits(slots, step_tokens, prefill_tokens), wanted.queue)
     quote = QuoteSettings() if wanted.evidence_weight is None else QuoteSettings(prior_weight=wanted.evidence_weight)
     prompt = PromptSettings(not_found=wanted.not_found_text)
-    return AnswerGenerator(engine, decoder.end_tokens, ChatTokenizer.open(folder), prompt, quote), decoder
+    tokenizer = ChatTokenizer.open(folder)
+    grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
+    return AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, prompt, quote), decoder
 
 
 def _status(parts: Parts, state: DaemonState, settings: Settings, address: str, started_at: datetime) -> DaemonStatus:

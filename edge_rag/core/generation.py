@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Usage
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage
-from edge_rag.core.query import AnswerMode, Priority, Sampling
+from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Sampling
 from edge_rag.errors import EdgeRagError
 
 
@@ -26,6 +26,7 @@ class GenerationRequest:
         client: Who asks.
         trust_domain: Requests share cached KV only within one trust domain; the collection's name.
         deadline: ``time.monotonic()`` seconds, or None.
+        format: What the answer must look like in FREE mode; None where it may look like anything.
     """
 
     request_id: RequestId
@@ -38,6 +39,7 @@ class GenerationRequest:
     client: str
     trust_domain: str
     deadline: float | None
+    format: AnswerFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)

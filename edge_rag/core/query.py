@@ -52,6 +52,31 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class JsonSchema:
+    """The answer is one JSON value that validates under a schema.
+
+    Attributes:
+        schema: The schema, JSON text.
+    """
+
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """The whole answer matches a regular expression.
+
+    Attributes:
+        pattern: The expression.
+    """
+
+    pattern: str
+
+
+AnswerFormat = JsonSchema | Regex
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A valid question.
 
@@ -66,6 +91,7 @@ class Query:
         priority: Scheduling class.
         client: Who asks; fair shares and metering are per client.
         deadline: ``time.monotonic()`` seconds after which the answer is worthless, or None.
+        format: What the answer must look like; None in QUOTE mode, and where it is free in FREE mode.
     """
 
     request_id: RequestId
@@ -78,6 +104,7 @@ class Query:
     priority: Priority
     client: str
     deadline: float | None
+    format: AnswerFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)

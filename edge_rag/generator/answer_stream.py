@@ -91,6 +91,34 @@ class FreeStream:
             self._teller.tell(event)
 
 
+class FormattedStream:
+    """Text in a format of its own: every character the tokens stand for, no citations. A ``TokenSink``.
+
+    Args:
+        listener: Hears every event.
+        clock: Monotonic seconds.
+        detokenizer: Decodes this answer.
+    """
+
+    def __init__(self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer) -> None:
+        self._teller = _Teller(listener, clock)
+        self._detokenizer = detokenizer
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens and tells their text."""
+        if text := self._detokenizer.feed(tokens):
+            self._teller.tell(TextDelta(text))
+        return False
+
+    def finish(self, outcome: Outcome) -> None:
+        """Ends well."""
+        self._teller.finish(outcome)
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends badly."""
+        self._teller.fail(error)
+
+
 class QuoteStream:
     """Quoted sentences: the stored text itself, a space between them, each with its citation. A ``TokenSink``.
 
@@ -147,7 +175,7 @@ class FixedStream:
     Args:
         listener: Hears every event.
         clock: Monotonic seconds.
-        text: The answer.
+        text: The answer; may be empty.
     """
 
     def __init__(self, listener: Listener, clock: Callable[[], float], text: str) -> None:
@@ -160,7 +188,8 @@ class FixedStream:
 
     def finish(self, outcome: Outcome) -> None:
         """Tells the answer, and ends."""
-        self._teller.tell(TextDelta(self._text))
+        if self._text:
+            self._teller.tell(TextDelta(self._text))
         self._teller.finish(outcome)
 
     def fail(self, error: EdgeRagError) -> None:

@@ -84,6 +84,11 @@ class ChatTokenizer:
         """Number of token ids, special ones included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
+    @property
+    def definition(self) -> str:
+        """Content of a ``tokenizer.json`` that makes the same tokenizer, but reads special tokens out of text."""
+        return self._tokenizer.to_str()
+
     def encode(self, text: str) -> list[int]:
         """Encodes plain text; the text of special tokens is text."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -158,6 +158,7 @@ class Pipeline:
             client=query.client,
             trust_domain=query.collection,
             deadline=query.deadline,
+            format=query.format,
         )
         generated = await self._generate(request, events)
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s

@@ -9,10 +9,13 @@ from typing import Final
 
 from edge_rag.api.v1 import documents_pb2, rag_pb2
 from edge_rag.core.ids import RequestId
-from edge_rag.core.query import AnswerMode, Priority, Query, Sampling, SearchQuery
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
 
 DEFAULT_COLLECTION: Final = "default"
+
+LONGEST_FORMAT: Final = 65_536
+"""Most characters of a JSON schema or a regular expression."""
 
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
@@ -91,17 +94,19 @@ def query(
         raise InvalidRequest("priority", f"{request.priority} is not a priority")
     sentences = request.max_sentences if request.HasField("max_sentences") else 1
     passages = request.passages if request.HasField("passages") else limits.default_passages
+    mode, sampling = modes[request.mode], _sampling(request.sampling)
     return Query(
         request_id=identity,
         question=_text("question", request.question, limits.question_characters),
         collection=collection(request.collection),
-        mode=modes[request.mode],
+        mode=mode,
         max_sentences=_whole("max_sentences", sentences, 1, 8),
         passages=_whole("passages", passages, 1, 32),
-        sampling=_sampling(request.sampling),
+        sampling=sampling,
         priority=_PRIORITIES[request.priority],
         client=client,
         deadline=deadline,
+        format=_format(request, mode, sampling),
     )
 
 
@@ -144,6 +149,20 @@ def page_size(request: documents_pb2.ListDocumentsRequest) -> int:
         InvalidRequest: It is out of range.
     """
     return _whole("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
+
+
+def _format(request: rag_pb2.AskRequest, mode: AnswerMode, sampling: Sampling) -> AnswerFormat | None:
+    field = request.WhichOneof("format")
+    if field is None:
+        return None
+    given = request.json_schema if field == "json_schema" else request.regex
+    if mode is not AnswerMode.FREE:
+        raise InvalidRequest(field, "needs mode free; in mode quote the documents' sentences are the format")
+    if sampling.stop:
+        raise InvalidRequest("sampling.stop", f"would cut the answer short of what {field} asks for; leave one out")
+    if not 1 <= len(given) <= LONGEST_FORMAT:
+        raise InvalidRequest(field, f"must be 1 to {LONGEST_FORMAT:,} characters, has {len(given):,}")
+    return JsonSchema(given) if field == "json_schema" else Regex(given)
 
 
 def _sampling(given: rag_pb2.Sampling) -> Sampling:

@@ -20,6 +20,7 @@ from edge_rag.core.sentences import sentence_spans
 from edge_rag.errors import DeadlineExceeded, NeverFits, NotReady, Overloaded, RequestCancelled
 from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
 from edge_rag.generator.engine import Engine
+from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
@@ -42,9 +43,9 @@ def paged_engine(folder: Path) -> MakeGenerator:
         engine = Engine(decoder, SchedulerLimits(4, 96, 16), max_waiting)
         settings = PromptSettings(not_found=NOT_FOUND)
         tokenizer = ChatTokenizer.open(folder)
-        generator = AnswerGenerator(
-            engine, decoder.end_tokens, tokenizer, settings, QuoteSettings(prior_weight=4.0, minimum_coverage=0.1)
-        )
+        grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
+        quote = QuoteSettings(prior_weight=4.0, minimum_coverage=0.1)
+        generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, settings, quote)
         generator.start()
         yield generator
         generator.close()

@@ -85,7 +85,7 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """`sampling.max_tokens` was reached."""
     FINISH_REASON_NOT_FOUND: _FinishReason.ValueType  # 3
-    """The documents hold no answer; the text says so."""
+    """The documents hold no answer; the text says so, or is empty where a format was asked for."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Why an answer ended."""
@@ -97,7 +97,7 @@ FINISH_REASON_STOP: FinishReason.ValueType  # 1
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """`sampling.max_tokens` was reached."""
 FINISH_REASON_NOT_FOUND: FinishReason.ValueType  # 3
-"""The documents hold no answer; the text says so."""
+"""The documents hold no answer; the text says so, or is empty where a format was asked for."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 @_typing.final
@@ -187,6 +187,8 @@ class AskRequest(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    REGEX_FIELD_NUMBER: _builtins.int
     question: _builtins.str
     """The question, UTF-8; white space around it is dropped. Required, at most 8,192 characters unless configured
     otherwise. INVALID_ARGUMENT when empty or longer.
@@ -205,6 +207,17 @@ class AskRequest(_message.Message):
     """Identifies the request in logs, traces and audit; 1 to 128 printable ASCII characters. Default: made by the server
     and returned in the `edge-rag-request-id` initial metadata. INVALID_ARGUMENT otherwise.
     """
+    json_schema: _builtins.str
+    """One JSON value that validates under this JSON Schema, written on one line with `, ` and `: ` as separators.
+    Properties come in the schema's order. 1 to 65,536 characters. INVALID_ARGUMENT, with the reason: it is not JSON,
+    uses a keyword that cannot be enforced while writing (such as `not`, `if`, `uniqueItems`, a `$ref` to elsewhere)
+    or lets nothing be said; also in the middle of an answer, when the schema turns out too large or too ambiguous.
+    """
+    regex: _builtins.str
+    """Text that matches this regular expression as a whole. Syntax of Rust's `regex` crate, which has neither
+    look-around nor backreferences; `.` matches no newline. One line, 1 to 65,536 characters. INVALID_ARGUMENT as
+    for json_schema.
+    """
     @_builtins.property
     def sampling(self) -> Global___Sampling:
         """How tokens are chosen. Default: each field's own."""
@@ -220,19 +233,25 @@ class AskRequest(_message.Message):
         sampling: Global___Sampling | None = ...,
         priority: Global___Priority.ValueType = ...,
         request_id: _builtins.str = ...,
+        json_schema: _builtins.str = ...,
+        regex: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "max_sentences", b"max_sentences", "passages", b"passages", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "passages", b"passages", "regex", b"regex", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "collection", b"collection", "max_sentences", b"max_sentences", "mode", b"mode", "passages", b"passages", "priority", b"priority", "question", b"question", "request_id", b"request_id", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "collection", b"collection", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "mode", b"mode", "passages", b"passages", "priority", b"priority", "question", b"question", "regex", b"regex", "request_id", b"request_id", "sampling", b"sampling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_sentences: _TypeAlias = _typing.Literal["max_sentences"]  # noqa: Y015
     _WhichOneofArgType__max_sentences: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences"]  # noqa: Y015
     _WhichOneofReturnType__passages: _TypeAlias = _typing.Literal["passages"]  # noqa: Y015
     _WhichOneofArgType__passages: _TypeAlias = _typing.Literal["_passages", b"_passages"]  # noqa: Y015
+    _WhichOneofReturnType_format: _TypeAlias = _typing.Literal["json_schema", "regex"]  # noqa: Y015
+    _WhichOneofArgType_format: _TypeAlias = _typing.Literal["format", b"format"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_sentences) -> _WhichOneofReturnType__max_sentences | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__passages) -> _WhichOneofReturnType__passages | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_format) -> _WhichOneofReturnType_format | None: ...
 
 Global___AskRequest: _TypeAlias = AskRequest  # noqa: Y015
 
