@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Passage, Sentence
+from edge_rag.reranker.candidate import Candidate, compare, model_text
+from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
+from edge_rag.reranker.words import Stemmer
+from edge_rag.runtime.token_vectors import TokenVectors
+
+
+def passage(text: str, context: tuple[str, ...] = ()) -> Passage:
+    return Passage(ChunkId(1), DocumentId("d"), "manual.md", None, 0, len(text), text, context)
+
+
+def one_hot_words(text: str, vocabulary: list[str]) -> TokenVectors:
+    """A vector a word: a direction of its own for each word of the vocabulary, and one for all others."""
+    offsets, at = [], 0
+    words = text.split()
+    for word in words:
+        at = text.index(word, at)
+        offsets.append((at, at + len(word)))
+        at += len(word)
+    rows = [vocabulary.index(word.strip(".?")) if word.strip(".?") in vocabulary else -1 for word in words]
+    vectors = np.eye(len(vocabulary) + 1, dtype=np.float32)[rows].reshape(len(words), len(vocabulary) + 1)
+    return TokenVectors(vectors, np.array(offsets, dtype=np.int32).reshape(-1, 2))
+
+
+VOCABULARY = ["how", "often", "grease", "bearings", "month"]
+
+
+def candidates(question: str, *passages: Passage) -> tuple[Candidate, ...]:
+    return compare(
+        one_hot_words(question, VOCABULARY),
+        passages,
+        [one_hot_words(model_text(each), VOCABULARY) for each in passages],
+    )
+
+
+def weigh(question: str, *passages: Passage, weights: EvidenceWeights | None = None) -> list[tuple[Sentence, ...]]:
+    stemmer = Stemmer()
+    terms = stemmer.weights({"grease": 3.0, "bearings": 1.0})
+    return weigh_sentences(terms, candidates(question, *passages), stemmer, weights or EvidenceWeights())
+
+
+def test_cosines_of_each_passage_are_its_own_columns() -> None:
+    one, two = candidates("grease bearings", passage("grease it."), passage("the bearings."))
+    np.testing.assert_array_equal(one.cosines, [[1, 0], [0, 0]])
+    np.testing.assert_array_equal(two.cosines, [[0, 0], [0, 1]])
+    assert compare(one_hot_words("grease", VOCABULARY), [], []) == ()
+
+
+def test_headings_shift_the_tokens_of_a_passage_but_belong_to_no_sentence() -> None:
+    (bare,) = candidates("grease", passage("Clean it. then grease it."))
+    (headed,) = candidates("grease", passage("Clean it. then grease it.", ("grease", "bearings")))
+    assert headed.cosines.shape[1] == bare.cosines.shape[1] + 2
+    for span in ((0, 9), (10, 25)):
+        np.testing.assert_array_equal(headed.cosines_of(*span), bare.cosines_of(*span))
+    assert headed.cosines_of(0, 9).max() == 0.0
+    assert headed.cosines_of(10, 25).max() == 1.0
+
+
+def test_the_sentence_that_holds_the_questions_words_has_the_most_evidence() -> None:
+    text = "Clean the strainer. You grease the bearings every month. Call the office."
+    ((first, second, third),) = weigh("how often grease bearings", passage(text))
+    assert text[second.start : second.end] == "You grease the bearings every month."
+    assert second.evidence > max(first.evidence, third.evidence)
+    assert (first.coverage, second.coverage, third.coverage) == (0.0, 1.0, 0.0)
+
+
+def test_evidence_is_standardized_over_all_passages_of_the_question() -> None:
+    weighed = weigh(
+        "grease bearings", passage("Clean it. Grease the bearings."), passage("Grease is here. Nothing. Bearings hum.")
+    )
+    evidence = np.array([sentence.evidence for sentences in weighed for sentence in sentences])
+    assert [len(sentences) for sentences in weighed] == [2, 3]
+    assert evidence.mean() == pytest.approx(0.0, abs=1e-9)
+    overlap_only = weigh("grease bearings", passage("Clean it. Grease it."), weights=EvidenceWeights(1.0, 0.0))
+    assert [sentence.evidence for sentence in overlap_only[0]] == [pytest.approx(-1.0), pytest.approx(1.0)]
+
+
+def test_a_single_sentence_has_neither_more_nor_less_evidence_than_others() -> None:
+    ((only,),) = weigh("grease", passage("Grease it."))
+    assert only.evidence == 0.0
+    assert only.coverage == pytest.approx(0.75)
+
+
+def test_no_passages_have_no_sentences() -> None:
+    assert weigh("grease") == []

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.runtime.model_folder import ModelRole, write_manifest
+from edge_rag.runtime.pair_encoder import PairEncoder
+
+REPOSITORY = Path(__file__).parents[3]
+FOLDER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"
+
+
+def kept(file: Path) -> tuple[list[tuple[str, str]], np.ndarray]:
+    with np.load(file) as reference:
+        return [(str(first), str(second)) for first, second in reference["pairs"]], reference["scores"]
+
+
+def folder_with(folder: Path, model: onnx.ModelProto, max_tokens: int = 48) -> Path:
+    shutil.copyfile(FOLDER / "tokenizer.json", folder / "tokenizer.json")
+    onnx.save(model, folder / "model.onnx")
+    write_manifest(
+        folder,
+        name="tiny",
+        role=ModelRole.RERANKER,
+        licence="Apache-2.0",
+        source="made here",
+        made_by="a test",
+        parameters={"max_tokens": max_tokens},
+    )
+    return folder
+
+
+def test_scores_agree_with_hugging_face_for_pairs_of_mixed_length() -> None:
+    pairs, scores = kept(FOLDER.with_suffix(".npz"))
+    np.testing.assert_allclose(PairEncoder.open(FOLDER).score(pairs), scores, atol=1e-5)
+
+
+def test_a_pair_scores_alike_alone_and_among_others() -> None:
+    encoder = PairEncoder.open(FOLDER)
+    pairs = [("how often", "every month " * count) for count in (1, 1, 2, 3)] + [("bar", "eleven")]
+    alone = [encoder.score([pair])[0] for pair in pairs]
+    np.testing.assert_allclose(encoder.score(pairs), alone, atol=1e-6)
+
+
+def test_a_passage_too_long_for_the_model_is_read_as_far_as_it_fits() -> None:
+    encoder = PairEncoder.open(FOLDER)
+    whole, more = encoder.score([("x", "a " * 100), ("x", "a " * 300)])
+    assert whole == more
+
+
+def test_no_pairs_have_no_scores() -> None:
+    assert PairEncoder.open(FOLDER).score([]).shape == (0,)
+
+
+def test_a_graph_that_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
+    model = onnx.load(FOLDER / "model.onnx")
+    model.graph.output.append(onnx.helper.make_empty_tensor_value_info(model.graph.node[-2].output[0]))
+    with pytest.raises(ModelFolderInvalid, match="not a cross-encoder"):
+        PairEncoder.open(folder_with(tmp_path, model))
+
+
+def test_an_embedder_in_its_place_is_refused() -> None:
+    with pytest.raises(ModelFolderInvalid, match="a reranker is wanted"):
+        PairEncoder.open(REPOSITORY / "models" / "minilm-l6")
+
+
+def test_a_model_that_promises_more_tokens_than_it_reads_fails_clearly(tmp_path: Path) -> None:
+    encoder = PairEncoder.open(folder_with(tmp_path, onnx.load(FOLDER / "model.onnx"), max_tokens=96))
+    with pytest.raises(InferenceFailed, match="tiny"):
+        encoder.score([("x", "a " * 90)])
+
+
+def test_scores_that_are_not_numbers_are_a_failed_inference(tmp_path: Path) -> None:
+    model = onnx.load(FOLDER / "model.onnx")
+    last = model.graph.output[0].name
+    producer = next(node for node in model.graph.node if last in node.output)
+    producer.output[0] = "before"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(np.nan, np.float32), "nan"))
+    model.graph.node.append(onnx.helper.make_node("Add", ["before", "nan"], [last]))
+    with pytest.raises(InferenceFailed, match="not numbers"):
+        PairEncoder.open(folder_with(tmp_path, model)).score([("x", "a")])
+
+
+@pytest.mark.convert
+def test_the_kept_cross_encoder_is_what_its_script_makes(tmp_path: Path) -> None:
+    script = REPOSITORY / "scripts" / "models" / "make_tiny_cross_encoder.py"
+    subprocess.run([sys.executable, str(script), "--output", str(tmp_path / "made")], check=True, capture_output=True)
+    pairs, scores = kept(tmp_path / "made.npz")
+    kept_pairs, kept_scores = kept(FOLDER.with_suffix(".npz"))
+    assert pairs == kept_pairs
+    np.testing.assert_allclose(scores, kept_scores, atol=1e-5)
+    np.testing.assert_allclose(PairEncoder.open(tmp_path / "made").score(pairs), kept_scores, atol=1e-5)
