@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from edge_rag.core.measures import StepReport
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, InvalidRequest, NotReady, RequestCancelled
 from edge_rag.generator.constraint import AnyToken, OneOf
 from edge_rag.generator.counts import Counts, EngineSnapshot
@@ -22,14 +23,13 @@ from edge_rag.generator.ports import (
     DecisionSink,
     ModelRunner,
     StepObserver,
-    StepReport,
     TokenSink,
     Unobserved,
     Unrecorded,
 )
 from edge_rag.generator.sampler import Choice, choose
 from edge_rag.generator.scheduler import Scheduler
-from edge_rag.generator.sequence import Sequence, SequenceId
+from edge_rag.generator.sequence import Sequence, SequenceId, Status
 
 
 class Engine:
@@ -65,6 +65,8 @@ class Engine:
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._slots = limits.max_slots
         self._counts = Counts()
+        self._gaps: list[float] = []
+        self._looked_up = self._found = 0
 
     @property
     def capacity(self) -> int:
@@ -193,10 +195,13 @@ class Engine:
             own = error if isinstance(error, EdgeRagError) else InferenceFailed(problem)
             self._drop([request.sequence.id], lambda: own)
             return False
-        self._counts.generated_tokens += request.sequence.generated - before
+        if request.sequence.generated > before:
+            self._counts.generated_tokens += request.sequence.generated - before
+            if (gap := request.spoke(self._clock())) is not None:
+                self._gaps.append(gap)
         if reason is not None:
             now = self._clock()
-            self._leave(request, now)
+            self._leave(request, now, completed=True)
             self._counts.completed += 1
             with suppress(Exception):
                 request.sink.finish(request.outcome(reason, now))
@@ -205,18 +210,19 @@ class Engine:
     def _drop(self, ids: Iterable[SequenceId], error: Callable[[], EdgeRagError]) -> None:
         """Ends requests badly; ids of requests that are over are passed by."""
         for request in [self._live[i] for i in ids if i in self._live]:
-            self._leave(request, self._clock())
+            self._leave(request, self._clock(), completed=False)
             self._counts.failed += 1
             with suppress(Exception):
                 request.sink.fail(error())
 
-    def _leave(self, request: LiveRequest, now: float) -> None:
+    def _leave(self, request: LiveRequest, now: float, completed: bool) -> None:
         """Gives back all that a request holds, before anyone hears that it is over."""
         del self._live[request.sequence.id]
         self._scheduler.remove([request.sequence])
         if request.started is None:
             self._inbox.left_queue(1)
         self._drain_rate.left(now, others_wait=self._inbox.waiting > 0)
+        self._observer.on_request(request.report(now, completed))
 
     def _expired(self) -> list[SequenceId]:
         now = self._clock()
@@ -226,12 +232,17 @@ class Engine:
         return {entry.sequence: self._live[entry.sequence].sequence for entry in plan.entries}
 
     def _note(self, plan: StepPlan, now: float) -> None:
-        """Records who got a slot for the first time and who lost one."""
+        """Records who got a slot and who lost one."""
         self._counts.preemptions += len(plan.preempted)
-        first = [r for i in plan.admitted if (r := self._live[i]).started is None]
-        for request in first:
-            request.started = now
-        self._inbox.left_queue(len(first))
+        admitted = [self._live[i] for i in plan.admitted]
+        self._inbox.left_queue(sum(request.started is None for request in admitted))
+        for request in admitted:
+            request.took_slot(now)
+        for request in [self._live[i] for i in plan.preempted]:
+            if request.sequence.status is not Status.RUNNING:
+                request.lost_slot(now)
+        self._looked_up = sum(len(request.sequence.tokens) for request in admitted)
+        self._found = sum(request.sequence.computed for request in admitted)
 
     def _abandon(self) -> None:
         """Ends whatever is unfinished; nothing comes after it."""
@@ -242,6 +253,7 @@ class Engine:
 
     def _report(self, plan: StepPlan, schedule_s: float, run_s: float, choose_s: float, failed: bool) -> None:
         counts, decodes = self._counts, plan.decodes
+        gaps, self._gaps = tuple(self._gaps), []
         counts.steps += 1
         counts.decode_tokens += decodes
         counts.prefill_tokens += plan.tokens - decodes
@@ -250,13 +262,17 @@ class Engine:
                 tokens=plan.tokens,
                 decodes=decodes,
                 sequences=len(plan.entries),
+                slots=self._slots,
                 slots_busy=len(self._scheduler.running),
                 waiting=self._inbox.waiting,
                 pages_used=self._pool.pages - self._pool.available,
                 preempted=len(plan.preempted),
+                cache_query_tokens=self._looked_up,
+                cache_hit_tokens=self._found,
                 schedule_s=schedule_s,
                 run_s=run_s,
                 choose_s=choose_s,
+                token_gaps_s=gaps,
                 failed=failed,
             )
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.ids import RequestId
+from edge_rag.core.measures import RequestReport
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.generator.constraint import AnyToken, Constraint, Ended, Forced, OneOf
 from edge_rag.generator.ports import Outcome, TokenSink
@@ -52,6 +53,10 @@ class LiveRequest:
         submitted: When it came, seconds on the engine's clock.
         started: When it first got a slot, or None.
         forced: Tokens the constraint left no choice about.
+        slot_since: Since when it has the slot it has, or None.
+        slot_s: Time in slots it had before, seconds.
+        first_said: When its first token came, or None.
+        last_said: When its latest token came, or None.
     """
 
     request: TokenRequest
@@ -63,6 +68,28 @@ class LiveRequest:
     move: AnyToken | OneOf = field(default_factory=AnyToken)
     started: float | None = None
     forced: int = 0
+    slot_since: float | None = None
+    slot_s: float = 0.0
+    first_said: float | None = None
+    last_said: float | None = None
+
+    def took_slot(self, now: float) -> None:
+        """Notes that it has a slot from now on."""
+        self.started = now if self.started is None else self.started
+        self.slot_since = now if self.slot_since is None else self.slot_since
+
+    def lost_slot(self, now: float) -> None:
+        """Notes that it has no slot from now on."""
+        if self.slot_since is not None:
+            self.slot_s += now - self.slot_since
+        self.slot_since = None
+
+    def spoke(self, now: float) -> float | None:
+        """Notes that tokens came; returns the seconds since the ones before, or None if these were the first."""
+        gap = None if self.last_said is None else now - self.last_said
+        self.first_said = now if self.first_said is None else self.first_said
+        self.last_said = now
+        return gap
 
     def say(self, chosen: tuple[int, ...] = ()) -> FinishReason | None:
         """Appends chosen tokens and whatever the constraint forces after them, and reports them.
@@ -91,13 +118,29 @@ class LiveRequest:
 
     def outcome(self, reason: FinishReason, now: float) -> Outcome:
         """Sums the request up at its end."""
-        sequence = self.sequence
         started = now if self.started is None else self.started
-        usage = Usage(
-            prompt_tokens=sequence.prompt_tokens,
-            cached_prompt_tokens=sequence.cached_tokens,
-            generated_tokens=sequence.generated,
-            forced_tokens=self.forced,
-            model_steps=sequence.steps,
-        )
+        usage = self._usage(self.sequence.prompt_tokens)
         return Outcome(reason, usage, queue_s=started - self.submitted, compute_s=now - started)
+
+    def report(self, now: float, completed: bool) -> RequestReport:
+        """Sums up what the request cost, at its end."""
+        started = now if self.started is None else self.started
+        since = now if self.slot_since is None else self.slot_since
+        return RequestReport(
+            client=self.request.client,
+            usage=self._usage(self.sequence.prompt_tokens if self.sequence.steps else 0),
+            queue_s=started - self.submitted,
+            slot_s=self.slot_s + now - since,
+            first_token_s=None if self.first_said is None else self.first_said - self.submitted,
+            last_token_s=None if self.last_said is None else self.last_said - self.submitted,
+            completed=completed,
+        )
+
+    def _usage(self, prompt_tokens: int) -> Usage:
+        return Usage(
+            prompt_tokens=prompt_tokens,
+            cached_prompt_tokens=min(self.sequence.cached_tokens, prompt_tokens),
+            generated_tokens=self.sequence.generated,
+            forced_tokens=self.forced,
+            model_steps=self.sequence.steps,
+        )

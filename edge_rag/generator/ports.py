@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.decision import Decision
+from edge_rag.core.measures import RequestReport, StepReport
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.packed_step import PackedStep
 
@@ -92,37 +93,6 @@ class TokenSink(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """What one step was, for metrics.
-
-    Attributes:
-        tokens: Tokens computed.
-        decodes: Sequences in it that computed one token.
-        sequences: Sequences in it.
-        slots_busy: Slots taken.
-        waiting: Requests without a slot.
-        pages_used: Pages that sequences hold.
-        preempted: Sequences that gave way before it.
-        schedule_s: Time to plan it, seconds.
-        run_s: Time in the model, seconds.
-        choose_s: Time to choose, commit and report tokens, seconds.
-        failed: Whether the model failed.
-    """
-
-    tokens: int
-    decodes: int
-    sequences: int
-    slots_busy: int
-    waiting: int
-    pages_used: int
-    preempted: int
-    schedule_s: float
-    run_s: float
-    choose_s: float
-    failed: bool
-
-
 class StepObserver(Protocol):
     """Watches the engine. Called on its thread, must return at once and not raise."""
 
@@ -130,11 +100,18 @@ class StepObserver(Protocol):
         """A step was done, or failed."""
         ...
 
+    def on_request(self, report: RequestReport) -> None:
+        """A request is over; it holds nothing any more."""
+        ...
+
 
 class Unobserved:
     """Watches nothing."""
 
     def on_step(self, report: StepReport) -> None:
+        """Does nothing."""
+
+    def on_request(self, report: RequestReport) -> None:
         """Does nothing."""
 
 

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.ids import RequestId
+from edge_rag.core.measures import RequestReport, StepReport
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraint import Constraint, FreeText
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.live import TokenRequest
 from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import ModelRunner, Outcome, StepReport
+from edge_rag.generator.ports import ModelRunner, Outcome
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 
@@ -89,9 +90,13 @@ class Reports:
 
     def __init__(self) -> None:
         self.steps: list[StepReport] = []
+        self.requests: list[RequestReport] = []
 
     def on_step(self, report: StepReport) -> None:
         self.steps.append(report)
+
+    def on_request(self, report: RequestReport) -> None:
+        self.requests.append(report)
 
 
 def prompts(count: int, shortest: int = 5, longest: int = 150, seed: int = 0) -> list[tuple[int, ...]]:

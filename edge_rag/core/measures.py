@@ -1,0 +1,77 @@
+"""What is measured: steps and requests as the engine saw them, and what operators and bookkeepers read of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge_rag.core.answer import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one step was.
+
+    Attributes:
+        tokens: Tokens computed.
+        decodes: Sequences in it that computed one token.
+        sequences: Sequences in it.
+        slots: Slots that could have been taken.
+        slots_busy: Slots taken.
+        waiting: Requests without a slot.
+        pages_used: Pages that sequences hold.
+        preempted: Sequences that gave way before it.
+        cache_query_tokens: Tokens of the sequences that entered with it, which the prefix cache was asked for.
+        cache_hit_tokens: Those of them that were found.
+        schedule_s: Time to plan it, seconds.
+        run_s: Time in the model, seconds.
+        choose_s: Time to choose, commit and report tokens, seconds.
+        token_gaps_s: For each sequence that said something, not for the first time: seconds since it last did. Tokens
+            that a constraint forces come at once and make one gap.
+        failed: Whether the model failed.
+    """
+
+    tokens: int
+    decodes: int
+    sequences: int
+    slots: int
+    slots_busy: int
+    waiting: int
+    pages_used: int
+    preempted: int
+    cache_query_tokens: int
+    cache_hit_tokens: int
+    schedule_s: float
+    run_s: float
+    choose_s: float
+    token_gaps_s: tuple[float, ...]
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """What one request was, said when it left the engine, however it ended.
+
+    Attributes:
+        client: Who asked.
+        usage: What it used; the prompt counts from the first step on.
+        queue_s: From submission to the first slot, or to the end if it never had one, seconds.
+        slot_s: Time in a slot, without the time between preemption and resumption, seconds.
+        first_token_s: From submission to the first token, seconds; None if there was none.
+        last_token_s: From submission to the last token, seconds; None if there was none.
+        completed: Whether it ended well.
+    """
+
+    client: str
+    usage: Usage
+    queue_s: float
+    slot_s: float
+    first_token_s: float | None
+    last_token_s: float | None
+    completed: bool
+
+    @property
+    def per_token_s(self) -> float | None:
+        """Mean time of a token after the first, seconds; None with fewer than two tokens."""
+        if self.first_token_s is None or self.last_token_s is None or self.usage.generated_tokens < 2:
+            return None
+        return (self.last_token_s - self.first_token_s) / (self.usage.generated_tokens - 1)
