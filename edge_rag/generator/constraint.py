@@ -29,6 +29,17 @@ class OneOf:
     bias: NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Masked:
+    """Many tokens, none preferred.
+
+    Attributes:
+        allowed: bool [V], whether the token of that id is one of them; true at least twice.
+    """
+
+    allowed: NDArray[np.bool_]
+
+
 @dataclass(frozen=True, slots=True)
 class Forced:
     """The only run that can follow; at least one token. It is said without asking the model."""
@@ -43,7 +54,10 @@ class Ended:
     reason: FinishReason
 
 
-Move = AnyToken | OneOf | Forced | Ended
+ModelMove = AnyToken | OneOf | Masked
+"""The model chooses."""
+
+Move = ModelMove | Forced | Ended
 
 
 class Constraint(Protocol):

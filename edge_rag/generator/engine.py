@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from edge_rag.core.measures import StepReport
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, InvalidRequest, NotReady, RequestCancelled
-from edge_rag.generator.constraint import AnyToken, OneOf
+from edge_rag.generator.constraint import ModelMove
 from edge_rag.generator.counts import Counts, EngineSnapshot
 from edge_rag.generator.drain_rate import DrainRate
 from edge_rag.generator.inbox import Inbox
@@ -89,7 +89,7 @@ class Engine:
         """
         if any(not 0 <= token < self._runner.vocabulary_size for token in request.prompt):
             raise InvalidRequest("prompt", f"token ids are 0 to {self._runner.vocabulary_size - 1}")
-        if not request.prompt and isinstance(request.constraint.next(), AnyToken | OneOf):
+        if not request.prompt and isinstance(request.constraint.next(), ModelMove):
             raise InvalidRequest("prompt", "at least one token is needed")
         self._scheduler.check(len(request.prompt), request.sampling.max_tokens)
         now = self._clock()

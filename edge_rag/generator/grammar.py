@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.errors import InvalidRequest
-from edge_rag.generator.constraint import Ended, Forced, Move, OneOf
+from edge_rag.generator.constraint import Ended, Forced, Masked, Move, OneOf
+
+_FEW = 1024
+"""Up to here it is quicker to pick the allowed logits out than to mask the others; more than end tokens there are."""
 
 _LONGEST_REASON = 300
 
@@ -79,17 +82,20 @@ class GrammarMatcher:
             return Forced(tuple(forced))
         allowed = self._allowed()
         self._check()
-        if self._rules.end_tokens.issuperset(allowed[: len(self._rules.end_tokens) + 1].tolist()):
+        if np.count_nonzero(allowed) > _FEW:
+            return Masked(allowed)
+        tokens = np.flatnonzero(allowed)
+        if self._rules.end_tokens.issuperset(tokens.tolist()):
             if self._matcher.is_accepting():
                 return Ended(FinishReason.STOP)
             raise InvalidRequest(self._rules.field, "no text can satisfy it")
-        if allowed.size == 1:
-            return Forced((int(allowed[0]),))
-        return OneOf(allowed, np.zeros(allowed.size, np.float32))
+        if tokens.size == 1:
+            return Forced((int(tokens[0]),))
+        return OneOf(tokens, np.zeros(tokens.size, np.float32))
 
-    def _allowed(self) -> NDArray[np.int64]:
-        mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        return np.flatnonzero(np.unpackbits(mask, count=self._rules.vocabulary_size, bitorder="little"))
+    def _allowed(self) -> NDArray[np.bool_]:
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        return np.unpackbits(bits, count=self._rules.vocabulary_size, bitorder="little").view(np.bool_)
 
     def _check(self) -> None:
         if self._matcher.is_error():

@@ -8,7 +8,7 @@ from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import RequestReport
 from edge_rag.core.query import Priority, Sampling
-from edge_rag.generator.constraint import AnyToken, Constraint, Ended, Forced, OneOf
+from edge_rag.generator.constraint import AnyToken, Constraint, Ended, Forced, ModelMove
 from edge_rag.generator.ports import Outcome, TokenSink
 from edge_rag.generator.sampler import Choice
 from edge_rag.generator.sequence import Sequence
@@ -65,7 +65,7 @@ class LiveRequest:
     constraint: Constraint
     sink: TokenSink
     submitted: float
-    move: AnyToken | OneOf = field(default_factory=AnyToken)
+    move: ModelMove = field(default_factory=AnyToken)
     started: float | None = None
     forced: int = 0
     slot_since: float | None = None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.query import Sampling
 from edge_rag.errors import InferenceFailed
-from edge_rag.generator.constraint import AnyToken, OneOf
+from edge_rag.generator.constraint import AnyToken, Masked, ModelMove, OneOf
 
 Logits = NDArray[np.float32]
 
@@ -44,7 +44,7 @@ class Choice:
         if self._seen is not None:
             self._seen[np.fromiter(tokens, np.int64)] = True
 
-    def choose(self, logits: Logits, move: AnyToken | OneOf) -> int:
+    def choose(self, logits: Logits, move: ModelMove) -> int:
         """Chooses a token.
 
         Args:
@@ -54,20 +54,27 @@ class Choice:
         Returns:
             A token id; of equals the smallest.
         """
-        tokens = move.allowed if isinstance(move, OneOf) else np.arange(logits.shape[0])
-        scores = logits[tokens]
-        if self._seen is not None:
-            scores = penalized(scores, self._seen[tokens], self.sampling.repetition_penalty)
         if isinstance(move, OneOf):
-            scores = scores + move.bias
+            seen = None if self._seen is None else self._seen[move.allowed]
+            return int(move.allowed[self._draw(self._penalized(logits[move.allowed], seen) + move.bias)])
+        scores = self._penalized(logits, self._seen)
+        if isinstance(move, Masked):
+            scores = np.where(move.allowed, scores, np.float32(-np.inf))
+        return self._draw(scores)
+
+    def _penalized(self, scores: Logits, seen: NDArray[np.bool_] | None) -> Logits:
+        return scores if seen is None else penalized(scores, seen, self.sampling.repetition_penalty)
+
+    def _draw(self, scores: Logits) -> int:
+        """Returns the index of one score; never of one that is minus infinity, unless all are."""
         if self.sampling.temperature == 0:
-            return int(tokens[np.argmax(scores)])
+            return int(np.argmax(scores))
         mass = np.cumsum(probabilities(scores, self.sampling))
         point = min(self._random.random() * mass[-1], np.nextafter(mass[-1], 0))
-        return int(tokens[np.searchsorted(mass, point, side="right")])
+        return int(np.searchsorted(mass, point, side="right"))
 
 
-def choose(logits: Logits, choices: Sequence[Choice], moves: Sequence[AnyToken | OneOf]) -> list[int]:
+def choose(logits: Logits, choices: Sequence[Choice], moves: Sequence[ModelMove]) -> list[int]:
     """Chooses a token for each row.
 
     Args:
