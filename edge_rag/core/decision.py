@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 
 from edge_rag.core.ids import RequestId
@@ -44,6 +45,7 @@ class Decision:
         reason: Why, as a short sentence without numbers.
         numbers: The numbers it was decided on, by name; units are in the names (``_s``, ``_tokens``, ``pages_...``).
         at_s: ``time.monotonic()`` seconds.
+        in_favour_of: For PREEMPTED, the request that needed the slot or the pages; None otherwise.
     """
 
     kind: DecisionKind
@@ -53,3 +55,20 @@ class Decision:
     reason: str
     numbers: Mapping[str, float]
     at_s: float
+    in_favour_of: RequestId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A decision in the audit trail.
+
+    Attributes:
+        number: 1 for the first since the daemon was started, and one more for each that followed; where a number is
+            missing, an entry was lost.
+        at: When it was recorded, UTC.
+        decision: The decision.
+    """
+
+    number: int
+    at: datetime
+    decision: Decision
