@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-import psutil
 import structlog
 from prometheus_client import CollectorRegistry
 
 import edge_rag
 from edge_rag.config.profile import DeviceFacts, DeviceProfile, builtin_profiles, choose, kv_page_count, probe
 from edge_rag.config.settings import LogFormat, Settings
-from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
+from edge_rag.core.status import ModelInUse
 from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
@@ -38,9 +37,16 @@ from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
+from edge_rag.server.report import Reporter
 from edge_rag.server.wire import RequestLimits
+from edge_rag.telemetry.audit import AuditTrail
+from edge_rag.telemetry.audit_file import AuditFile
+from edge_rag.telemetry.engine_metrics import EngineMetrics
+from edge_rag.telemetry.engine_watch import EngineWatch
+from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.usage import UsageLedger
 
 DRAIN_SECONDS: Final = 10.0
 """How long calls may go on after the daemon was told to stop."""
@@ -93,16 +99,27 @@ def run(settings: Settings) -> int:
         EdgeRagError: The daemon could not start; nothing was left running.
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON)
-    asyncio.run(_serve(settings))
+    audit = settings.audit
+    audit_file = None if audit.file is None else AuditFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
+    try:
+        asyncio.run(_serve(settings, audit_file))
+    finally:
+        if audit_file is not None:
+            audit_file.close()
     return 0
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop_once_then_at_once, stop, number)
     started_at = datetime.now(UTC)
-    metrics = Metrics(CollectorRegistry())
+    registry = CollectorRegistry()
+    latencies = Latencies()
+    metrics = Metrics(registry, latencies)
+    trail = AuditTrail(settings.audit.entries, None if audit_file is None else audit_file.write)
+    watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger())
+    registry.register(watch.usage)
     gate = Gate()
     limits = RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
     server = GrpcServer(
@@ -116,18 +133,34 @@ async def _serve(settings: Settings) -> None:
     )
     address = await server.start()
     try:
-        parts = await asyncio.to_thread(build, settings, metrics)
+        parts = await asyncio.to_thread(build, settings, metrics, watch)
     except BaseException:
         await server.stop(grace_s=0)
         raise
     try:
+        watch.metrics.read_from(parts.generator.snapshot, lambda: 0 if audit_file is None else audit_file.dropped)
         if settings.metrics.port is not None:
             metrics.serve(settings.metrics.port)
-
-        def status() -> DaemonStatus:
-            return _status(parts, gate.state, settings, address, started_at)
-
-        gate.open(Backend(parts.pipeline, parts.ingesting, parts.directory.library, status))
+        reporter = Reporter(
+            pipeline=parts.pipeline,
+            generator=parts.generator,
+            ingesting=parts.ingesting,
+            library=parts.directory.library,
+            latencies=latencies,
+            models=parts.models,
+            page_tokens=parts.decoder.page_tokens,
+            page_bytes=parts.decoder.page_bytes,
+            profile=parts.profile.name,
+            data_directory=settings.data_directory,
+            address=address,
+            started_at=started_at,
+        )
+        library = parts.directory.library
+        gate.open(
+            Backend(
+                parts.pipeline, parts.ingesting, library, lambda: reporter.status(gate.state), watch.trail, watch.usage
+            )
+        )
         await server.serving()
         log.info("serving", address=address, profile=parts.profile.name, data_directory=str(settings.data_directory))
         sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {address}\n")
@@ -136,6 +169,7 @@ async def _serve(settings: Settings) -> None:
     finally:
         log.info("draining", seconds=DRAIN_SECONDS)
         gate.drain()
+        watch.trail.close()
         await server.draining()
         await server.stop(DRAIN_SECONDS)
         await asyncio.to_thread(parts.close)
@@ -147,8 +181,13 @@ def _stop_once_then_at_once(stop: asyncio.Event, number: signal.Signals) -> None
     asyncio.get_running_loop().remove_signal_handler(number)
 
 
-def build(settings: Settings, metrics: Metrics) -> Parts:
+def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     """Builds every part and warms the models.
+
+    Args:
+        settings: Checked settings.
+        metrics: Counts documents.
+        watch: What the engine reports to.
 
     Raises:
         EdgeRagError: Something is missing, altered or held by another daemon; what was built is closed again.
@@ -161,7 +200,7 @@ def build(settings: Settings, metrics: Metrics) -> Parts:
     verify_model_folder(folder / settings.models.generator, ModelRole.GENERATOR)
     embedder = TextEncoder.open(folder / settings.models.embedder)
     reranker, reranker_model = _reranker(settings, embedder)
-    generator, decoder = _generator(settings, profile, facts)
+    generator, decoder = _generator(settings, profile, facts, watch)
     parsing = ParsingLimits(
         max_bytes=settings.document_bytes,
         wall_seconds=settings.ingest.parse_seconds,
@@ -201,7 +240,9 @@ def _reranker(settings: Settings, embedder: TextEncoder) -> tuple[Reranker, Mode
     return CrossEncoderReranker(PairEncoder.open(folder), embedder), in_use
 
 
-def _generator(settings: Settings, profile: DeviceProfile, facts: DeviceFacts) -> tuple[AnswerGenerator, PagedDecoder]:
+def _generator(
+    settings: Settings, profile: DeviceProfile, facts: DeviceFacts, watch: EngineWatch
+) -> tuple[AnswerGenerator, PagedDecoder]:
     wanted = settings.generator
     folder = settings.models.directory / settings.models.generator
     geometry = read_geometry(folder)
@@ -211,40 +252,9 @@ def _generator(settings: Settings, profile: DeviceProfile, facts: DeviceFacts) -
     pages = kv_page_count(budget, geometry.page_bytes, geometry.page_tokens, slots, geometry.max_context)
     decoder = PagedDecoder.open(folder, pages)
     prefill_tokens = max(1, int((step_tokens - slots) * profile.prefill_share))
-    engine = Engine(decoder, SchedulerLimits(slots, step_tokens, prefill_tokens), wanted.queue)
+    engine = Engine(decoder, SchedulerLimits(slots, step_tokens, prefill_tokens), wanted.queue, watch, watch)
     quote = QuoteSettings() if wanted.evidence_weight is None else QuoteSettings(prior_weight=wanted.evidence_weight)
     prompt = PromptSettings(not_found=wanted.not_found_text)
     tokenizer = ChatTokenizer.open(folder)
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
     return AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, prompt, quote), decoder
-
-
-def _status(parts: Parts, state: DaemonState, settings: Settings, address: str, started_at: datetime) -> DaemonStatus:
-    engine = parts.generator.snapshot()
-    generator = StageSnapshot(
-        "generator", engine.waiting, engine.capacity, engine.running, engine.completed + engine.failed, engine.refused
-    )
-    return DaemonStatus(
-        version=edge_rag.__version__,
-        state=state,
-        started_at=started_at,
-        data_directory=settings.data_directory,
-        profile=parts.profile.name,
-        models=parts.models,
-        stages=(*parts.pipeline.snapshots(), generator, parts.ingesting.snapshot()),
-        engine=EngineSnapshot(
-            slots_busy=engine.running,
-            slots=engine.slots,
-            pages_used=engine.pages_held,
-            pages=engine.pages,
-            page_tokens=parts.decoder.page_tokens,
-            kv_bytes=engine.pages * parts.decoder.page_bytes,
-            steps=engine.steps,
-            generated_tokens=engine.generated_tokens,
-            prefill_tokens=engine.prefill_tokens,
-            preemptions=engine.preemptions,
-        ),
-        collections=parts.directory.library.collections(),
-        resident_bytes=psutil.Process().memory_info().rss,
-        address=address,
-    )

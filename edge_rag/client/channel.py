@@ -10,7 +10,7 @@ from typing import Protocol
 import grpc
 from grpc_health.v1 import health_pb2
 
-from edge_rag.api.v1 import rag_pb2
+from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.client.failures import CallStatus, ClientError
 
 DEFAULT_ADDRESS = "127.0.0.1:7421"
@@ -52,6 +52,18 @@ class AnswerCall(Protocol):
         ...
 
     def __iter__(self) -> Iterator[rag_pb2.AskResponse]:
+        """Iterates over the messages to come."""
+        ...
+
+    def cancel(self) -> object:
+        """Ends the call."""
+        ...
+
+
+class DecisionsCall(Protocol):
+    """A running ``ListDecisions`` call, as gRPC gives it."""
+
+    def __iter__(self) -> Iterator[admin_pb2.ListDecisionsResponse]:
         """Iterates over the messages to come."""
         ...
 

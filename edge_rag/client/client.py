@@ -14,14 +14,15 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from edge_rag.client import replies, requests
-from edge_rag.client.channel import AnswerCall, HealthCall, open_channel, server_address
+from edge_rag.client import admin_replies, replies, requests
+from edge_rag.client.channel import AnswerCall, DecisionsCall, HealthCall, open_channel, server_address
 from edge_rag.client.failures import CallStatus, ClientError, client_error, unreadable_reply
 from edge_rag.client.requests import AskOptions, SearchOptions, sendable
 from edge_rag.client.retry import RetryPolicy
 from edge_rag.client.upload import Cancellable, Upload
-from edge_rag.client.values import AskEvent, Health, SearchReply, StoredDocument
+from edge_rag.client.values import AskEvent, DecisionsMissed, Health, SearchReply, StoredDocument, UsageReport
 from edge_rag.core.answer import Finished
+from edge_rag.core.decision import AuditEntry
 from edge_rag.core.document import DocumentInfo, IngestOutcome
 from edge_rag.core.status import DaemonStatus
 
@@ -192,7 +193,51 @@ class Client:
             ClientError: The call failed.
         """
         request = admin_pb2.GetStatusRequest()
-        return replies.daemon_status(self._repeat(lambda timeout_s: self._admin.GetStatus(request, timeout=timeout_s)))
+        reply = self._repeat(lambda timeout_s: self._admin.GetStatus(request, timeout=timeout_s))
+        return admin_replies.daemon_status(reply)
+
+    def usage(self) -> UsageReport:
+        """Returns what each client used of the generator.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = admin_pb2.GetUsageRequest()
+        return admin_replies.usage_report(
+            self._repeat(lambda timeout_s: self._admin.GetUsage(request, timeout=timeout_s))
+        )
+
+    def decisions(
+        self, request_id: str = "", *, follow: bool = False, limit: int | None = None
+    ) -> Iterator[AuditEntry | DecisionsMissed]:
+        """Reads the audit trail.
+
+        Args:
+            request_id: About whom; empty for all.
+            follow: Whether to go on with decisions as they are made.
+            limit: Most decisions of those already made, the latest ones; None for all.
+
+        Yields:
+            Decisions in the order in which they were made, and how many were lost where some were. Closing the iterator
+            early ends the call.
+
+        Raises:
+            ClientError: The call failed; it is not repeated.
+        """
+        request = admin_pb2.ListDecisionsRequest(
+            request_id=sendable("request_id", request_id), follow=follow, limit=limit
+        )
+        call = cast(DecisionsCall, self._admin.ListDecisions(request, timeout=self._timeout_s))
+        try:
+            for message in call:
+                if message.missed:
+                    yield DecisionsMissed(message.missed)
+                if message.HasField("decision"):
+                    yield admin_replies.audit_entry(message.decision)
+        except grpc.RpcError as failure:
+            raise client_error(failure, self.address) from failure
+        finally:
+            call.cancel()
 
     def wait_until_serving(self, timeout_s: float) -> None:
         """Waits until the health service says SERVING; a daemon that is not there yet is waited for.

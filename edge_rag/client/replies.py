@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC
-from pathlib import Path
 
-from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
+from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.client.failures import unreadable_reply
 from edge_rag.client.values import AskEvent, FoundPassage, PassagesReceived, SearchReply, StoredDocument
 from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Usage
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.ids import DocumentId
-from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
 
 _REASONS = {
     rag_pb2.FINISH_REASON_STOP: FinishReason.STOP,
@@ -24,11 +22,6 @@ _STATUSES = {
     documents_pb2.INGEST_STATUS_REPLACED: IngestStatus.REPLACED,
     documents_pb2.INGEST_STATUS_UNCHANGED: IngestStatus.UNCHANGED,
     documents_pb2.INGEST_STATUS_REJECTED: IngestStatus.REJECTED,
-}
-_STATES = {
-    admin_pb2.DAEMON_STATE_STARTING: DaemonState.STARTING,
-    admin_pb2.DAEMON_STATE_SERVING: DaemonState.SERVING,
-    admin_pb2.DAEMON_STATE_DRAINING: DaemonState.DRAINING,
 }
 
 
@@ -91,44 +84,6 @@ def document_info(message: documents_pb2.Document) -> DocumentInfo:
         chunks=message.chunks,
         pages=message.pages if message.HasField("pages") else None,
         ingested_at=message.ingested_at.ToDatetime(tzinfo=UTC),
-    )
-
-
-def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
-    """Reads the response of ``GetStatus``.
-
-    Raises:
-        ClientError: INTERNAL, the state is unknown.
-    """
-    state = _STATES.get(message.state)
-    if state is None:
-        raise unreadable_reply(f"unknown daemon state {message.state}")
-    engine = message.engine
-    return DaemonStatus(
-        version=message.version,
-        state=state,
-        started_at=message.started_at.ToDatetime(tzinfo=UTC),
-        address=message.address,
-        data_directory=Path(message.data_directory),
-        profile=message.profile,
-        resident_bytes=message.resident_bytes,
-        models=tuple(ModelInUse(m.role, m.name, m.execution_provider, m.detail) for m in message.models),
-        stages=tuple(
-            StageSnapshot(s.name, s.waiting, s.capacity, s.running, s.completed, s.refused) for s in message.stages
-        ),
-        engine=EngineSnapshot(
-            slots_busy=engine.slots_busy,
-            slots=engine.slots,
-            pages_used=engine.pages_used,
-            pages=engine.pages,
-            page_tokens=engine.page_tokens,
-            kv_bytes=engine.kv_bytes,
-            steps=engine.steps,
-            generated_tokens=engine.generated_tokens,
-            prefill_tokens=engine.prefill_tokens,
-            preemptions=engine.preemptions,
-        ),
-        collections={c.name: c.documents for c in message.collections},
     )
 
 

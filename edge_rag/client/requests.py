@@ -41,6 +41,7 @@ class AskOptions:
         seed: The same seed gives the same answer.
         stop: Texts that end the answer; at most 8.
         priority: Scheduling class.
+        request_id: Names the request in the daemon's log and audit trail, 1 to 128 printable ASCII characters.
     """
 
     collection: str = "default"
@@ -55,6 +56,7 @@ class AskOptions:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     priority: Priority | None = None
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ def ask_request(question: str, options: AskOptions) -> rag_pb2.AskRequest:
         ClientError: INVALID_ARGUMENT, the question could not even be sent.
     """
     return rag_pb2.AskRequest(
+        request_id=sendable("request_id", options.request_id or ""),
         question=sendable("question", question),
         collection=sendable("collection", options.collection),
         mode=_MODES[options.mode],

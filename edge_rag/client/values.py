@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.ids import DocumentId
+from edge_rag.core.measures import ClientUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,26 @@ class StoredDocument:
 
     info: DocumentInfo
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionsMissed:
+    """Decisions, about whomever, that the daemon no longer kept when their turn to be looked at came."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What clients used of the generator.
+
+    Attributes:
+        since: When the counting began, UTC.
+        clients: By name; all those that are not kept apart together, last, without a name.
+    """
+
+    since: datetime
+    clients: tuple[ClientUsage, ...]
 
 
 class Health(Enum):

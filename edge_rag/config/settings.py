@@ -125,6 +125,17 @@ class LogSettings(_Section):
     format: LogFormat = Field(default=LogFormat.CONSOLE, description="Lines for people or JSON for machines.")
 
 
+class AuditSettings(_Section):
+    """The trail of the generator's decisions."""
+
+    entries: int = Field(default=10_000, ge=1, le=1_000_000, description="Decisions kept in memory.")
+    file: DirectoryPath | None = Field(
+        default=None, description="File that decisions are appended to as JSON lines; left out, none."
+    )
+    file_mib: int = Field(default=16, ge=1, le=4096, description="Size from which on a new file is begun, MiB.")
+    files_kept: int = Field(default=4, ge=1, le=100, description="Older files that are kept.")
+
+
 class MetricSettings(_Section):
     """Prometheus metrics."""
 
@@ -162,6 +173,7 @@ class Settings(BaseSettings):
     ingest: IngestSettings = Field(default_factory=IngestSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings)
     metrics: MetricSettings = Field(default_factory=MetricSettings)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from edge_rag.core.answer import Usage
 
@@ -75,3 +76,60 @@ class RequestReport:
         if self.first_token_s is None or self.last_token_s is None or self.usage.generated_tokens < 2:
             return None
         return (self.last_token_s - self.first_token_s) / (self.usage.generated_tokens - 1)
+
+
+class Measure(Enum):
+    """What percentiles are kept of.
+
+    QUEUE: waiting for a slot. FIRST_TOKEN: from the call to the first text. PER_TOKEN: mean time of a token after the
+    first, of one answer. TOKEN_GAP: between two moments at which tokens came. COMPLETION: from the call to the end of
+    its answer.
+    """
+
+    QUEUE = "queue"
+    FIRST_TOKEN = "first_token"
+    PER_TOKEN = "per_token"
+    TOKEN_GAP = "token_gap"
+    COMPLETION = "completion"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles of the latest samples.
+
+    Attributes:
+        measure: Of what.
+        samples: How many samples they are of, at least 1.
+        p50_s: Median, seconds.
+        p95_s: 95th percentile, seconds.
+        p99_s: 99th percentile, seconds.
+    """
+
+    measure: Measure
+    samples: int
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClientUsage:
+    """What a client used since the daemon was started, for metering.
+
+    Attributes:
+        client: Who asked; None for all the clients together that came when there was no room to keep them apart.
+        requests: Requests that reached the generator and are over, however they ended.
+        refused: Requests that the generator refused.
+        prompt_tokens: Prompt tokens, cached ones included.
+        cached_prompt_tokens: Those of them that were not computed again.
+        generated_tokens: Tokens generated, forced ones included.
+        slot_s: Time in slots, seconds.
+    """
+
+    client: str | None
+    requests: int = 0
+    refused: int = 0
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    generated_tokens: int = 0
+    slot_s: float = 0.0

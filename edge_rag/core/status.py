@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
+from edge_rag.core.measures import Latency
+
 
 class DaemonState(Enum):
     """Where the daemon is in its life."""
@@ -100,6 +102,7 @@ class DaemonStatus:
         collections: Number of documents by collection.
         resident_bytes: Resident memory of the process.
         address: Address the daemon listens on.
+        latencies: Percentiles, one a measure of which there are samples.
     """
 
     version: str
@@ -113,3 +116,4 @@ class DaemonStatus:
     collections: Mapping[str, int]
     resident_bytes: int
     address: str
+    latencies: tuple[Latency, ...]

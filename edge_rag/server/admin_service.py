@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
-from edge_rag.server import messages
+from edge_rag.server import admin_messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
+from edge_rag.telemetry.audit import AuditPage
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
@@ -23,4 +26,33 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.GetStatusRequest, context: ServicerContext
     ) -> admin_pb2.GetStatusResponse:
         async with self._calls.serve("GetStatus", context) as call:
-            return messages.status(await asyncio.to_thread(call.backend.status))
+            return admin_messages.status(await asyncio.to_thread(call.backend.status))
+
+    async def ListDecisions(  # noqa: N802, D102 - named and described by the proto
+        self, request: admin_pb2.ListDecisionsRequest, context: ServicerContext
+    ) -> AsyncIterator[admin_pb2.ListDecisionsResponse]:
+        async with self._calls.serve("ListDecisions", context) as call:
+            request_id, limit = wire.about(request)
+            trail = call.backend.trail
+            page = trail.entries(request_id, limit=limit)
+            for response in _responses(page):
+                yield response
+            if request.follow:
+                async with aclosing(trail.follow(page.last, request_id)) as pages:
+                    async for page in pages:
+                        for response in _responses(page):
+                            yield response
+
+    async def GetUsage(  # noqa: N802, D102 - named and described by the proto
+        self, request: admin_pb2.GetUsageRequest, context: ServicerContext
+    ) -> admin_pb2.GetUsageResponse:
+        async with self._calls.serve("GetUsage", context) as call:
+            return admin_messages.usage(call.backend.usage.since, call.backend.usage.read())
+
+
+def _responses(page: AuditPage) -> list[admin_pb2.ListDecisionsResponse]:
+    responses = [admin_pb2.ListDecisionsResponse(decision=admin_messages.decision(entry)) for entry in page.entries]
+    if page.missed:
+        responses = responses or [admin_pb2.ListDecisionsResponse()]
+        responses[0].missed = page.missed
+    return responses

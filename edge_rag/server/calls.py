@@ -32,12 +32,14 @@ class Call:
         backend: What serves it.
         request_id: Its id.
         client: Who calls.
+        started: When it came, ``time.monotonic()`` seconds.
         deadline: ``time.monotonic()`` seconds.
     """
 
     backend: Backend
     request_id: RequestId
     client: str
+    started: float
     deadline: float
 
 
@@ -67,13 +69,13 @@ class Calls:
         started = time.monotonic()
         identity = RequestId(uuid.uuid4().hex)
         outcome = grpc.StatusCode.OK
-        self._metrics.running.inc()
+        self._metrics.calls.inc()
         try:
             identity = wire.request_id(request_id, identity)
             backend = self._gate.enter()
             try:
                 await context.send_initial_metadata((("edge-rag-request-id", identity),))
-                yield Call(backend, identity, _client(context), self._deadline(started, context))
+                yield Call(backend, identity, _client(context), started, self._deadline(started, context))
             finally:
                 self._gate.leave()
         except EdgeRagError as error:
@@ -88,7 +90,7 @@ class Calls:
             await context.abort(outcome, f"internal error; the daemon's log has it under request id {identity}")
         finally:
             took = time.monotonic() - started
-            self._metrics.running.dec()
+            self._metrics.calls.dec()
             self._metrics.requests.labels(method, outcome.name).inc()
             self._metrics.latency.labels(method).observe(took)
             log.info("call", method=method, request_id=identity, status=outcome.name, seconds=round(took, 4))

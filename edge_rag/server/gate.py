@@ -11,6 +11,8 @@ from edge_rag.errors import NotReady
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingesting import Ingesting
 from edge_rag.pipeline.ports import DocumentLibrary
+from edge_rag.telemetry.audit import AuditTrail
+from edge_rag.telemetry.usage import UsageLedger
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,16 @@ class Backend:
         ingesting: The ingest stage.
         library: Documents, for reading and deleting.
         status: Reports on the daemon.
+        trail: The generator's decisions.
+        usage: What clients used.
     """
 
     pipeline: Pipeline
     ingesting: Ingesting
     library: DocumentLibrary
     status: Callable[[], DaemonStatus]
+    trail: AuditTrail
+    usage: UsageLedger
 
 
 class Gate:

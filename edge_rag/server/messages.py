@@ -6,7 +6,7 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
+from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.core.answer import (
     AnswerEvent,
     Citation,
@@ -18,7 +18,6 @@ from edge_rag.core.answer import (
 )
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.passage import RankedPassage
-from edge_rag.core.status import DaemonState, DaemonStatus
 
 _REASONS: Final = {
     FinishReason.STOP: rag_pb2.FINISH_REASON_STOP,
@@ -30,11 +29,6 @@ _OUTCOMES: Final = {
     IngestStatus.REPLACED: documents_pb2.INGEST_STATUS_REPLACED,
     IngestStatus.UNCHANGED: documents_pb2.INGEST_STATUS_UNCHANGED,
     IngestStatus.REJECTED: documents_pb2.INGEST_STATUS_REJECTED,
-}
-_STATES: Final = {
-    DaemonState.STARTING: admin_pb2.DAEMON_STATE_STARTING,
-    DaemonState.SERVING: admin_pb2.DAEMON_STATE_SERVING,
-    DaemonState.DRAINING: admin_pb2.DAEMON_STATE_DRAINING,
 }
 
 
@@ -96,57 +90,6 @@ def outcome(result: IngestOutcome) -> documents_pb2.IngestResponse.Outcome:
         status=_OUTCOMES[result.status],
         document=document(result.document) if result.document is not None else None,
         reason=result.reason,
-    )
-
-
-def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
-    """Returns the daemon's report on itself."""
-    started_at = Timestamp()
-    started_at.FromDatetime(report.started_at)
-    engine = report.engine
-    return admin_pb2.GetStatusResponse(
-        version=report.version,
-        state=_STATES[report.state],
-        started_at=started_at,
-        data_directory=str(report.data_directory),
-        profile=report.profile,
-        models=[
-            admin_pb2.Model(
-                role=model.role,
-                name=model.name,
-                execution_provider=model.execution_provider,
-                detail=model.detail,
-            )
-            for model in report.models
-        ],
-        stages=[
-            admin_pb2.Stage(
-                name=stage.name,
-                waiting=stage.waiting,
-                capacity=stage.capacity,
-                running=stage.running,
-                completed=stage.completed,
-                refused=stage.refused,
-            )
-            for stage in report.stages
-        ],
-        engine=admin_pb2.Engine(
-            slots_busy=engine.slots_busy,
-            slots=engine.slots,
-            pages_used=engine.pages_used,
-            pages=engine.pages,
-            page_tokens=engine.page_tokens,
-            kv_bytes=engine.kv_bytes,
-            steps=engine.steps,
-            generated_tokens=engine.generated_tokens,
-            prefill_tokens=engine.prefill_tokens,
-            preemptions=engine.preemptions,
-        ),
-        collections=[
-            admin_pb2.Collection(name=name, documents=count) for name, count in sorted(report.collections.items())
-        ],
-        resident_bytes=report.resident_bytes,
-        address=report.address,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
@@ -34,7 +35,7 @@ class RagService(rag_pb2_grpc.RagServicer):
             context.add_done_callback(lambda _: stream.cancel())  # type: ignore[arg-type]
             async for event in stream:
                 if isinstance(event, Finished):
-                    self._metrics.answered(event)
+                    self._metrics.answered(event, time.monotonic() - call.started)
                 yield messages.answer_event(event)
 
     async def Search(  # noqa: N802, D102 - named and described by the proto

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
-from edge_rag.api.v1 import documents_pb2, rag_pb2
+from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
@@ -149,6 +149,16 @@ def page_size(request: documents_pb2.ListDocumentsRequest) -> int:
         InvalidRequest: It is out of range.
     """
     return _whole("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
+
+
+def about(request: admin_pb2.ListDecisionsRequest) -> tuple[RequestId | None, int | None]:
+    """Returns the request whose decisions are asked for, or None for all, and the most of them, or None for all.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    limit = _whole("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
+    return request_id(request.request_id, RequestId("")) or None, limit
 
 
 def _format(request: rag_pb2.AskRequest, mode: AnswerMode, sampling: Sampling) -> AnswerFormat | None:

@@ -6,23 +6,27 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from edge_rag.core.answer import Finished
 from edge_rag.core.document import IngestOutcome
+from edge_rag.core.measures import Measure
+from edge_rag.telemetry.latencies import Latencies
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """Everything the daemon counts.
+    """What the daemon counts of calls and documents.
 
     Args:
         registry: Where the metrics are registered; one ``Metrics`` a registry.
+        latencies: Keeps the percentiles.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, latencies: Latencies) -> None:
         self._registry = registry
+        self._latencies = latencies
         self.requests = Counter(
             "edge_rag_requests_total", "Calls by method and gRPC status.", ("method", "status"), registry=registry
         )
-        self.running = Gauge("edge_rag_num_requests_running", "Calls being served.", registry=registry)
+        self.calls = Gauge("edge_rag_calls", "Calls being served.", registry=registry)
         self.queue_time = Histogram(
             "edge_rag_request_queue_time_seconds",
             "Waiting time by stage.",
@@ -58,13 +62,15 @@ class Metrics:
         )
         self.documents = Counter("edge_rag_documents_total", "Documents by outcome.", ("outcome",), registry=registry)
 
-    def answered(self, finished: Finished) -> None:
-        """Counts a finished answer."""
+    def answered(self, finished: Finished, seconds: float) -> None:
+        """Counts a finished answer, so many seconds after the call."""
+        self._latencies.add(Measure.COMPLETION, (seconds,))
         for stage in finished.stages:
             self.queue_time.labels(stage.stage).observe(stage.queue_s)
             self.compute_time.labels(stage.stage).observe(stage.compute_s)
         if finished.first_token_s is not None:
             self.first_token.observe(finished.first_token_s)
+            self._latencies.add(Measure.FIRST_TOKEN, (finished.first_token_s,))
         self.prompt_tokens.inc(finished.usage.prompt_tokens)
         self.generation_tokens.inc(finished.usage.generated_tokens)
 

@@ -22,30 +22,53 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from edge_rag.api.v1 import rag_pb2 as edge__rag_dot_v1_dot_rag__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65\x64ge_rag/v1/admin.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"\xea\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.edge_rag.v1.DaemonState\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x64\x61ta_directory\x18\x04 \x01(\t\x12\x0f\n\x07profile\x18\x05 \x01(\t\x12\"\n\x06models\x18\x06 \x03(\x0b\x32\x12.edge_rag.v1.Model\x12\"\n\x06stages\x18\x07 \x03(\x0b\x32\x12.edge_rag.v1.Stage\x12#\n\x06\x65ngine\x18\x08 \x01(\x0b\x32\x13.edge_rag.v1.Engine\x12,\n\x0b\x63ollections\x18\t \x03(\x0b\x32\x17.edge_rag.v1.Collection\x12\x16\n\x0eresident_bytes\x18\n \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x0b \x01(\t\"O\n\x05Model\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1a\n\x12\x65xecution_provider\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"m\n\x05Stage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\r\x12\x0f\n\x07running\x18\x04 \x01(\r\x12\x11\n\tcompleted\x18\x05 \x01(\x04\x12\x0f\n\x07refused\x18\x06 \x01(\x04\"\xcb\x01\n\x06\x45ngine\x12\x12\n\nslots_busy\x18\x01 \x01(\r\x12\r\n\x05slots\x18\x02 \x01(\r\x12\x12\n\npages_used\x18\x03 \x01(\r\x12\r\n\x05pages\x18\x04 \x01(\r\x12\x13\n\x0bpage_tokens\x18\x05 \x01(\r\x12\x10\n\x08kv_bytes\x18\x06 \x01(\x04\x12\r\n\x05steps\x18\x07 \x01(\x04\x12\x18\n\x10generated_tokens\x18\x08 \x01(\x04\x12\x16\n\x0eprefill_tokens\x18\t \x01(\x04\x12\x13\n\x0bpreemptions\x18\n \x01(\x04\"-\n\nCollection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tdocuments\x18\x02 \x01(\x04*{\n\x0b\x44\x61\x65monState\x12\x1c\n\x18\x44\x41\x45MON_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44\x41\x45MON_STATE_STARTING\x10\x01\x12\x18\n\x14\x44\x41\x45MON_STATE_SERVING\x10\x02\x12\x19\n\x15\x44\x41\x45MON_STATE_DRAINING\x10\x03\x32S\n\x05\x41\x64min\x12J\n\tGetStatus\x12\x1d.edge_rag.v1.GetStatusRequest\x1a\x1e.edge_rag.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65\x64ge_rag/v1/admin.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x15\x65\x64ge_rag/v1/rag.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"\x93\x03\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.edge_rag.v1.DaemonState\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x64\x61ta_directory\x18\x04 \x01(\t\x12\x0f\n\x07profile\x18\x05 \x01(\t\x12\"\n\x06models\x18\x06 \x03(\x0b\x32\x12.edge_rag.v1.Model\x12\"\n\x06stages\x18\x07 \x03(\x0b\x32\x12.edge_rag.v1.Stage\x12#\n\x06\x65ngine\x18\x08 \x01(\x0b\x32\x13.edge_rag.v1.Engine\x12,\n\x0b\x63ollections\x18\t \x03(\x0b\x32\x17.edge_rag.v1.Collection\x12\x16\n\x0eresident_bytes\x18\n \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x0b \x01(\t\x12\'\n\tlatencies\x18\x0c \x03(\x0b\x32\x14.edge_rag.v1.Latency\"\x80\x01\n\x07Latency\x12%\n\x07measure\x18\x01 \x01(\x0e\x32\x14.edge_rag.v1.Measure\x12\x0f\n\x07samples\x18\x02 \x01(\r\x12\x13\n\x0bp50_seconds\x18\x03 \x01(\x01\x12\x13\n\x0bp95_seconds\x18\x04 \x01(\x01\x12\x13\n\x0bp99_seconds\x18\x05 \x01(\x01\"O\n\x05Model\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1a\n\x12\x65xecution_provider\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"m\n\x05Stage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\r\x12\x0f\n\x07running\x18\x04 \x01(\r\x12\x11\n\tcompleted\x18\x05 \x01(\x04\x12\x0f\n\x07refused\x18\x06 \x01(\x04\"\xcb\x01\n\x06\x45ngine\x12\x12\n\nslots_busy\x18\x01 \x01(\r\x12\r\n\x05slots\x18\x02 \x01(\r\x12\x12\n\npages_used\x18\x03 \x01(\r\x12\r\n\x05pages\x18\x04 \x01(\r\x12\x13\n\x0bpage_tokens\x18\x05 \x01(\r\x12\x10\n\x08kv_bytes\x18\x06 \x01(\x04\x12\r\n\x05steps\x18\x07 \x01(\x04\x12\x18\n\x10generated_tokens\x18\x08 \x01(\x04\x12\x16\n\x0eprefill_tokens\x18\t \x01(\x04\x12\x13\n\x0bpreemptions\x18\n \x01(\x04\"-\n\nCollection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tdocuments\x18\x02 \x01(\x04\"X\n\x14ListDecisionsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x12\n\x05limit\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_limit\"P\n\x15ListDecisionsResponse\x12\'\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Decision\x12\x0e\n\x06missed\x18\x02 \x01(\x04\"\xde\x02\n\x08\x44\x65\x63ision\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x19\n\x11monotonic_seconds\x18\x03 \x01(\x01\x12\'\n\x04kind\x18\x04 \x01(\x0e\x32\x19.edge_rag.v1.DecisionKind\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x0e\n\x06\x63lient\x18\x06 \x01(\t\x12\'\n\x08priority\x18\x07 \x01(\x0e\x32\x15.edge_rag.v1.Priority\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x33\n\x07numbers\x18\t \x03(\x0b\x32\".edge_rag.v1.Decision.NumbersEntry\x12\x14\n\x0cin_favour_of\x18\n \x01(\t\x1a.\n\x0cNumbersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x11\n\x0fGetUsageRequest\"\x92\x01\n\x10GetUsageResponse\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x07\x63lients\x18\x02 \x03(\x0b\x32\x18.edge_rag.v1.ClientUsage\x12(\n\x06others\x18\x03 \x01(\x0b\x32\x18.edge_rag.v1.ClientUsage\"\xa5\x01\n\x0b\x43lientUsage\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x0f\n\x07refused\x18\x03 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x04 \x01(\x04\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x05 \x01(\x04\x12\x18\n\x10generated_tokens\x18\x06 \x01(\x04\x12\x14\n\x0cslot_seconds\x18\x07 \x01(\x01*{\n\x0b\x44\x61\x65monState\x12\x1c\n\x18\x44\x41\x45MON_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44\x41\x45MON_STATE_STARTING\x10\x01\x12\x18\n\x14\x44\x41\x45MON_STATE_SERVING\x10\x02\x12\x19\n\x15\x44\x41\x45MON_STATE_DRAINING\x10\x03*\x94\x01\n\x07Measure\x12\x17\n\x13MEASURE_UNSPECIFIED\x10\x00\x12\x11\n\rMEASURE_QUEUE\x10\x01\x12\x17\n\x13MEASURE_FIRST_TOKEN\x10\x02\x12\x15\n\x11MEASURE_PER_TOKEN\x10\x03\x12\x15\n\x11MEASURE_TOKEN_GAP\x10\x04\x12\x16\n\x12MEASURE_COMPLETION\x10\x05*\xe1\x02\n\x0c\x44\x65\x63isionKind\x12\x1d\n\x19\x44\x45\x43ISION_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44\x45\x43ISION_KIND_QUEUED\x10\x01\x12\x19\n\x15\x44\x45\x43ISION_KIND_REFUSED\x10\x02\x12\x1a\n\x16\x44\x45\x43ISION_KIND_ADMITTED\x10\x03\x12\x1a\n\x16\x44\x45\x43ISION_KIND_DEFERRED\x10\x04\x12\x1b\n\x17\x44\x45\x43ISION_KIND_PREEMPTED\x10\x05\x12\x19\n\x15\x44\x45\x43ISION_KIND_RESUMED\x10\x06\x12\x1a\n\x16\x44\x45\x43ISION_KIND_FINISHED\x10\x07\x12\x1b\n\x17\x44\x45\x43ISION_KIND_CANCELLED\x10\x08\x12\x19\n\x15\x44\x45\x43ISION_KIND_EXPIRED\x10\t\x12\x18\n\x14\x44\x45\x43ISION_KIND_FAILED\x10\n\x12\x1f\n\x1b\x44\x45\x43ISION_KIND_SLOTS_CHANGED\x10\x0b\x32\xf6\x01\n\x05\x41\x64min\x12J\n\tGetStatus\x12\x1d.edge_rag.v1.GetStatusRequest\x1a\x1e.edge_rag.v1.GetStatusResponse\x12X\n\rListDecisions\x12!.edge_rag.v1.ListDecisionsRequest\x1a\".edge_rag.v1.ListDecisionsResponse0\x01\x12G\n\x08GetUsage\x12\x1c.edge_rag.v1.GetUsageRequest\x1a\x1d.edge_rag.v1.GetUsageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DAEMONSTATE']._serialized_start=903
-  _globals['_DAEMONSTATE']._serialized_end=1026
-  _globals['_GETSTATUSREQUEST']._serialized_start=73
-  _globals['_GETSTATUSREQUEST']._serialized_end=91
-  _globals['_GETSTATUSRESPONSE']._serialized_start=94
-  _globals['_GETSTATUSRESPONSE']._serialized_end=456
-  _globals['_MODEL']._serialized_start=458
-  _globals['_MODEL']._serialized_end=537
-  _globals['_STAGE']._serialized_start=539
-  _globals['_STAGE']._serialized_end=648
-  _globals['_ENGINE']._serialized_start=651
-  _globals['_ENGINE']._serialized_end=854
-  _globals['_COLLECTION']._serialized_start=856
-  _globals['_COLLECTION']._serialized_end=901
-  _globals['_ADMIN']._serialized_start=1028
-  _globals['_ADMIN']._serialized_end=1111
+  _globals['_DECISION_NUMBERSENTRY']._loaded_options = None
+  _globals['_DECISION_NUMBERSENTRY']._serialized_options = b'8\001'
+  _globals['_DAEMONSTATE']._serialized_start=1959
+  _globals['_DAEMONSTATE']._serialized_end=2082
+  _globals['_MEASURE']._serialized_start=2085
+  _globals['_MEASURE']._serialized_end=2233
+  _globals['_DECISIONKIND']._serialized_start=2236
+  _globals['_DECISIONKIND']._serialized_end=2589
+  _globals['_GETSTATUSREQUEST']._serialized_start=96
+  _globals['_GETSTATUSREQUEST']._serialized_end=114
+  _globals['_GETSTATUSRESPONSE']._serialized_start=117
+  _globals['_GETSTATUSRESPONSE']._serialized_end=520
+  _globals['_LATENCY']._serialized_start=523
+  _globals['_LATENCY']._serialized_end=651
+  _globals['_MODEL']._serialized_start=653
+  _globals['_MODEL']._serialized_end=732
+  _globals['_STAGE']._serialized_start=734
+  _globals['_STAGE']._serialized_end=843
+  _globals['_ENGINE']._serialized_start=846
+  _globals['_ENGINE']._serialized_end=1049
+  _globals['_COLLECTION']._serialized_start=1051
+  _globals['_COLLECTION']._serialized_end=1096
+  _globals['_LISTDECISIONSREQUEST']._serialized_start=1098
+  _globals['_LISTDECISIONSREQUEST']._serialized_end=1186
+  _globals['_LISTDECISIONSRESPONSE']._serialized_start=1188
+  _globals['_LISTDECISIONSRESPONSE']._serialized_end=1268
+  _globals['_DECISION']._serialized_start=1271
+  _globals['_DECISION']._serialized_end=1621
+  _globals['_DECISION_NUMBERSENTRY']._serialized_start=1575
+  _globals['_DECISION_NUMBERSENTRY']._serialized_end=1621
+  _globals['_GETUSAGEREQUEST']._serialized_start=1623
+  _globals['_GETUSAGEREQUEST']._serialized_end=1640
+  _globals['_GETUSAGERESPONSE']._serialized_start=1643
+  _globals['_GETUSAGERESPONSE']._serialized_end=1789
+  _globals['_CLIENTUSAGE']._serialized_start=1792
+  _globals['_CLIENTUSAGE']._serialized_end=1957
+  _globals['_ADMIN']._serialized_start=2592
+  _globals['_ADMIN']._serialized_end=2838
 # @@protoc_insertion_point(module_scope)

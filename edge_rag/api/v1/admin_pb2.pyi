@@ -4,6 +4,7 @@ isort:skip_file
 Looking into the daemon."""
 
 from collections import abc as _abc
+from edge_rag.api.v1 import rag_pb2 as _rag_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -48,6 +49,102 @@ DAEMON_STATE_DRAINING: DaemonState.ValueType  # 3
 """Finishes what it has and takes nothing new."""
 Global___DaemonState: _TypeAlias = DaemonState  # noqa: Y015
 
+class _Measure:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MeasureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Measure.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MEASURE_UNSPECIFIED: _Measure.ValueType  # 0
+    """Never sent."""
+    MEASURE_QUEUE: _Measure.ValueType  # 1
+    """Waiting for a slot."""
+    MEASURE_FIRST_TOKEN: _Measure.ValueType  # 2
+    """From the call to the first text."""
+    MEASURE_PER_TOKEN: _Measure.ValueType  # 3
+    """Mean time of a token after the first, of one answer."""
+    MEASURE_TOKEN_GAP: _Measure.ValueType  # 4
+    """Between two moments at which an answer's tokens came; a forced run comes at once."""
+    MEASURE_COMPLETION: _Measure.ValueType  # 5
+    """From the call to the end of its answer."""
+
+class Measure(_Measure, metaclass=_MeasureEnumTypeWrapper):
+    """What percentiles are kept of."""
+
+MEASURE_UNSPECIFIED: Measure.ValueType  # 0
+"""Never sent."""
+MEASURE_QUEUE: Measure.ValueType  # 1
+"""Waiting for a slot."""
+MEASURE_FIRST_TOKEN: Measure.ValueType  # 2
+"""From the call to the first text."""
+MEASURE_PER_TOKEN: Measure.ValueType  # 3
+"""Mean time of a token after the first, of one answer."""
+MEASURE_TOKEN_GAP: Measure.ValueType  # 4
+"""Between two moments at which an answer's tokens came; a forced run comes at once."""
+MEASURE_COMPLETION: Measure.ValueType  # 5
+"""From the call to the end of its answer."""
+Global___Measure: _TypeAlias = Measure  # noqa: Y015
+
+class _DecisionKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecisionKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DECISION_KIND_UNSPECIFIED: _DecisionKind.ValueType  # 0
+    """Never sent."""
+    DECISION_KIND_QUEUED: _DecisionKind.ValueType  # 1
+    """Taken in, waits for a slot."""
+    DECISION_KIND_REFUSED: _DecisionKind.ValueType  # 2
+    """Not taken in."""
+    DECISION_KIND_ADMITTED: _DecisionKind.ValueType  # 3
+    """Got its first slot."""
+    DECISION_KIND_DEFERRED: _DecisionKind.ValueType  # 4
+    """Goes on waiting; said when the reason changes."""
+    DECISION_KIND_PREEMPTED: _DecisionKind.ValueType  # 5
+    """Gave its slot and its pages up."""
+    DECISION_KIND_RESUMED: _DecisionKind.ValueType  # 6
+    """Got a slot again."""
+    DECISION_KIND_FINISHED: _DecisionKind.ValueType  # 7
+    """Ended well."""
+    DECISION_KIND_CANCELLED: _DecisionKind.ValueType  # 8
+    """Ended because nobody wanted it any more."""
+    DECISION_KIND_EXPIRED: _DecisionKind.ValueType  # 9
+    """Ended because its deadline passed."""
+    DECISION_KIND_FAILED: _DecisionKind.ValueType  # 10
+    """Ended by a failure."""
+    DECISION_KIND_SLOTS_CHANGED: _DecisionKind.ValueType  # 11
+    """The limit of slots in use moved; about no request."""
+
+class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
+    """What was decided."""
+
+DECISION_KIND_UNSPECIFIED: DecisionKind.ValueType  # 0
+"""Never sent."""
+DECISION_KIND_QUEUED: DecisionKind.ValueType  # 1
+"""Taken in, waits for a slot."""
+DECISION_KIND_REFUSED: DecisionKind.ValueType  # 2
+"""Not taken in."""
+DECISION_KIND_ADMITTED: DecisionKind.ValueType  # 3
+"""Got its first slot."""
+DECISION_KIND_DEFERRED: DecisionKind.ValueType  # 4
+"""Goes on waiting; said when the reason changes."""
+DECISION_KIND_PREEMPTED: DecisionKind.ValueType  # 5
+"""Gave its slot and its pages up."""
+DECISION_KIND_RESUMED: DecisionKind.ValueType  # 6
+"""Got a slot again."""
+DECISION_KIND_FINISHED: DecisionKind.ValueType  # 7
+"""Ended well."""
+DECISION_KIND_CANCELLED: DecisionKind.ValueType  # 8
+"""Ended because nobody wanted it any more."""
+DECISION_KIND_EXPIRED: DecisionKind.ValueType  # 9
+"""Ended because its deadline passed."""
+DECISION_KIND_FAILED: DecisionKind.ValueType  # 10
+"""Ended by a failure."""
+DECISION_KIND_SLOTS_CHANGED: DecisionKind.ValueType  # 11
+"""The limit of slots in use moved; about no request."""
+Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
+
 @_typing.final
 class GetStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -78,6 +175,7 @@ class GetStatusResponse(_message.Message):
     COLLECTIONS_FIELD_NUMBER: _builtins.int
     RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    LATENCIES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -110,6 +208,10 @@ class GetStatusResponse(_message.Message):
     def collections(self) -> _containers.RepeatedCompositeFieldContainer[Global___Collection]:
         """One a collection, by name."""
 
+    @_builtins.property
+    def latencies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Latency]:
+        """Percentiles, one a measure of which there are samples."""
+
     def __init__(
         self,
         *,
@@ -124,14 +226,53 @@ class GetStatusResponse(_message.Message):
         collections: _abc.Iterable[Global___Collection] | None = ...,
         resident_bytes: _builtins.int = ...,
         address: _builtins.str = ...,
+        latencies: _abc.Iterable[Global___Latency] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "engine", b"engine", "models", b"models", "profile", b"profile", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "engine", b"engine", "latencies", b"latencies", "models", b"models", "profile", b"profile", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Latency(_message.Message):
+    """Percentiles of the latest samples: 1,024 requests, 8,192 gaps between tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEASURE_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    P50_SECONDS_FIELD_NUMBER: _builtins.int
+    P95_SECONDS_FIELD_NUMBER: _builtins.int
+    P99_SECONDS_FIELD_NUMBER: _builtins.int
+    measure: Global___Measure.ValueType
+    """Of what."""
+    samples: _builtins.int
+    """How many samples they are of, at least 1."""
+    p50_seconds: _builtins.float
+    """Median, seconds."""
+    p95_seconds: _builtins.float
+    """95th percentile, seconds."""
+    p99_seconds: _builtins.float
+    """99th percentile, seconds."""
+    def __init__(
+        self,
+        *,
+        measure: Global___Measure.ValueType = ...,
+        samples: _builtins.int = ...,
+        p50_seconds: _builtins.float = ...,
+        p95_seconds: _builtins.float = ...,
+        p99_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure", b"measure", "p50_seconds", b"p50_seconds", "p95_seconds", b"p95_seconds", "p99_seconds", b"p99_seconds", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Latency: _TypeAlias = Latency  # noqa: Y015
 
 @_typing.final
 class Model(_message.Message):
@@ -292,3 +433,238 @@ class Collection(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Collection: _TypeAlias = Collection  # noqa: Y015
+
+@_typing.final
+class ListDecisionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Only decisions about this request; empty: about all. INVALID_ARGUMENT if not 1 to 128 printable ASCII characters."""
+    follow: _builtins.bool
+    """Whether to go on with decisions as they are made, until the call is cancelled or the daemon shuts down."""
+    limit: _builtins.int
+    """Most decisions of those already made, the latest ones, 0 or more; default: all. INVALID_ARGUMENT above 1,000,000."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        follow: _builtins.bool = ...,
+        limit: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "follow", b"follow", "limit", b"limit", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+
+Global___ListDecisionsRequest: _TypeAlias = ListDecisionsRequest  # noqa: Y015
+
+@_typing.final
+class ListDecisionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    missed: _builtins.int
+    """Decisions, about whomever, that were no longer kept when their turn to be looked at came, before this one and
+    after the message before. The first message counts from the daemon's start.
+    """
+    @_builtins.property
+    def decision(self) -> Global___Decision:
+        """A decision; not set where only a loss is told."""
+
+    def __init__(
+        self,
+        *,
+        decision: Global___Decision | None = ...,
+        missed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "missed", b"missed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDecisionsResponse: _TypeAlias = ListDecisionsResponse  # noqa: Y015
+
+@_typing.final
+class Decision(_message.Message):
+    """One decision: what, about whom, why, on which numbers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class NumbersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    IN_FAVOUR_OF_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """1 for the first since the daemon's start, then one more each; a number left out is a decision not sent."""
+    monotonic_seconds: _builtins.float
+    """When, seconds on a clock that is never set; for the time between two decisions."""
+    kind: Global___DecisionKind.ValueType
+    """What."""
+    request_id: _builtins.str
+    """About which request; empty for a decision about none."""
+    client: _builtins.str
+    """Whose request; empty for a decision about none."""
+    priority: _rag_pb2.Priority.ValueType
+    """Its class; unspecified for a decision about no request."""
+    reason: _builtins.str
+    """Why, a short sentence."""
+    in_favour_of: _builtins.str
+    """For a preemption, the request that needed the slot or the pages; empty otherwise."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When, UTC."""
+
+    @_builtins.property
+    def numbers(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """The numbers it was decided on. The unit is in the name: `_s` seconds, `_tokens`, `pages_`."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        monotonic_seconds: _builtins.float = ...,
+        kind: Global___DecisionKind.ValueType = ...,
+        request_id: _builtins.str = ...,
+        client: _builtins.str = ...,
+        priority: _rag_pb2.Priority.ValueType = ...,
+        reason: _builtins.str = ...,
+        numbers: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        in_favour_of: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "client", b"client", "in_favour_of", b"in_favour_of", "kind", b"kind", "monotonic_seconds", b"monotonic_seconds", "number", b"number", "numbers", b"numbers", "priority", b"priority", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Decision: _TypeAlias = Decision  # noqa: Y015
+
+@_typing.final
+class GetUsageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageRequest: _TypeAlias = GetUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetUsageResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    CLIENTS_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """When the counting began, UTC."""
+
+    @_builtins.property
+    def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientUsage]:
+        """One a client, by name."""
+
+    @_builtins.property
+    def others(self) -> Global___ClientUsage:
+        """All clients together that are not kept apart because there were too many; not set where there are none."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        clients: _abc.Iterable[Global___ClientUsage] | None = ...,
+        others: Global___ClientUsage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["others", b"others", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "others", b"others", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015
+
+@_typing.final
+class ClientUsage(_message.Message):
+    """What a client used."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
+    SLOT_SECONDS_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Who: the address that calls come from, without the port; empty in `others`."""
+    requests: _builtins.int
+    """Requests that reached the generator and are over, however they ended."""
+    refused: _builtins.int
+    """Requests that the generator refused."""
+    prompt_tokens: _builtins.int
+    """Prompt tokens, cached ones included."""
+    cached_prompt_tokens: _builtins.int
+    """Those of them that were not computed again."""
+    generated_tokens: _builtins.int
+    """Tokens generated, forced ones included."""
+    slot_seconds: _builtins.float
+    """Time in slots, seconds."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        requests: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        prompt_tokens: _builtins.int = ...,
+        cached_prompt_tokens: _builtins.int = ...,
+        generated_tokens: _builtins.int = ...,
+        slot_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_prompt_tokens", b"cached_prompt_tokens", "client", b"client", "generated_tokens", b"generated_tokens", "prompt_tokens", b"prompt_tokens", "refused", b"refused", "requests", b"requests", "slot_seconds", b"slot_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientUsage: _TypeAlias = ClientUsage  # noqa: Y015

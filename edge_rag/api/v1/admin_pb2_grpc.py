@@ -40,6 +40,16 @@ class AdminStub:
                 request_serializer=edge__rag_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ListDecisions = channel.unary_stream(
+                '/edge_rag.v1.Admin/ListDecisions',
+                request_serializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsResponse.FromString,
+                _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/edge_rag.v1.Admin/GetUsage',
+                request_serializer=edge__rag_dot_v1_dot_admin__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_admin__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -53,6 +63,21 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDecisions(self, request, context):
+        """Streams the generator's decisions, oldest first: those that are still kept, and with `follow` those to come.
+        INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """Returns what each client used of the generator since the daemon was started. UNAVAILABLE: starting or shutting down.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +85,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=edge__rag_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'ListDecisions': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListDecisions,
+                    request_deserializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=edge__rag_dot_v1_dot_admin__pb2.GetUsageRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_admin__pb2.GetUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +125,60 @@ class Admin:
             '/edge_rag.v1.Admin/GetStatus',
             edge__rag_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             edge__rag_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDecisions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/edge_rag.v1.Admin/ListDecisions',
+            edge__rag_dot_v1_dot_admin__pb2.ListDecisionsRequest.SerializeToString,
+            edge__rag_dot_v1_dot_admin__pb2.ListDecisionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edge_rag.v1.Admin/GetUsage',
+            edge__rag_dot_v1_dot_admin__pb2.GetUsageRequest.SerializeToString,
+            edge__rag_dot_v1_dot_admin__pb2.GetUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

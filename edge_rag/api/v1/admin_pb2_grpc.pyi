@@ -35,6 +35,12 @@ class AdminStub:
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
     """Returns what the daemon is doing now."""
+    ListDecisions: _grpc.UnaryStreamMultiCallable[_admin_pb2.ListDecisionsRequest, _admin_pb2.ListDecisionsResponse]
+    """Streams the generator's decisions, oldest first: those that are still kept, and with `follow` those to come.
+    INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
+    """
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.GetUsageResponse]
+    """Returns what each client used of the generator since the daemon was started. UNAVAILABLE: starting or shutting down."""
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -43,6 +49,12 @@ class AdminAsyncStub(AdminStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Returns what the daemon is doing now."""
+    ListDecisions: _aio.UnaryStreamMultiCallable[_admin_pb2.ListDecisionsRequest, _admin_pb2.ListDecisionsResponse]  # type: ignore[assignment]
+    """Streams the generator's decisions, oldest first: those that are still kept, and with `follow` those to come.
+    INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
+    """
+    GetUsage: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.GetUsageResponse]  # type: ignore[assignment]
+    """Returns what each client used of the generator since the daemon was started. UNAVAILABLE: starting or shutting down."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """For operators."""
@@ -54,5 +66,23 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
         """Returns what the daemon is doing now."""
+
+    @_abc_1.abstractmethod
+    def ListDecisions(
+        self,
+        request: _admin_pb2.ListDecisionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.ListDecisionsResponse], _abc.AsyncIterator[_admin_pb2.ListDecisionsResponse]]:
+        """Streams the generator's decisions, oldest first: those that are still kept, and with `follow` those to come.
+        INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
+        """
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _admin_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetUsageResponse, _abc.Awaitable[_admin_pb2.GetUsageResponse]]:
+        """Returns what each client used of the generator since the daemon was started. UNAVAILABLE: starting or shutting down."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -57,6 +57,12 @@ class ScriptedDaemon(rag_pb2_grpc.RagServicer, documents_pb2_grpc.DocumentsServi
     def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("GetStatus")(request, context)
 
+    def GetUsage(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return self._next("GetUsage")(request, context)
+
+    def ListDecisions(self, request: Any, context: Any) -> Any:  # noqa: N802
+        yield from self._next("ListDecisions")(request, context)
+
 
 def start(daemon: ScriptedDaemon, address: str) -> grpc.Server:
     server = grpc.server(ThreadPoolExecutor(8))

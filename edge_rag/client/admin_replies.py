@@ -1,0 +1,131 @@
+"""What operators asked for, from protobuf to values."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from pathlib import Path
+
+from edge_rag.api.v1 import admin_pb2, rag_pb2
+from edge_rag.client.failures import unreadable_reply
+from edge_rag.client.values import UsageReport
+from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
+from edge_rag.core.ids import RequestId
+from edge_rag.core.measures import ClientUsage, Latency, Measure
+from edge_rag.core.query import Priority
+from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
+
+_STATES = {
+    admin_pb2.DAEMON_STATE_STARTING: DaemonState.STARTING,
+    admin_pb2.DAEMON_STATE_SERVING: DaemonState.SERVING,
+    admin_pb2.DAEMON_STATE_DRAINING: DaemonState.DRAINING,
+}
+_MEASURES = {
+    admin_pb2.MEASURE_QUEUE: Measure.QUEUE,
+    admin_pb2.MEASURE_FIRST_TOKEN: Measure.FIRST_TOKEN,
+    admin_pb2.MEASURE_PER_TOKEN: Measure.PER_TOKEN,
+    admin_pb2.MEASURE_TOKEN_GAP: Measure.TOKEN_GAP,
+    admin_pb2.MEASURE_COMPLETION: Measure.COMPLETION,
+}
+_KINDS = {
+    admin_pb2.DECISION_KIND_QUEUED: DecisionKind.QUEUED,
+    admin_pb2.DECISION_KIND_REFUSED: DecisionKind.REFUSED,
+    admin_pb2.DECISION_KIND_ADMITTED: DecisionKind.ADMITTED,
+    admin_pb2.DECISION_KIND_DEFERRED: DecisionKind.DEFERRED,
+    admin_pb2.DECISION_KIND_PREEMPTED: DecisionKind.PREEMPTED,
+    admin_pb2.DECISION_KIND_RESUMED: DecisionKind.RESUMED,
+    admin_pb2.DECISION_KIND_FINISHED: DecisionKind.FINISHED,
+    admin_pb2.DECISION_KIND_CANCELLED: DecisionKind.CANCELLED,
+    admin_pb2.DECISION_KIND_EXPIRED: DecisionKind.EXPIRED,
+    admin_pb2.DECISION_KIND_FAILED: DecisionKind.FAILED,
+    admin_pb2.DECISION_KIND_SLOTS_CHANGED: DecisionKind.SLOTS_CHANGED,
+}
+_PRIORITIES = {
+    rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
+    rag_pb2.PRIORITY_NORMAL: Priority.NORMAL,
+    rag_pb2.PRIORITY_BATCH: Priority.BATCH,
+}
+
+
+def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
+    """Reads the response of ``GetStatus``.
+
+    Raises:
+        ClientError: INTERNAL, the state is unknown.
+    """
+    state = _STATES.get(message.state)
+    if state is None:
+        raise unreadable_reply(f"unknown daemon state {message.state}")
+    engine = message.engine
+    return DaemonStatus(
+        version=message.version,
+        state=state,
+        started_at=message.started_at.ToDatetime(tzinfo=UTC),
+        address=message.address,
+        data_directory=Path(message.data_directory),
+        profile=message.profile,
+        resident_bytes=message.resident_bytes,
+        models=tuple(ModelInUse(m.role, m.name, m.execution_provider, m.detail) for m in message.models),
+        stages=tuple(
+            StageSnapshot(s.name, s.waiting, s.capacity, s.running, s.completed, s.refused) for s in message.stages
+        ),
+        engine=EngineSnapshot(
+            slots_busy=engine.slots_busy,
+            slots=engine.slots,
+            pages_used=engine.pages_used,
+            pages=engine.pages,
+            page_tokens=engine.page_tokens,
+            kv_bytes=engine.kv_bytes,
+            steps=engine.steps,
+            generated_tokens=engine.generated_tokens,
+            prefill_tokens=engine.prefill_tokens,
+            preemptions=engine.preemptions,
+        ),
+        collections={c.name: c.documents for c in message.collections},
+        latencies=tuple(
+            Latency(_MEASURES[m.measure], m.samples, m.p50_seconds, m.p95_seconds, m.p99_seconds)
+            for m in message.latencies
+            if m.measure in _MEASURES
+        ),
+    )
+
+
+def audit_entry(message: admin_pb2.Decision) -> AuditEntry:
+    """Reads a decision.
+
+    Raises:
+        ClientError: INTERNAL, its kind is unknown.
+    """
+    kind = _KINDS.get(message.kind)
+    if kind is None:
+        raise unreadable_reply(f"unknown kind of decision {message.kind}")
+    decision = Decision(
+        kind=kind,
+        request_id=RequestId(message.request_id) if message.request_id else None,
+        client=message.client,
+        priority=_PRIORITIES.get(message.priority),
+        reason=message.reason,
+        numbers=dict(message.numbers),
+        at_s=message.monotonic_seconds,
+        in_favour_of=RequestId(message.in_favour_of) if message.in_favour_of else None,
+    )
+    return AuditEntry(message.number, message.at.ToDatetime(tzinfo=UTC), decision)
+
+
+def usage_report(message: admin_pb2.GetUsageResponse) -> UsageReport:
+    """Reads the response of ``GetUsage``."""
+    clients = [_client_usage(client.client, client) for client in message.clients]
+    if message.HasField("others"):
+        clients.append(_client_usage(None, message.others))
+    return UsageReport(message.since.ToDatetime(tzinfo=UTC), tuple(clients))
+
+
+def _client_usage(client: str | None, message: admin_pb2.ClientUsage) -> ClientUsage:
+    return ClientUsage(
+        client=client,
+        requests=message.requests,
+        refused=message.refused,
+        prompt_tokens=message.prompt_tokens,
+        cached_prompt_tokens=message.cached_prompt_tokens,
+        generated_tokens=message.generated_tokens,
+        slot_s=message.slot_seconds,
+    )

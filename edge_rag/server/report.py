@@ -1,0 +1,87 @@
+"""The daemon's report on itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+
+import edge_rag
+from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
+from edge_rag.generator.answer_generator import AnswerGenerator
+from edge_rag.pipeline.answering import Pipeline
+from edge_rag.pipeline.ingesting import Ingesting
+from edge_rag.pipeline.ports import DocumentLibrary
+from edge_rag.telemetry.latencies import Latencies
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Gathers the report from the parts.
+
+    Attributes:
+        pipeline: The query path.
+        generator: The generator stage.
+        ingesting: The ingest stage.
+        library: Documents.
+        latencies: Percentiles.
+        models: What fills each role.
+        page_tokens: Tokens a KV page holds.
+        page_bytes: Bytes of a KV page over all layers.
+        profile: Device profile in force.
+        data_directory: Directory of the data.
+        address: Address the daemon listens on.
+        started_at: When the daemon was started, UTC.
+    """
+
+    pipeline: Pipeline
+    generator: AnswerGenerator
+    ingesting: Ingesting
+    library: DocumentLibrary
+    latencies: Latencies
+    models: tuple[ModelInUse, ...]
+    page_tokens: int
+    page_bytes: int
+    profile: str
+    data_directory: Path
+    address: str
+    started_at: datetime
+
+    def status(self, state: DaemonState) -> DaemonStatus:
+        """Returns the report; reads the number of documents from the database."""
+        engine = self.generator.snapshot()
+        generator = StageSnapshot(
+            "generator",
+            engine.waiting,
+            engine.capacity,
+            engine.running,
+            engine.completed + engine.failed,
+            engine.refused,
+        )
+        return DaemonStatus(
+            version=edge_rag.__version__,
+            state=state,
+            started_at=self.started_at,
+            data_directory=self.data_directory,
+            profile=self.profile,
+            models=self.models,
+            stages=(*self.pipeline.snapshots(), generator, self.ingesting.snapshot()),
+            engine=EngineSnapshot(
+                slots_busy=engine.running,
+                slots=engine.slots,
+                pages_used=engine.pages_held,
+                pages=engine.pages,
+                page_tokens=self.page_tokens,
+                kv_bytes=engine.pages * self.page_bytes,
+                steps=engine.steps,
+                generated_tokens=engine.generated_tokens,
+                prefill_tokens=engine.prefill_tokens,
+                preemptions=engine.preemptions,
+            ),
+            collections=self.library.collections(),
+            resident_bytes=psutil.Process().memory_info().rss,
+            address=self.address,
+            latencies=self.latencies.read(),
+        )

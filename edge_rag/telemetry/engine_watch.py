@@ -1,0 +1,49 @@
+"""What the engine reports to: the audit trail, metrics, percentiles and usage at once."""
+
+from __future__ import annotations
+
+from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.measures import Measure, RequestReport, StepReport
+from edge_rag.telemetry.audit import AuditTrail
+from edge_rag.telemetry.engine_metrics import EngineMetrics
+from edge_rag.telemetry.latencies import Latencies
+from edge_rag.telemetry.usage import UsageLedger
+
+
+class EngineWatch:
+    """Passes reports and decisions on. Called on the engine's thread, and on others for refusals.
+
+    Args:
+        trail: Keeps the decisions.
+        metrics: Counts.
+        latencies: Keeps the percentiles.
+        usage: Sums up by client.
+    """
+
+    def __init__(self, trail: AuditTrail, metrics: EngineMetrics, latencies: Latencies, usage: UsageLedger) -> None:
+        self.trail = trail
+        self.metrics = metrics
+        self.latencies = latencies
+        self.usage = usage
+
+    def on_step(self, report: StepReport) -> None:
+        """A step was done, or failed."""
+        self.metrics.on_step(report)
+        if report.token_gaps_s:
+            self.latencies.add(Measure.TOKEN_GAP, report.token_gaps_s)
+
+    def on_request(self, report: RequestReport) -> None:
+        """A request is over."""
+        self.metrics.on_request(report)
+        self.usage.ended(report)
+        if report.usage.model_steps:
+            self.latencies.add(Measure.QUEUE, (report.queue_s,))
+        if report.per_token_s is not None:
+            self.latencies.add(Measure.PER_TOKEN, (report.per_token_s,))
+
+    def record(self, decision: Decision) -> None:
+        """A decision was made."""
+        self.trail.record(decision)
+        self.metrics.record(decision)
+        if decision.kind is DecisionKind.REFUSED:
+            self.usage.refused(decision.client)
