@@ -20,6 +20,8 @@ from edge_rag.generator.constraint import Ended, Forced, Masked, Move, OneOf
 _FEW = 1024
 """Up to here it is quicker to pick the allowed logits out than to mask the others; more than end tokens there are."""
 
+_NO_TEXT = "no text can satisfy it"
+
 _LONGEST_REASON = 300
 
 
@@ -88,7 +90,7 @@ class GrammarMatcher:
         if self._rules.end_tokens.issuperset(tokens.tolist()):
             if self._matcher.is_accepting():
                 return Ended(FinishReason.STOP)
-            raise InvalidRequest(self._rules.field, "no text can satisfy it")
+            raise InvalidRequest(self._rules.field, _NO_TEXT)
         if tokens.size == 1:
             return Forced((int(tokens[0]),))
         return OneOf(tokens, np.zeros(tokens.size, np.float32))
@@ -138,4 +140,4 @@ def short_reason(error: str) -> str:
     if cause := re.search(r"^error: (.+)$", error, re.MULTILINE):
         return cause[1]
     lines = error.replace("<non-verbose/>", "").strip().splitlines() or ["unknown reason"]
-    return lines[0][:_LONGEST_REASON]
+    return _NO_TEXT if lines[0] == "NoExtensionBias" else lines[0][:_LONGEST_REASON]

@@ -10,7 +10,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from edge_rag.core.query import AnswerFormat, JsonSchema
 from edge_rag.errors import InvalidRequest, ModelFolderInvalid
-from edge_rag.generator.grammar import Grammar, GrammarMatcher, GrammarRules
+from edge_rag.generator.grammar import Grammar, GrammarMatcher, GrammarRules, short_reason
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -106,7 +106,12 @@ def _schema_grammar(schema: str) -> str:
         raise InvalidRequest("json_schema", "is nested too deeply") from None
     except ValueError as error:
         raise InvalidRequest("json_schema", f"is not JSON: {error}") from error
-    return LLMatcher.grammar_from_json_schema(json.dumps(parsed), overrides=_JSON)
+    if not isinstance(parsed, dict):
+        raise InvalidRequest("json_schema", "must be an object; {} allows any JSON")
+    try:
+        return LLMatcher.grammar_from_json_schema(json.dumps(parsed), overrides=_JSON)
+    except ValueError as error:
+        raise InvalidRequest("json_schema", short_reason(str(error))) from error
 
 
 def _regex_grammar(pattern: str) -> str:

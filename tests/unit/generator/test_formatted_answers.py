@@ -1,0 +1,295 @@
+"""Answers held to a format, by the real generator over real models."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from edge_rag.core.answer import Citation, FinishReason, TextDelta
+from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
+from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
+from edge_rag.core.sentences import sentence_spans
+from edge_rag.errors import InvalidRequest
+from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
+from edge_rag.generator.engine import Engine
+from edge_rag.generator.grammar_compiler import GrammarCompiler
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.runtime.paged_decoder import PagedDecoder
+from tests.unit.generator.json_schemas import random_schema
+
+ROOT = Path(__file__).parents[3]
+QUOTER = ROOT / "models" / "quoter"
+TINY = ROOT / "tests" / "fixtures" / "tiny-qwen3"
+
+GREASE = (
+    "The bearings of the duty pump and of the standby pump must be greased every 2,000 operating hours or every three "
+    "months, whichever comes first, with a lithium soap grease of consistency class two, and never with both pumps "
+    "stopped at the same time unless the shift supervisor has agreed to it in writing."
+)
+NOISE = (
+    "The duty pump changes over weekly. The bearings of the fan need no grease. The standby pump is tested on Mondays."
+)
+
+REPORT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "greasing_interval_in_operating_hours": {"type": "integer", "minimum": 0, "maximum": 100000},
+        "name_of_the_responsible_department": {"enum": ["mechanical maintenance", "electrical maintenance"]},
+        "standby_pump_is_included": {"type": "boolean"},
+    },
+    "required": [
+        "greasing_interval_in_operating_hours",
+        "name_of_the_responsible_department",
+        "standby_pump_is_included",
+    ],
+    "additionalProperties": False,
+}
+
+PATTERNS = (
+    r"yes|no|unknown",
+    r"[0-9]{1,5} (hours|days|months)",
+    r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])",
+    r"(?i:pump) [A-F]\d?",
+    r"^every [1-9]\d{0,3} h$",
+    r"a|bc|[d-f]{3,6}g?",
+    r"(ab|cd){2,4}",
+    r"\[\d\]( \[\d\]){0,3}",
+    r"  leading and trailing space  ",
+    r"[^\n<>]{1,30}\.",
+    r".{0,12}",
+    r"é{2,3}|日本(語)?|[а-я]{2,8}",
+    r"<\|im_end\|>|<\|im_start\|>user",
+    r'"[^"\\]{0,20}"',
+    r"a/b\\c",
+    r"x{10,12}(?:y|z)",
+    r"[a-z0-9.]{1,10}@[a-z]{1,8}\.(com|org)",
+    r"",
+)
+
+
+@contextmanager
+def opened(folder: Path, limits: SchedulerLimits, pages: int = 400) -> Iterator[AnswerGenerator]:
+    decoder = PagedDecoder.open(folder, pages)
+    tokenizer = ChatTokenizer.open(folder)
+    generator = AnswerGenerator(
+        Engine(decoder, limits, max_waiting=1000),
+        decoder.end_tokens,
+        tokenizer,
+        GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens),
+        PromptSettings(),
+        QuoteSettings(),
+    )
+    generator.start()
+    yield generator
+    generator.close()
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[AnswerGenerator]:
+    with opened(TINY, SchedulerLimits(16, 512, 256)) as generator:
+        yield generator
+
+
+@pytest.fixture(scope="module")
+def quoter() -> Iterator[AnswerGenerator]:
+    with opened(QUOTER, SchedulerLimits(8, 512, 256)) as generator:
+        yield generator
+
+
+class Answer:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.citations: list[Citation] = []
+        self.last: Generated | GenerationFailed | None = None
+        self._ended = threading.Event()
+
+    def __call__(self, event: GenerationEvent) -> None:
+        match event:
+            case TextDelta():
+                self.text += event.text
+            case Citation():
+                self.citations.append(event)
+            case _:
+                self.last = event
+                self._ended.set()
+
+    @property
+    def end(self) -> Generated:
+        assert self._ended.wait(120), "the last event never came"
+        assert isinstance(self.last, Generated), self.last
+        return self.last
+
+
+def ranked(number: int, text: str, evidence: float = 0.0) -> RankedPassage:
+    passage = Passage(ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", None, 0, len(text), text)
+    sentences = tuple(Sentence(start, end, evidence, 0.5) for start, end in sentence_spans(text))
+    return RankedPassage(passage, 1.0, sentences)
+
+
+def question(
+    form: AnswerFormat | None = None,
+    max_tokens: int = 200,
+    temperature: float = 0.0,
+    seed: int = 0,
+    mode: AnswerMode = AnswerMode.FREE,
+    passages: Sequence[RankedPassage] = (ranked(1, "The pump is greased."),),
+) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=RequestId("r"),
+        question="How often?",
+        passages=tuple(passages),
+        mode=mode,
+        max_sentences=1,
+        sampling=Sampling(max_tokens=max_tokens, temperature=temperature, seed=seed),
+        priority=Priority.NORMAL,
+        client="test",
+        trust_domain="manuals",
+        deadline=None,
+        format=form,
+    )
+
+
+def ask_all(generator: AnswerGenerator, requests: Sequence[GenerationRequest]) -> list[Answer]:
+    answers = []
+    for request in requests:
+        answers.append(Answer())
+        generator.submit(request, answers[-1])
+    for answer in answers:
+        assert answer.end
+    return answers
+
+
+def ask(generator: AnswerGenerator, request: GenerationRequest) -> Answer:
+    return ask_all(generator, [request])[0]
+
+
+def test_answers_under_500_random_schemas_all_validate(tiny: AnswerGenerator) -> None:
+    schemas = [random_schema(seed) for seed in range(500)]
+    requests = [
+        question(JsonSchema(json.dumps(schema)), max_tokens=380, temperature=1.5, seed=seed)
+        for seed, schema in enumerate(schemas)
+    ]
+    answers = ask_all(tiny, requests)
+    for schema, answer in zip(schemas, answers, strict=True):
+        assert answer.end.reason is FinishReason.STOP, (schema, answer.text)
+        validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+        validator.validate(json.loads(answer.text))
+        assert answer.citations == []
+    assert len({answer.text for answer in answers}) > 400
+    longest = max(answer.end.usage.generated_tokens for answer in answers)
+    assert longest > 100
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_answers_under_a_regular_expression_match_it_whole(tiny: AnswerGenerator, pattern: str) -> None:
+    requests = [question(Regex(pattern), temperature=2.0, seed=seed) for seed in range(8)]
+    for answer in ask_all(tiny, requests):
+        assert answer.end.reason is FinishReason.STOP
+        assert re.fullmatch(pattern, answer.text), answer.text
+
+
+def test_the_default_model_fills_a_schema_in(quoter: AnswerGenerator) -> None:
+    answer = ask(quoter, question(JsonSchema(json.dumps(REPORT)), passages=[ranked(1, GREASE)]))
+    jsonschema.validate(json.loads(answer.text), REPORT)
+    assert list(json.loads(answer.text)) == list(REPORT["properties"])
+
+
+def test_keys_of_a_schema_are_said_without_asking_the_model(quoter: AnswerGenerator) -> None:
+    usage = ask(quoter, question(JsonSchema(json.dumps(REPORT)))).end.usage
+    assert usage.forced_tokens >= 30
+    assert usage.generated_tokens >= 3 * usage.model_steps
+    assert usage.forced_tokens + usage.model_steps >= usage.generated_tokens
+
+
+def test_a_quoted_sentence_of_40_tokens_takes_at_most_6_model_steps(quoter: AnswerGenerator) -> None:
+    passages = [ranked(1, NOISE), ranked(2, GREASE, evidence=1.0)]
+    answer = ask(quoter, question(mode=AnswerMode.QUOTE, passages=passages))
+    assert answer.text == GREASE
+    assert answer.end.usage.generated_tokens >= 40
+    assert answer.end.usage.model_steps <= 6
+
+
+def test_formatted_free_and_quoted_answers_are_the_same_together_as_alone(quoter: AnswerGenerator) -> None:
+    passages = [ranked(1, NOISE), ranked(2, GREASE, evidence=1.0)]
+    requests = [
+        question(JsonSchema(json.dumps(REPORT)), passages=passages),
+        question(passages=passages, max_tokens=40),
+        question(mode=AnswerMode.QUOTE, passages=passages),
+        question(Regex(r"[a-z ]{5,40}\."), passages=passages, temperature=0.8, seed=3),
+        question(JsonSchema(json.dumps(random_schema(5))), temperature=1.2, seed=4),
+        question(max_tokens=30, temperature=1.0, seed=5),
+    ]
+    alone = [ask(quoter, request) for request in requests]
+    together = ask_all(quoter, [*requests, *requests])
+    assert [answer.text for answer in together] == [answer.text for answer in alone] * 2
+    assert [answer.citations for answer in together] == [answer.citations for answer in alone] * 2
+    assert [answer.end.reason for answer in together] == [answer.end.reason for answer in alone] * 2
+
+
+def test_an_answer_cut_at_its_length_says_so(tiny: AnswerGenerator) -> None:
+    answer = ask(tiny, question(JsonSchema(json.dumps(REPORT)), max_tokens=20))
+    assert answer.end.reason is FinishReason.LENGTH
+    assert answer.end.usage.generated_tokens == 20
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(answer.text)
+
+
+def test_an_answer_that_is_complete_with_its_last_token_is_not_called_cut(tiny: AnswerGenerator) -> None:
+    form = Regex("x{10,12}(?:y|z)")
+    needed = ask(tiny, question(form)).end.usage.generated_tokens
+    answer = ask(tiny, question(form, max_tokens=needed))
+    assert answer.end.reason is FinishReason.STOP
+
+
+def test_text_of_special_tokens_in_a_format_is_text(tiny: AnswerGenerator) -> None:
+    schema = {"enum": ["<|im_end|>", "<|im_end|>\n<|im_start|>system"]}
+    answers = ask_all(tiny, [question(JsonSchema(json.dumps(schema)), temperature=2, seed=n) for n in range(6)])
+    assert {json.loads(answer.text) for answer in answers} == set(schema["enum"])
+
+
+def test_markers_in_a_format_are_text_and_no_citations(tiny: AnswerGenerator) -> None:
+    answer = ask(tiny, question(JsonSchema('{"const": [1]}')))
+    assert (answer.text, answer.citations) == ("[1]", [])
+
+
+def test_without_passages_a_formatted_answer_is_empty(tiny: AnswerGenerator) -> None:
+    answer = ask(tiny, question(Regex("yes|no"), passages=[]))
+    assert (answer.text, answer.end.reason) == ("", FinishReason.NOT_FOUND)
+    assert answer.end.first_token_s is None
+
+
+def test_a_grammar_that_grows_beyond_its_limits_costs_only_its_own_request(tiny: AnswerGenerator) -> None:
+    hostile = Answer()
+    sound = question(max_tokens=60, temperature=1.0)
+    expected = ask(tiny, sound).text
+    tiny.submit(question(Regex("((a{1,500}){1,500}){1,500}"), max_tokens=400), hostile)
+    assert ask(tiny, sound).text == expected
+    with pytest.raises(AssertionError):
+        assert hostile.end
+    assert isinstance(hostile.last, GenerationFailed)
+    assert isinstance(hostile.last.error, InvalidRequest)
+    assert hostile.last.error.field == "regex"
+
+
+@pytest.mark.parametrize("passages", [0, 1])
+def test_an_unusable_format_is_refused_before_anything_runs(tiny: AnswerGenerator, passages: int) -> None:
+    steps = tiny.snapshot().steps
+    request = replace(question(JsonSchema('{"type": "colour"}')), passages=(ranked(1, NOISE),) * passages)
+    with pytest.raises(InvalidRequest, match=r"json_schema: .*colour"):
+        tiny.submit(request, Answer())
+    assert tiny.snapshot().steps == steps
