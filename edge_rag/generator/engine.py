@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from edge_rag.core.measures import StepReport
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, InvalidRequest, NotReady, RequestCancelled
+from edge_rag.generator.announcing import Announcer
 from edge_rag.generator.constraint import ModelMove
 from edge_rag.generator.counts import Counts, EngineSnapshot
 from edge_rag.generator.drain_rate import DrainRate
@@ -30,6 +31,7 @@ from edge_rag.generator.ports import (
 from edge_rag.generator.sampler import Choice, choose
 from edge_rag.generator.scheduler import Scheduler
 from edge_rag.generator.sequence import Sequence, SequenceId, Status
+from edge_rag.generator.slot_control import SlotController
 
 
 class Engine:
@@ -42,6 +44,9 @@ class Engine:
         observer: Watches the steps.
         decisions: Keeps the trail of decisions.
         clock: Monotonic seconds; deadlines are on it.
+        max_waiting_tokens: Most tokens that requests waiting for a first slot may come to; None for no bound.
+        aging_s: Waiting time that raises a request by a class, seconds.
+        slot_control: Moves the number of slots; None leaves it at the limit.
     """
 
     def __init__(
@@ -52,18 +57,22 @@ class Engine:
         observer: StepObserver | None = None,
         decisions: DecisionSink | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        max_waiting_tokens: int | None = None,
+        aging_s: float = 30.0,
+        slot_control: SlotController | None = None,
     ) -> None:
         self._runner = runner
         self._pool = PagePool(runner.pages, runner.page_tokens)
-        self._scheduler = Scheduler(limits, self._pool, runner.max_context)
-        self._inbox = Inbox(max_waiting)
+        self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
+        self._inbox = Inbox(max_waiting, max_waiting_tokens)
         self._observer = observer or Unobserved()
-        self._decisions = decisions or Unrecorded()
+        self._announcer = Announcer(decisions or Unrecorded())
+        self._slot_control = slot_control
         self._clock = clock
         self._live: dict[SequenceId, LiveRequest] = {}
         self._drain_rate = DrainRate()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
-        self._slots = limits.max_slots
         self._counts = Counts()
         self._gaps: list[float] = []
         self._looked_up = self._found = 0
@@ -84,26 +93,41 @@ class Engine:
             InvalidRequest: The prompt is empty though the model is to be asked, or holds an unknown token.
             NeverFits: It could never run.
             DeadlineExceeded: Its deadline has passed.
-            Overloaded: Too many requests wait.
+            Overloaded: Too many requests or tokens wait.
             NotReady: The engine is shutting down.
         """
+        now = self._clock()
+        try:
+            return self._take_in(request, sink, now)
+        except EdgeRagError as error:
+            self._announcer.refused(request, error, self._inbox.fill, now)
+            raise
+
+    def _take_in(self, request: TokenRequest, sink: TokenSink, now: float) -> SequenceId:
         if any(not 0 <= token < self._runner.vocabulary_size for token in request.prompt):
             raise InvalidRequest("prompt", f"token ids are 0 to {self._runner.vocabulary_size - 1}")
         if not request.prompt and isinstance(request.constraint.next(), ModelMove):
             raise InvalidRequest("prompt", "at least one token is needed")
         self._scheduler.check(len(request.prompt), request.sampling.max_tokens)
-        now = self._clock()
         if request.deadline is not None and now >= request.deadline:
             raise DeadlineExceeded("generator")
         choice = Choice(request.sampling, self._runner.vocabulary_size, request.prompt)
 
         def make(sequence_id: SequenceId) -> LiveRequest:
+            self._announcer.queued(request, self._inbox.fill, now)
             sequence = Sequence(
-                sequence_id, request.priority, request.trust_domain, list(request.prompt), request.sampling.max_tokens
+                sequence_id,
+                request.priority,
+                request.trust_domain,
+                list(request.prompt),
+                request.sampling.max_tokens,
+                client=request.client,
+                arrived=now,
+                deadline=request.deadline,
             )
             return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now)
 
-        return self._inbox.offer(make, self._drain_rate.retry_after_s)
+        return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
 
     def cancel(self, sequence: SequenceId) -> None:
         """Ends a request at the next step boundary; any thread, idempotent."""
@@ -113,7 +137,7 @@ class Engine:
         """Returns the present state; any thread. Numbers of a step under way may be from before or after it."""
         counts, pool = self._counts, self._pool
         return EngineSnapshot(
-            slots=self._slots,
+            slots=self._scheduler.limits.max_slots,
             running=len(self._scheduler.running),
             waiting=self._inbox.waiting,
             capacity=self._inbox.capacity,
@@ -157,7 +181,7 @@ class Engine:
 
     def _step(self) -> None:
         began = self._clock()
-        plan = self._scheduler.schedule()
+        plan = self._scheduler.schedule(began)
         if not plan.entries:
             return
         self._note(plan, began)
@@ -183,7 +207,7 @@ class Engine:
         """Lets a request in; one that the constraint decides by itself is over at once."""
         self._live[request.sequence.id] = request
         if self._say(request, ()):
-            self._scheduler.submit(request.sequence)
+            self._scheduler.submit(request.sequence, self._clock())
 
     def _say(self, request: LiveRequest, tokens: tuple[int, ...]) -> bool:
         """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""
@@ -203,6 +227,7 @@ class Engine:
             now = self._clock()
             self._leave(request, now, completed=True)
             self._counts.completed += 1
+            self._announcer.finished(request, reason, now)
             with suppress(Exception):
                 request.sink.finish(request.outcome(reason, now))
         return reason is None
@@ -210,18 +235,20 @@ class Engine:
     def _drop(self, ids: Iterable[SequenceId], error: Callable[[], EdgeRagError]) -> None:
         """Ends requests badly; ids of requests that are over are passed by."""
         for request in [self._live[i] for i in ids if i in self._live]:
-            self._leave(request, self._clock(), completed=False)
+            now, why = self._clock(), error()
+            self._leave(request, now, completed=False)
             self._counts.failed += 1
+            self._announcer.given_up(request, why, now)
             with suppress(Exception):
-                request.sink.fail(error())
+                request.sink.fail(why)
 
     def _leave(self, request: LiveRequest, now: float, completed: bool) -> None:
         """Gives back all that a request holds, before anyone hears that it is over."""
         del self._live[request.sequence.id]
         self._scheduler.remove([request.sequence])
         if request.started is None:
-            self._inbox.left_queue(1)
-        self._drain_rate.left(now, others_wait=self._inbox.waiting > 0)
+            self._inbox.left_queue(request.request.most_tokens)
+        self._drain_rate.left(now, others_wait=self._inbox.waiting > 0, tokens=request.request.most_tokens)
         self._observer.on_request(request.report(now, completed))
 
     def _expired(self) -> list[SequenceId]:
@@ -233,10 +260,12 @@ class Engine:
 
     def _note(self, plan: StepPlan, now: float) -> None:
         """Records who got a slot and who lost one."""
+        self._announcer.planned(plan.verdicts, self._live, now)
         self._counts.preemptions += len(plan.preempted)
         admitted = [self._live[i] for i in plan.admitted]
-        self._inbox.left_queue(sum(request.started is None for request in admitted))
         for request in admitted:
+            if request.started is None:
+                self._inbox.left_queue(request.request.most_tokens)
             request.took_slot(now)
         for request in [self._live[i] for i in plan.preempted]:
             if request.sequence.status is not Status.RUNNING:
@@ -262,7 +291,7 @@ class Engine:
                 tokens=plan.tokens,
                 decodes=decodes,
                 sequences=len(plan.entries),
-                slots=self._slots,
+                slots=self._scheduler.limits.max_slots,
                 slots_busy=len(self._scheduler.running),
                 waiting=self._inbox.waiting,
                 pages_used=self._pool.pages - self._pool.available,
@@ -276,3 +305,8 @@ class Engine:
                 failed=failed,
             )
         )
+        if self._slot_control is not None and not failed:
+            change = self._slot_control.observe(schedule_s + run_s + choose_s, decodes, self._inbox.waiting)
+            if change is not None:
+                self._scheduler.resize(change.slots)
+                self._announcer.resized(change, self._clock())

@@ -15,14 +15,18 @@ class Inbox:
 
     Args:
         capacity: Most requests that may wait for a first slot, at least 1.
+        capacity_tokens: Most tokens that these may come to, prompts and answers together; None for no bound. A single
+            request may wait however large it is, or it could never run.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, capacity_tokens: int | None = None) -> None:
         self.capacity = capacity
+        self.capacity_tokens = capacity_tokens
         self._changed = threading.Condition()
         self._requests: list[LiveRequest] = []
         self._cancelled: list[SequenceId] = []
         self._waiting = 0
+        self._waiting_tokens = 0
         self._last_id = 0
         self._refused = 0
         self._closing = False
@@ -34,6 +38,18 @@ class Inbox:
         return self._waiting
 
     @property
+    def fill(self) -> dict[str, float]:
+        """How full it is, by name."""
+        fill: dict[str, float] = {
+            "waiting_requests": self._waiting,
+            "queue_requests": self.capacity,
+            "waiting_tokens": self._waiting_tokens,
+        }
+        if self.capacity_tokens is not None:
+            fill["queue_tokens"] = self.capacity_tokens
+        return fill
+
+    @property
     def refused(self) -> int:
         """Requests turned away because too many waited."""
         return self._refused
@@ -43,27 +59,32 @@ class Inbox:
         """Whether whatever is unfinished is to be given up."""
         return self._aborting
 
-    def offer(self, make: Callable[[SequenceId], LiveRequest], retry_after_s: Callable[[], float]) -> SequenceId:
+    def offer(
+        self, make: Callable[[SequenceId], LiveRequest], tokens: int, retry_after_s: Callable[[int], float]
+    ) -> SequenceId:
         """Takes a request in.
 
         Args:
-            make: Makes it, given its id.
-            retry_after_s: Asked when it has to be refused.
+            make: Makes it, given its id; called before anyone else can see it.
+            tokens: What it may come to, prompt and answer together.
+            retry_after_s: Asked when it has to be refused, with the tokens that have to leave first.
 
         Raises:
-            Overloaded: Too many requests wait.
+            Overloaded: Too many requests or tokens wait.
             NotReady: The engine is shutting down.
         """
         with self._changed:
             if self._closing:
                 raise NotReady("the generator is shutting down")
-            if self._waiting >= self.capacity:
+            short = self._waiting_tokens + tokens - self.capacity_tokens if self.capacity_tokens is not None else 0
+            if self._waiting >= self.capacity or (self._waiting and short > 0):
                 self._refused += 1
-                raise Overloaded("generator", retry_after_s())
+                raise Overloaded("generator", retry_after_s(max(0, short)))
             self._last_id += 1
             request = make(SequenceId(self._last_id))
             self._requests.append(request)
             self._waiting += 1
+            self._waiting_tokens += tokens
             self._changed.notify()
             return request.sequence.id
 
@@ -73,10 +94,15 @@ class Inbox:
             self._cancelled.append(sequence)
             self._changed.notify()
 
-    def left_queue(self, count: int) -> None:
-        """Requests got their first slot, or ended without one."""
+    def left_queue(self, tokens: int) -> None:
+        """A request got its first slot, or ended without one.
+
+        Args:
+            tokens: What it was offered with.
+        """
         with self._changed:
-            self._waiting -= count
+            self._waiting -= 1
+            self._waiting_tokens -= tokens
 
     def close(self, abort: bool) -> None:
         """Refuses whatever comes from now on; with ``abort``, what is unfinished is given up at the next step."""

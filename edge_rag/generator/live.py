@@ -38,6 +38,11 @@ class TokenRequest:
     trust_domain: str
     deadline: float | None
 
+    @property
+    def most_tokens(self) -> int:
+        """What it may come to, prompt and answer together."""
+        return len(self.prompt) + self.sampling.max_tokens
+
 
 @dataclass(slots=True, eq=False)
 class LiveRequest:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
+from edge_rag.core.decision import DecisionKind
 from edge_rag.generator.sequence import SequenceId
+
+
+class Displacement(Enum):
+    """Why a sequence had to give way, as a sentence."""
+
+    SLOT = "its slot was needed by a higher class"
+    PAGES = "its pages were needed by a higher class"
+    SHORTAGE = "pages ran out for one that goes before it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +29,33 @@ class PlanEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """One decision about one sequence: a ``core.decision.Decision`` that knows neither the time nor the request."""
+
+    kind: DecisionKind  # ADMITTED, DEFERRED, PREEMPTED or RESUMED
+    sequence: SequenceId
+    reason: str  # a short sentence without numbers
+    numbers: Mapping[str, float]  # what it was decided on; units are in the names
+    in_favour_of: SequenceId | None = None  # who needed what a preempted sequence held
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """One model run."""
 
     entries: tuple[PlanEntry, ...]  # in rank order; each sequence at most once
-    admitted: tuple[SequenceId, ...] = ()  # sequences that entered with this step
-    preempted: tuple[SequenceId, ...] = ()  # sequences that gave their pages back before it
+    verdicts: tuple[Verdict, ...] = ()  # what was decided on the way, in order
+
+    @property
+    def admitted(self) -> tuple[SequenceId, ...]:
+        """Sequences that got a slot with this step, for the first time or again."""
+        entering = (DecisionKind.ADMITTED, DecisionKind.RESUMED)
+        return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind in entering)
+
+    @property
+    def preempted(self) -> tuple[SequenceId, ...]:
+        """Sequences that gave their slot and pages back before this step."""
+        return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind is DecisionKind.PREEMPTED)
 
     @property
     def tokens(self) -> int:

@@ -4,37 +4,80 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
 
+from edge_rag.core.decision import DecisionKind
+from edge_rag.core.query import Priority
 from edge_rag.errors import NeverFits
 from edge_rag.generator.kv.pool import PagePool
-from edge_rag.generator.plan import PlanEntry, StepPlan
+from edge_rag.generator.plan import Displacement, PlanEntry, StepPlan, Verdict
 from edge_rag.generator.policy import SchedulerLimits, allot
-from edge_rag.generator.sequence import Sequence, SequenceId, Status
+from edge_rag.generator.sequence import Deferral, Sequence, Status
+from edge_rag.generator.shares import GENERATED_WEIGHT, PROMPT_WEIGHT, FairShares
+from edge_rag.generator.waiting import WaitingQueue
+
+_MOST_DOUBLINGS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a sequence would need to enter, and what there is."""
+
+    free_slots: int  # not negative; if there are none, the pages are not looked at closely
+    pages_needed: int  # beside those found in the cache
+    pages_free: int  # beside those kept for the ones that run; negative if these are short themselves
+
+    @property
+    def lack(self) -> Deferral | None:
+        """What is missing, or None if the sequence may enter."""
+        if not self.free_slots:
+            return Deferral.SLOTS
+        return Deferral.PAGES if self.pages_needed > self.pages_free else None
 
 
 class Scheduler:
     """Decides each step. No clock, no I/O: equal calls give equal plans.
 
-    The running sequence of the best rank advances in every step, because everyone else's pages can be taken for it and
-    admission made sure that it fits alone. So somebody always finishes, and nothing waits for ever.
+    Who waits is ordered by ``WaitingQueue``. Who runs is ordered by the class it entered in, then by arrival; that rank
+    does not change while it runs. Pages for growth are taken from the worst rank, so the best one advances in every
+    step, and admission made sure that it fits alone: somebody always finishes. Whoever waits rises in class until
+    nobody can displace it any more, so everybody does.
+
+    A sequence displaces others for a slot only by the class it came in; having risen lets it go first, and keeps it
+    where it is once it runs. A request that has merely waited long never interrupts one, so aging costs no
+    recomputation. While such a request waits for a slot to come free, a request of a higher class behind it may still
+    change places with a running one of a lower class: that leaves it as many slots as before.
+
+    Whoever had to give way because pages ran out comes back only when there is room for the others to grow by twice as
+    many pages as the last time, so it is put out at most as often as the number of its neighbours' pages can double.
 
     Args:
         limits: How large a step may be.
         pool: The pages; the scheduler gives pages back and adopts cached ones, reservations take new ones.
         max_context: Most tokens the model can attend to.
+        aging_s: Waiting time that raises a sequence by a class, seconds; infinite for never.
     """
 
-    def __init__(self, limits: SchedulerLimits, pool: PagePool, max_context: int) -> None:
+    def __init__(self, limits: SchedulerLimits, pool: PagePool, max_context: int, aging_s: float) -> None:
         self._limits = limits
         self._pool = pool
         self._capacity = min(max_context, pool.pages * pool.page_tokens)
-        self._waiting: list[Sequence] = []
+        self._shares = {priority: FairShares() for priority in Priority}
+        self._waiting = WaitingQueue(self._shares, aging_s)
         self._running: list[Sequence] = []
+        self._fresh: list[Sequence] = []
+        self._head: Sequence | None = None
 
     @property
     def capacity(self) -> int:
         """Most tokens a sequence may come to, prompt and answer together."""
         return self._capacity
+
+    @property
+    def limits(self) -> SchedulerLimits:
+        """How large a step may be."""
+        return self._limits
 
     @property
     def running(self) -> tuple[Sequence, ...]:
@@ -43,13 +86,21 @@ class Scheduler:
 
     @property
     def waiting(self) -> tuple[Sequence, ...]:
-        """Sequences without a slot, best rank first; preempted ones among them."""
+        """Sequences without a slot, the next one first; preempted ones among them. Sorts, so not for every step."""
         return tuple(self._waiting)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
         return not self._waiting and not self._running
+
+    def resize(self, max_slots: int) -> None:
+        """Changes the number of slots; where more are taken, nobody enters until enough have left.
+
+        Raises:
+            ConfigurationError: So many do not fit into a step.
+        """
+        self._limits = replace(self._limits, max_slots=max_slots)
 
     def check(self, prompt_tokens: int, max_tokens: int) -> None:
         """Refuses what could never run, however long it waited.
@@ -60,24 +111,34 @@ class Scheduler:
         if prompt_tokens + max_tokens > self._capacity:
             raise NeverFits("tokens", prompt_tokens + max_tokens, self._capacity)
 
-    def submit(self, sequence: Sequence) -> None:
+    def submit(self, sequence: Sequence, now: float) -> None:
         """Takes a sequence in.
+
+        Args:
+            sequence: A new one.
+            now: Seconds.
 
         Raises:
             NeverFits: It could never run.
         """
         self.check(sequence.prompt_tokens, sequence.max_tokens)
         sequence.status = Status.WAITING
-        insort(self._waiting, sequence, key=_rank)
+        self._shares[sequence.level].enter(sequence.client)
+        self._waiting.add(sequence, now)
+        self._fresh.append(sequence)
 
-    def schedule(self) -> StepPlan:
+    def schedule(self, now: float) -> StepPlan:
         """Admits, divides the step's tokens, and takes pages away where they run out.
+
+        Args:
+            now: Seconds; not before an earlier call's.
 
         Returns:
             The next step; without entries only if there is nothing to do.
         """
-        preempted: list[SequenceId] = []
-        admitted = self._admit(preempted)
+        verdicts: list[Verdict] = []
+        self._waiting.rise(now)
+        self._admit(now, verdicts)
         counts = dict(
             zip((s.id for s in self._running), allot([s.pending for s in self._running], self._limits), strict=True)
         )
@@ -86,11 +147,11 @@ class Scheduler:
         for sequence in tuple(self._running):
             if sequence.status is not Status.RUNNING or not counts[sequence.id]:
                 continue
-            count, pages = self._secure(sequence, counts[sequence.id], promised, preempted)
+            count, pages = self._secure(sequence, counts[sequence.id], promised, now, verdicts)
             if count:
                 entries.append(PlanEntry(sequence.id, sequence.computed, count, count == sequence.pending))
                 promised += pages
-        return StepPlan(tuple(entries), tuple(admitted), tuple(preempted))
+        return StepPlan(tuple(entries), tuple(verdicts))
 
     def commit(self, plan: StepPlan) -> None:
         """Records that the step was computed."""
@@ -99,66 +160,129 @@ class Scheduler:
             if sequence.id in counts:
                 sequence.computed += counts[sequence.id]
                 sequence.steps += 1
-                self._pool.seal(sequence.id, sequence.trust_domain, sequence.tokens, sequence.computed)
+                self._pool.seal(sequence.id, sequence.trust_domain, sequence.tokens, sequence.computed, sequence.keys)
+                if sequence.computed > sequence.charged_tokens:
+                    generated = sequence.computed - sequence.charged_tokens
+                    self._shares[sequence.level].charge(sequence.client, GENERATED_WEIGHT * generated)
+                    sequence.charged_tokens = sequence.computed
 
     def remove(self, sequences: Iterable[Sequence]) -> None:
         """Takes sequences out, finished or given up, and gives their pages back."""
         for sequence in sequences:
             if sequence.status is Status.RUNNING:
                 self._running.remove(sequence)
+                self._shares[sequence.level].leave(sequence.client)
             elif sequence.status is Status.WAITING:
-                self._waiting.remove(sequence)
+                self._waiting.discard(sequence)
+                self._shares[sequence.level].leave(sequence.client)
             sequence.status = Status.FINISHED
             self._pool.release(sequence.id)
 
-    def _admit(self, preempted: list[SequenceId]) -> list[SequenceId]:
-        """Lets the waiting in, best rank first, as long as a slot and the pages for all they have are to be had.
+    def _admit(self, now: float, verdicts: list[Verdict]) -> None:
+        """Lets the waiting in, in order, as long as a slot and the pages for all they have are to be had."""
+        room: Room | None = None
+        while (head := self._waiting.first()) is not None:
+            room = self._room(head)
+            if room.lack is None:
+                self._enter(head, room, now, verdicts)
+                continue
+            if self._displace_for(head, now, verdicts):
+                continue
+            urgent = self._waiting.first_above(head.priority)
+            if urgent is None or not self._displace_for(urgent, now, verdicts):
+                break
+        self._explain(head, room, now, verdicts)
 
-        Nobody overtakes the first in line, who may displace sequences of a lower class but not of its own.
-        """
-        admitted: list[SequenceId] = []
-        while self._waiting:
-            sequence = self._waiting[0]
-            if not self._has_room(sequence):
-                lower = [s for s in self._running if s.priority > sequence.priority]
-                if not self._has_room(sequence, lower):
-                    break
-                while not self._has_room(sequence):
-                    self._preempt(self._running[-1], preempted)
-            del self._waiting[0]
-            shared = self._pool.match(sequence.trust_domain, sequence.tokens)
-            self._pool.adopt(sequence.id, shared)
-            sequence.computed = len(shared) * self._pool.page_tokens
-            if not sequence.preemptions:
-                sequence.cached_tokens = sequence.computed
-            sequence.status = Status.RUNNING
-            insort(self._running, sequence, key=_rank)
-            admitted.append(sequence.id)
-        return admitted
+    def _explain(self, head: Sequence | None, room: Room | None, now: float, verdicts: list[Verdict]) -> None:
+        """Says of those who stay waiting why they do, where that is new: the first in line, and those behind it."""
+        behind = [s for s in self._fresh if s.deferral is None]
+        if self._head is not None:
+            behind.append(self._head)
+        for sequence in behind:
+            if sequence is not head and sequence.status is Status.WAITING:
+                self._defer(sequence, Deferral.ORDER, {}, now, verdicts)
+        if head is not None and room is not None and room.lack is not None:
+            self._defer(head, room.lack, _numbers(room), now, verdicts)
+        self._fresh.clear()
+        self._head = head
 
-    def _has_room(self, sequence: Sequence, leaving: Collection[Sequence] = ()) -> bool:
-        """Whether a sequence could enter if these left.
+    def _defer(
+        self, sequence: Sequence, why: Deferral, numbers: dict[str, float], now: float, verdicts: list[Verdict]
+    ) -> None:
+        if sequence.deferral is not why:
+            sequence.deferral = why
+            numbers = {**self._standing(sequence, now), **numbers, "waiting_requests": len(self._waiting)}
+            verdicts.append(Verdict(DecisionKind.DEFERRED, sequence.id, why.value, numbers))
 
-        It needs a slot and its pages, beside what the others have yet to fill and a page of growth for each of them, so
-        that the next step does not put it out again.
-        """
-        if len(self._running) - len(leaving) >= self._limits.max_slots:
+    def _enter(self, sequence: Sequence, room: Room, now: float, verdicts: list[Verdict]) -> None:
+        """Gives a sequence a slot and the cached pages of its beginning."""
+        numbers = {**self._standing(sequence, now), **_numbers(room), "prompt_tokens": sequence.prompt_tokens}
+        self._waiting.discard(sequence)
+        sequence.waited_s += now - sequence.waiting_since
+        shared = self._pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
+        self._pool.adopt(sequence.id, shared)
+        sequence.computed = len(shared) * self._pool.page_tokens
+        sequence.status = Status.RUNNING
+        sequence.deferral = None
+        insort(self._running, sequence, key=_rank)
+        numbers["cached_tokens"] = sequence.computed
+        if sequence.preemptions:
+            numbers["recompute_tokens"] = sequence.pending
+            kind, reason = DecisionKind.RESUMED, "a slot and pages are free again"
+        else:
+            sequence.cached_tokens = sequence.computed
+            sequence.charged_tokens = sequence.prompt_tokens
+            uncached = sequence.prompt_tokens - sequence.computed
+            self._shares[sequence.level].charge(sequence.client, PROMPT_WEIGHT * max(0, uncached))
+            kind, reason = DecisionKind.ADMITTED, "a slot and pages are free"
+        verdicts.append(Verdict(kind, sequence.id, reason, numbers))
+
+    def _displace_for(self, sequence: Sequence, now: float, verdicts: list[Verdict]) -> bool:
+        """Lets a sequence change places with running ones of a lower class; False if that would not make room."""
+        lower = [s for s in self._running if s.level > sequence.priority]
+        if not lower or self._room(sequence, lower).lack is not None:
             return False
-        pool = self._pool
-        staying = [s for s in self._running if s not in leaving]
-        shared = pool.match(sequence.trust_domain, sequence.tokens)
-        available = pool.available_without([s.id for s in leaving], shared)
-        owed = sum(pool.pages_for(len(s.tokens)) - pool.held(s.id) for s in staying)
-        return pool.pages_for(len(sequence.tokens)) - len(shared) <= available - owed - len(staying)
+        room = self._room(sequence)
+        while True:
+            why = Displacement.SLOT if room.lack is Deferral.SLOTS else Displacement.PAGES
+            self._preempt(self._running[-1], why, sequence, now, verdicts)
+            room = self._room(sequence)
+            if room.lack is None:
+                self._enter(sequence, room, now, verdicts)
+                return True
 
-    def _secure(self, sequence: Sequence, count: int, promised: int, preempted: list[SequenceId]) -> tuple[int, int]:
+    def _room(self, sequence: Sequence, leaving: Collection[Sequence] = ()) -> Room:
+        """Measures whether a sequence could enter if these left.
+
+        It needs a slot and its pages, beside what the others have yet to fill and some growth for each of them, so that
+        the next steps do not put it out again.
+        """
+        free_slots = self._limits.max_slots - len(self._running) + len(leaving)
+        pool = self._pool
+        if free_slots <= 0:
+            return Room(0, pool.pages_for(len(sequence.tokens)), pool.available)
+        shared = pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
+        needed = pool.pages_for(len(sequence.tokens)) - len(shared)
+        growth = 1 << min(sequence.shortages, _MOST_DOUBLINGS)
+        kept = 0
+        for other in self._running:
+            if other not in leaving:
+                now, at_most = pool.pages_for(len(other.tokens)), pool.pages_for(other.prompt_tokens + other.max_tokens)
+                kept += now - pool.held(other.id) + min(growth, at_most - now)
+        available = pool.available_without([s.id for s in leaving], shared)
+        return Room(free_slots, needed, available - kept)
+
+    def _secure(
+        self, sequence: Sequence, count: int, promised: int, now: float, verdicts: list[Verdict]
+    ) -> tuple[int, int]:
         """Finds the pages for a part of the step, from sequences of a worse rank if need be.
 
         Args:
             sequence: Whose part.
             count: Tokens it is to compute.
             promised: Pages that better ranks take in this step.
-            preempted: Receives whoever had to give way.
+            now: Seconds.
+            verdicts: Receives whoever had to give way.
 
         Returns:
             How many tokens it can compute, and how many new pages they take.
@@ -170,18 +294,43 @@ class Scheduler:
                 room = (held + pool.available - promised) * pool.page_tokens - sequence.computed
                 count = max(0, min(count, room))
                 break
-            self._preempt(self._running[-1], preempted)
+            self._running[-1].shortages += 1
+            self._preempt(self._running[-1], Displacement.SHORTAGE, sequence, now, verdicts)
         return count, pool.pages_for(sequence.computed + count) - held if count else 0
 
-    def _preempt(self, sequence: Sequence, preempted: list[SequenceId]) -> None:
+    def _preempt(
+        self, sequence: Sequence, why: Displacement, other: Sequence, now: float, verdicts: list[Verdict]
+    ) -> None:
         """Sends a sequence back to the waiting; what it had computed may survive in the prefix cache."""
+        numbers = {
+            **self._standing(other, now),
+            "class_of_preempted": sequence.level,
+            "computed_tokens": sequence.computed,
+            "pages_held": self._pool.held(sequence.id),
+            "pages_available": self._pool.available,
+        }
         self._running.remove(sequence)
         self._pool.release(sequence.id)
         sequence.computed = 0
         sequence.preemptions += 1
         sequence.status = Status.WAITING
-        insort(self._waiting, sequence, key=_rank)
-        preempted.append(sequence.id)
+        self._waiting.add(sequence, now)
+        verdicts.append(Verdict(DecisionKind.PREEMPTED, sequence.id, why.value, numbers, other.id))
+
+    def _standing(self, sequence: Sequence, now: float) -> dict[str, float]:
+        """Returns the numbers that decide a sequence's place, and how many slots there are."""
+        waiting_s = now - sequence.waiting_since if sequence.status is Status.WAITING else 0.0
+        return {
+            "class": sequence.level,
+            "waited_s": sequence.waited_s + waiting_s,
+            "client_service_tokens": self._shares[sequence.level].service(sequence.client),
+            "slots": self._limits.max_slots,
+            "slots_busy": len(self._running),
+        }
+
+
+def _numbers(room: Room) -> dict[str, float]:
+    return {"pages_needed": room.pages_needed, "pages_free": room.pages_free}
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NewType
 
 from edge_rag.core.query import Priority
+from edge_rag.generator.kv.prefix import PageKey
 
 SequenceId = NewType("SequenceId", int)
 """Positive, handed out in order of arrival, never reused."""
@@ -21,6 +22,14 @@ class Status(Enum):
     FINISHED = "finished"
 
 
+class Deferral(Enum):
+    """Why a sequence waits, as a sentence."""
+
+    SLOTS = "every slot is taken"
+    PAGES = "not enough pages are free"
+    ORDER = "others go first"
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """Tokens on their way through the model.
@@ -30,16 +39,26 @@ class Sequence:
 
     Attributes:
         id: Its id; smaller came earlier.
-        priority: Scheduling class.
+        priority: Scheduling class it came in.
         trust_domain: Cached pages are shared only inside one.
-        tokens: Prompt followed by what was generated.
-        prompt_tokens: Length of the prompt.
+        tokens: Prompt followed by what was generated; only ever appended to.
         max_tokens: Most tokens that may be generated.
+        client: Whose it is.
+        arrived: When it came, seconds.
+        deadline: When it is worthless, seconds, or None.
+        prompt_tokens: Length of the prompt.
+        level: Scheduling class it has risen to; never lower than ``priority``.
         computed: Tokens whose keys and values the cache holds.
         status: Where it is.
         cached_tokens: Prompt tokens found in the cache when it was first admitted.
         steps: Model runs it took part in.
         preemptions: How often it had to give its pages back.
+        shortages: How many of these were because pages ran out.
+        waited_s: How long it has waited, seconds, without the present wait.
+        waiting_since: When the present wait began, seconds.
+        deferral: Why it was last said to wait, or None.
+        charged_tokens: Tokens its client was charged for, or found in the cache; a recomputation is free.
+        keys: Keys of its full pages, as far as they were needed.
     """
 
     id: SequenceId
@@ -47,15 +66,26 @@ class Sequence:
     trust_domain: str
     tokens: list[int]
     max_tokens: int
+    client: str = field(kw_only=True)
+    arrived: float = field(kw_only=True)
+    deadline: float | None = field(kw_only=True)
     prompt_tokens: int = field(init=False)
+    level: Priority = field(init=False)
     computed: int = 0
     status: Status = Status.NEW
     cached_tokens: int = 0
     steps: int = 0
     preemptions: int = 0
+    shortages: int = 0
+    waited_s: float = 0.0
+    waiting_since: float = 0.0
+    deferral: Deferral | None = None
+    charged_tokens: int = 0
+    keys: list[PageKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
+        self.level = self.priority
 
     @property
     def pending(self) -> int:
@@ -69,5 +99,5 @@ class Sequence:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Smaller goes first and is preempted last."""
-        return (self.priority, self.id)
+        """Smaller goes first and is preempted last; does not change while the sequence runs."""
+        return (self.level, self.id)

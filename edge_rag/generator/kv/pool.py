@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from edge_rag.generator.kv.prefix import PageId, PageKey, PrefixIndex, chain, next_key, root_key
+from edge_rag.generator.kv.prefix import PageId, PageKey, PrefixIndex, extend_chain
 from edge_rag.generator.sequence import SequenceId
 
 
@@ -58,7 +58,7 @@ class PagePool:
         self._free = [PageId(page) for page in reversed(range(pages))]
         self._references = [0] * pages
         self._tables: dict[SequenceId, list[PageId]] = {}
-        self._keys: dict[SequenceId, list[PageKey]] = {}
+        self._sealed: dict[SequenceId, int] = {}
         self._prefixes = PrefixIndex()
 
     @property
@@ -83,14 +83,20 @@ class PagePool:
         """Returns how many pages a sequence holds."""
         return len(self._tables.get(sequence, ()))
 
-    def match(self, trust_domain: str, tokens: Sequence[int]) -> tuple[PageId, ...]:
+    def match(self, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> tuple[PageId, ...]:
         """Finds the longest beginning of a sequence that the cache already holds, in full pages.
 
         The last token is never part of it: it has to be computed for its logits.
+
+        Args:
+            trust_domain: Whose pages may be found.
+            tokens: The sequence's tokens.
+            keys: Keys of its first pages, as far as known; extended as far as needed.
         """
         found: list[PageId] = []
-        for key in chain(trust_domain, tokens[:-1], self.page_tokens):
-            page = self._prefixes.find(key)
+        for index in range((len(tokens) - 1) // self.page_tokens):
+            extend_chain(keys, trust_domain, tokens, self.page_tokens, index + 1)
+            page = self._prefixes.find(keys[index])
             if page is None:
                 break
             found.append(page)
@@ -113,7 +119,7 @@ class PagePool:
             self._prefixes.wake(page)
             self._references[page] += 1
         self._tables[sequence] = list(pages)
-        self._keys[sequence] = []
+        self._sealed[sequence] = len(pages)
 
     def take(self, count: int) -> list[PageId]:
         """Takes pages out of the free list, then out of the cache.
@@ -139,7 +145,9 @@ class PagePool:
         """Appends taken pages to a sequence's block table."""
         self._tables.setdefault(sequence, []).extend(pages)
 
-    def seal(self, sequence: SequenceId, trust_domain: str, tokens: Sequence[int], computed: int) -> None:
+    def seal(
+        self, sequence: SequenceId, trust_domain: str, tokens: Sequence[int], computed: int, keys: list[PageKey]
+    ) -> None:
         """Makes the sequence's full pages findable; their content does not change any more.
 
         Args:
@@ -147,18 +155,19 @@ class PagePool:
             trust_domain: Who may find them.
             tokens: The sequence's tokens.
             computed: How many of them the cache holds.
+            keys: Keys of its first pages, as far as known; extended as far as needed.
         """
-        table = self._tables.get(sequence, [])
-        keys = self._keys.setdefault(sequence, [])
-        for index in range(len(keys), computed // self.page_tokens):
-            start = index * self.page_tokens
-            parent = keys[-1] if keys else root_key(trust_domain)
-            keys.append(next_key(parent, tokens[start : start + self.page_tokens]))
-            self._prefixes.add(keys[-1], table[index])
+        full = computed // self.page_tokens
+        sealed = self._sealed.get(sequence, 0)
+        if full > sealed:
+            extend_chain(keys, trust_domain, tokens, self.page_tokens, full)
+            for index in range(sealed, full):
+                self._prefixes.add(keys[index], self._tables[sequence][index])
+            self._sealed[sequence] = full
 
     def release(self, sequence: SequenceId) -> None:
         """Lets go of everything a sequence holds; nothing happens if it holds nothing."""
-        self._keys.pop(sequence, None)
+        self._sealed.pop(sequence, None)
         self.give_back(self._tables.pop(sequence, []))
 
     def snapshot(self) -> PoolSnapshot:

@@ -6,13 +6,18 @@ equal beginnings within one domain; another domain's pages cannot be found, and 
 Pages that nobody holds stay findable until their room is needed, least recently released first. A sequence gives its
 pages back last page first, so a page goes before the one it continues. (Where two sequences computed the same page at
 the same time only one copy is findable; what continues the other may outlive it, unfindable, until its turn comes.)
+
+Only full pages have a key, and a sequence writes only at positions from its first pending token on, which lie after
+every full page it found. So nobody ever writes to a page that another sequence can see, and no page has to be copied
+before it is written to. Sharing a partly filled last page would save less than a page of prefill for each request, at
+the price of copying one; the prompt's shared beginning is many pages long.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NewType
 
@@ -38,12 +43,19 @@ def next_key(parent: PageKey, tokens: Sequence[int]) -> PageKey:
     return PageKey(blake2b(array("q", tokens).tobytes(), digest_size=16, key=parent).digest())
 
 
-def chain(trust_domain: str, tokens: Sequence[int], page_tokens: int) -> Iterator[PageKey]:
-    """Yields the keys of the full pages of a sequence, first page first."""
-    key = root_key(trust_domain)
-    for start in range(0, len(tokens) - page_tokens + 1, page_tokens):
-        key = next_key(key, tokens[start : start + page_tokens])
-        yield key
+def extend_chain(keys: list[PageKey], trust_domain: str, tokens: Sequence[int], page_tokens: int, pages: int) -> None:
+    """Appends keys of a sequence's full pages until there are as many as asked for.
+
+    Args:
+        keys: Keys of its first pages, which stay true because tokens are only ever appended.
+        trust_domain: Its trust domain.
+        tokens: Its tokens, at least ``pages`` full pages of them.
+        page_tokens: Tokens a page holds.
+        pages: How many keys there are to be.
+    """
+    for index in range(len(keys), pages):
+        start = index * page_tokens
+        keys.append(next_key(keys[-1] if keys else root_key(trust_domain), tokens[start : start + page_tokens]))
 
 
 class PrefixIndex:

@@ -6,7 +6,7 @@ import pytest
 
 from edge_rag.generator.kv.invariants import violations
 from edge_rag.generator.kv.pool import PagePool, PagesExhausted
-from edge_rag.generator.kv.prefix import PageId, chain
+from edge_rag.generator.kv.prefix import PageId, PageKey, extend_chain
 from edge_rag.generator.kv.reservation import Reservation
 from edge_rag.generator.plan import PlanEntry, StepPlan
 from edge_rag.generator.sequence import SequenceId
@@ -22,11 +22,12 @@ def compute(pool: PagePool, sequence: SequenceId, first: int, count: int) -> Non
 
 def hold(pool: PagePool, sequence: SequenceId, tokens: list[int], domain: str = "manuals") -> int:
     """Lets a sequence find what it can and compute the rest; returns the tokens it found."""
-    found = pool.match(domain, tokens)
+    keys: list[PageKey] = []
+    found = pool.match(domain, tokens, keys)
     pool.adopt(sequence, found)
     first = len(found) * pool.page_tokens
     compute(pool, sequence, first, len(tokens) - first)
-    pool.seal(sequence, domain, tokens, len(tokens))
+    pool.seal(sequence, domain, tokens, len(tokens), keys)
     return first
 
 
@@ -85,7 +86,7 @@ def test_released_pages_are_found_again_until_their_room_is_needed() -> None:
     assert hold(pool, B, TOKENS) == 32
     pool.release(B)
     hold(pool, C, list(range(40)))
-    assert pool.match("manuals", TOKENS) == ()
+    assert pool.match("manuals", TOKENS, []) == ()
 
 
 def test_what_continues_a_page_is_evicted_before_it() -> None:
@@ -93,7 +94,7 @@ def test_what_continues_a_page_is_evicted_before_it() -> None:
     hold(pool, A, TOKENS)
     pool.release(A)
     pool.take(3)
-    assert len(pool.match("manuals", TOKENS)) == 2
+    assert len(pool.match("manuals", TOKENS, [])) == 2
 
 
 def test_the_longest_unused_beginning_is_evicted_first() -> None:
@@ -103,8 +104,8 @@ def test_the_longest_unused_beginning_is_evicted_first() -> None:
     hold(pool, B, [5, *TOKENS[:8]])
     pool.release(B)
     pool.take(pool.available - 1)
-    assert len(pool.match("manuals", TOKENS)) + len(pool.match("manuals", [5, *TOKENS[:8]])) == 1
-    assert len(pool.match("manuals", [5, *TOKENS[:8]])) == 1
+    assert len(pool.match("manuals", TOKENS, [])) + len(pool.match("manuals", [5, *TOKENS[:8]], [])) == 1
+    assert len(pool.match("manuals", [5, *TOKENS[:8]], [])) == 1
 
 
 def test_another_trust_domain_finds_nothing() -> None:
@@ -114,7 +115,10 @@ def test_another_trust_domain_finds_nothing() -> None:
 
 
 def test_a_page_is_found_only_after_an_equal_beginning() -> None:
-    first, second = list(chain("d", [1, 2, 9, 9], 2)), list(chain("d", [3, 4, 9, 9], 2))
+    first: list[PageKey] = []
+    second: list[PageKey] = []
+    extend_chain(first, "d", [1, 2, 9, 9], 2, 2)
+    extend_chain(second, "d", [3, 4, 9, 9], 2, 2)
     assert first[1] != second[1]
 
 
@@ -132,7 +136,7 @@ def test_the_forecast_of_available_pages_agrees_with_what_comes_free() -> None:
     hold(pool, A, TOKENS)
     hold(pool, B, [*TOKENS[:16], *range(24)])
     hold(pool, C, TOKENS)
-    kept = pool.match("manuals", TOKENS)[:1]
+    kept = pool.match("manuals", TOKENS, [])[:1]
     forecast = pool.available_without([A, C], kept)
     pool.release(A)
     pool.release(C)
@@ -145,7 +149,7 @@ def test_equal_pages_computed_side_by_side_are_both_accounted_for() -> None:
     compute(pool, A, 0, 8)
     compute(pool, B, 0, 8)
     for sequence in (A, B):
-        pool.seal(sequence, "manuals", TOKENS[:8], 8)
+        pool.seal(sequence, "manuals", TOKENS[:8], 8, [])
     pool.release(A)
     pool.release(B)
     assert not violations(pool.snapshot(), {})

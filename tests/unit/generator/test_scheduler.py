@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,25 +23,35 @@ PAGE = 4
 class Bench:
     """A scheduler over a pool, with steps that compute nothing but account for everything."""
 
-    def __init__(self, pages: int, limits: SchedulerLimits, max_context: int = 10_000) -> None:
+    def __init__(self, pages: int, limits: SchedulerLimits, max_context: int = 10_000, aging_s: float = inf) -> None:
         self.limits = limits
         self.pool = PagePool(pages, PAGE)
-        self.scheduler = Scheduler(limits, self.pool, max_context)
+        self.scheduler = Scheduler(limits, self.pool, max_context, aging_s)
+        self.now = 0.0
         self.sequences: dict[SequenceId, Sequence] = {}
         self.finished: list[SequenceId] = []
 
     def submit(
-        self, prompt: int | list[int], max_tokens: int, priority: Priority = Priority.NORMAL, domain: str = "d"
+        self,
+        prompt: int | list[int],
+        max_tokens: int,
+        priority: Priority = Priority.NORMAL,
+        domain: str = "d",
+        client: str = "c",
+        deadline: float | None = None,
     ) -> Sequence:
         name = SequenceId(len(self.sequences) + 1)
         tokens = prompt if isinstance(prompt, list) else [1000 * name + i for i in range(prompt)]
-        sequence = Sequence(name, priority, domain, list(tokens), max_tokens)
-        self.scheduler.submit(sequence)
+        sequence = Sequence(
+            name, priority, domain, list(tokens), max_tokens, client=client, arrived=self.now, deadline=deadline
+        )
+        self.scheduler.submit(sequence, self.now)
         self.sequences[name] = sequence
         return sequence
 
     def step(self, fail: bool = False) -> StepPlan:
-        plan = self.scheduler.schedule()
+        plan = self.scheduler.schedule(self.now)
+        self.now += 1
         self.check(plan)
         if fail:
             with Reservation(self.pool, plan):

@@ -1,0 +1,139 @@
+"""How many slots keep the time between two tokens near a target: a controller with hysteresis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from edge_rag.errors import ConfigurationError
+
+WINDOW: Final = 16
+"""Steps whose mean is one measurement."""
+
+TOO_SLOW: Final = 1.05
+"""Share of the target above which there are too many slots."""
+
+FAST_ENOUGH: Final = 0.9
+"""Share of the target below which there may be more slots."""
+
+CHANGED: Final = 0.8
+"""Share of an earlier measurement below which steps have become a different kind of thing."""
+
+_SLOW_WINDOWS: Final = 2
+_FAST_WINDOWS: Final = 3
+_FIRST_HOLD: Final = 8
+_LONGEST_HOLD: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChange:
+    """The controller moved the limit.
+
+    Attributes:
+        slots: Slots from now on.
+        before: Slots until now.
+        reason: Why, as a short sentence.
+        measured_s: Mean time of a step, seconds.
+        target_s: What it should be, seconds.
+    """
+
+    slots: int
+    before: int
+    reason: str
+    measured_s: float
+    target_s: float
+
+
+class SlotController:
+    """Moves the slot limit between two bounds. No clock: equal observations give equal limits.
+
+    A step gives every decoding sequence one token, so its time is the time per output token of all of them. The limit
+    falls when the mean of two windows is above the target, by as much as the time is too long but at most by half. It
+    rises by one when three windows were below the target while requests waited for a slot, by a quarter when far below.
+    Between the two nothing happens.
+
+    Where the target lies between the times of n and n + 1 slots, such a rule would go to and fro for ever. So a number
+    that was too slow is not tried again for a while, twice as long after every failure; unless steps have become much
+    faster since, which means that the traffic has changed.
+
+    Args:
+        target_s: Wanted time of a step, seconds, more than 0.
+        lowest: Fewest slots, at least 1.
+        highest: Most slots, and how many there are to begin with.
+
+    Raises:
+        ConfigurationError: The target or the bounds are not of that kind.
+    """
+
+    def __init__(self, target_s: float, lowest: int, highest: int) -> None:
+        if target_s <= 0 or not 1 <= lowest <= highest:
+            raise ConfigurationError(f"no slot limit from {lowest} to {highest} can aim at {target_s} s a step")
+        self._target_s = target_s
+        self._lowest = lowest
+        self._highest = highest
+        self._slots = highest
+        self._times: list[float] = []
+        self._most_decodes = 0
+        self._demand = True
+        self._slow = self._fast = 0
+        self._refused: int | None = None
+        self._hold = _FIRST_HOLD
+        self._held = 0
+        self._settled_s: float | None = None
+
+    @property
+    def slots(self) -> int:
+        """Slots there are to be."""
+        return self._slots
+
+    def observe(self, step_s: float, decodes: int, waiting: int) -> SlotChange | None:
+        """Takes a step's measurement.
+
+        Args:
+            step_s: How long it took, seconds.
+            decodes: Sequences in it that decoded.
+            waiting: Requests without a slot.
+
+        Returns:
+            What changes, or None. Steps without decodes, and those still wider than the limit, are not counted.
+        """
+        if not 0 < decodes <= self._slots:
+            return None
+        self._times.append(step_s)
+        self._most_decodes = max(self._most_decodes, decodes)
+        self._demand &= waiting > 0
+        if len(self._times) < WINDOW:
+            return None
+        mean, decodes, demand = sum(self._times) / WINDOW, self._most_decodes, self._demand
+        self._times.clear()
+        self._most_decodes, self._demand = 0, True
+        return self._judge(mean, decodes, demand)
+
+    def _judge(self, mean_s: float, decodes: int, demand: bool) -> SlotChange | None:
+        self._held += 1
+        if self._settled_s is None:
+            self._settled_s = mean_s
+        elif mean_s < CHANGED * self._settled_s:
+            self._refused, self._hold = None, _FIRST_HOLD
+        self._slow = self._slow + 1 if mean_s > TOO_SLOW * self._target_s else 0
+        self._fast = self._fast + 1 if mean_s < FAST_ENOUGH * self._target_s and demand else 0
+        if self._slow >= _SLOW_WINDOWS and decodes > self._lowest:
+            self._hold = min(2 * self._hold, _LONGEST_HOLD) if self._refused == decodes else _FIRST_HOLD
+            self._refused = decodes
+            fewer = min(decodes - 1, round(decodes * self._target_s / mean_s))
+            return self._move(max(self._lowest, decodes // 2, fewer), "steps take longer than the target", mean_s)
+        if self._fast >= _FAST_WINDOWS and self._slots < self._highest:
+            more = self._slots + (max(1, self._slots // 4) if mean_s < self._target_s / 2 else 1)
+            more = min(more, self._highest)
+            if self._refused is not None and more >= self._refused and self._held < self._hold:
+                more = self._refused - 1
+            if more > self._slots:
+                return self._move(more, "steps are shorter than the target and requests wait", mean_s)
+        return None
+
+    def _move(self, slots: int, reason: str, mean_s: float) -> SlotChange:
+        change = SlotChange(slots, self._slots, reason, mean_s, self._target_s)
+        self._slots = slots
+        self._slow = self._fast = self._held = 0
+        self._settled_s = None
+        return change

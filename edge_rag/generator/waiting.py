@@ -1,0 +1,198 @@
+"""Who waits, and who of them is next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from math import inf
+
+from edge_rag.core.query import Priority
+from edge_rag.generator.sequence import Sequence, SequenceId
+from edge_rag.generator.shares import FairShares
+
+Place = tuple[float, float, int]
+"""Service of the client, when the request is due, and its id; smaller is next."""
+
+_SLACK = 8
+
+
+class Lane:
+    """Waiting sequences of one class: clients by their service, one client's sequences by when they are due.
+
+    Both are heaps whose entries are looked at only when they come up, so that every operation costs the logarithm of
+    what waits. An entry of a sequence that left is dropped then, one of a client that was served since moves down.
+
+    Args:
+        service: How much service a client had; may only grow while the client has sequences here.
+        due: When a sequence is due; does not change.
+    """
+
+    def __init__(self, service: Callable[[str], float], due: Callable[[Sequence], float]) -> None:
+        self._service = service
+        self._due = due
+        self._members: dict[SequenceId, Sequence] = {}
+        self._sequences: dict[str, list[tuple[float, SequenceId]]] = {}
+        self._sizes: dict[str, int] = {}
+        self._clients: list[tuple[Place, int, str]] = []
+        self._current: dict[str, int] = {}
+        self._versions = count()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._members.values())
+
+    def add(self, sequence: Sequence) -> None:
+        """Lets a sequence in."""
+        self._members[sequence.id] = sequence
+        client = sequence.client
+        entry = (self._due(sequence), sequence.id)
+        heap = self._sequences.setdefault(client, [])
+        heappush(heap, entry)
+        self._sizes[client] = self._sizes.get(client, 0) + 1
+        if heap[0] == entry:
+            self._announce(client, entry)
+
+    def discard(self, sequence: Sequence) -> None:
+        """Lets a sequence go."""
+        del self._members[sequence.id]
+        client = sequence.client
+        self._sizes[client] -= 1
+        heap = self._sequences[client]
+        if not self._sizes[client]:
+            del self._sequences[client], self._sizes[client], self._current[client]
+        elif len(heap) > 2 * self._sizes[client] + _SLACK:
+            heap[:] = [entry for entry in heap if entry[1] in self._members]
+            heapify(heap)
+
+    def first(self) -> tuple[Place, Sequence] | None:
+        """Returns the next sequence and its place, or None."""
+        while self._clients:
+            place, version, client = self._clients[0]
+            if self._current.get(client) != version:
+                heappop(self._clients)
+                continue
+            now = self._place(client)
+            if now == place:
+                return place, self._members[SequenceId(place[2])]
+            heapreplace(self._clients, (now, version, client))
+        return None
+
+    def place_of(self, sequence: Sequence) -> Place:
+        """Returns the place of a sequence."""
+        return self._service(sequence.client), self._due(sequence), sequence.id
+
+    def _place(self, client: str) -> Place:
+        heap = self._sequences[client]
+        while heap[0][1] not in self._members:
+            heappop(heap)
+        return self._service(client), *heap[0]
+
+    def _announce(self, client: str, head: tuple[float, SequenceId]) -> None:
+        """Puts a client forward whose first sequence is a new one."""
+        if len(self._clients) > 2 * len(self._sequences) + _SLACK:
+            self._clients = [entry for entry in self._clients if self._current.get(entry[2]) == entry[1]]
+            heapify(self._clients)
+        self._current[client] = next(self._versions)
+        heappush(self._clients, ((self._service(client), *head), self._current[client], client))
+
+
+class WaitingQueue:
+    """Sequences without a slot, and the order they are to get one in.
+
+    First comes the class, which rises by one for every ``aging_s`` a sequence has waited. Inside a class the client
+    with the least service goes first, and among one client's sequences the one that is due first: at its deadline, or
+    ``aging_s`` after it came if that is sooner.
+
+    Fairness comes before deadlines, because a deadline is what a client says of itself: were it to count between
+    clients, the one who always claims the shortest would shut out the others. It does order a client's own work. And
+    since everything is due at some time, nothing waits for ever behind later requests with shorter deadlines.
+
+    Args:
+        shares: The clients' service, by class.
+        aging_s: Waiting time that raises a sequence by a class, seconds, more than 0; infinite for never.
+    """
+
+    def __init__(self, shares: dict[Priority, FairShares], aging_s: float) -> None:
+        self._shares = shares
+        self._aging_s = aging_s
+        self._lanes = {
+            (level, declared): Lane(shares[level].service, self._due)
+            for declared in Priority
+            for level in Priority
+            if level <= declared
+        }
+        self._rises: list[tuple[float, SequenceId]] = []
+        self._members: dict[SequenceId, Sequence] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Yields all of them, the next one first; sorts, so not for every step."""
+        lanes = self._lanes
+        places = [((level, *lane.place_of(s)), s) for (level, _), lane in lanes.items() for s in lane]
+        return iter([sequence for _, sequence in sorted(places, key=lambda entry: entry[0])])
+
+    def add(self, sequence: Sequence, now: float) -> None:
+        """Lets a sequence in, which keeps the time it waited before.
+
+        Args:
+            sequence: A sequence that entered the shares of its ``level``.
+            now: Seconds.
+        """
+        sequence.waiting_since = now
+        self._members[sequence.id] = sequence
+        self._lanes[sequence.level, sequence.priority].add(sequence)
+        self._expect(sequence)
+
+    def discard(self, sequence: Sequence) -> None:
+        """Lets a waiting sequence go: it got a slot, or is over."""
+        del self._members[sequence.id]
+        self._lanes[sequence.level, sequence.priority].discard(sequence)
+
+    def rise(self, now: float) -> None:
+        """Raises those who have waited long enough."""
+        while self._rises and self._rises[0][0] <= now:
+            at, name = heappop(self._rises)
+            sequence = self._members.get(name)
+            if sequence is None or self._rises_at(sequence) != at:
+                continue
+            self._lanes[sequence.level, sequence.priority].discard(sequence)
+            self._shares[sequence.level].leave(sequence.client)
+            sequence.level = Priority(sequence.level - 1)
+            self._shares[sequence.level].enter(sequence.client)
+            self._lanes[sequence.level, sequence.priority].add(sequence)
+            self._expect(sequence)
+
+    def first(self) -> Sequence | None:
+        """Returns the sequence that is next, or None."""
+        return self._best(lambda declared: True)
+
+    def first_above(self, declared: Priority) -> Sequence | None:
+        """Returns the next one of those that came in a higher class than this one, or None."""
+        return self._best(lambda other: other < declared)
+
+    def _best(self, wanted: Callable[[Priority], bool]) -> Sequence | None:
+        for level in Priority:
+            heads = [
+                head
+                for declared in Priority
+                if declared >= level and wanted(declared) and (head := self._lanes[level, declared].first())
+            ]
+            if heads:
+                return min(heads, key=lambda head: head[0])[1]
+        return None
+
+    def _due(self, sequence: Sequence) -> float:
+        return min(inf if sequence.deadline is None else sequence.deadline, sequence.arrived + self._aging_s)
+
+    def _rises_at(self, sequence: Sequence) -> float:
+        classes = sequence.priority - sequence.level + 1
+        return sequence.waiting_since + classes * self._aging_s - sequence.waited_s
+
+    def _expect(self, sequence: Sequence) -> None:
+        if sequence.level > min(Priority) and self._aging_s < inf:
+            heappush(self._rises, (self._rises_at(sequence), sequence.id))
