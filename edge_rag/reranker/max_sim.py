@@ -34,6 +34,7 @@ from edge_rag.reranker.candidate import Candidate, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import TokenVectorizer
 from edge_rag.reranker.scoring import bm25, max_sim, mean_cosine, standardize
+from edge_rag.reranker.vector_cache import VectorCache
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.token_vectors import TokenVectors
 
@@ -54,18 +55,27 @@ class PassageWeights:
 
 
 class MaxSimReranker:
-    """Implements the pipeline's ``Reranker``. For one thread at a time."""
+    """Implements the pipeline's ``Reranker``. For one thread at a time.
+
+    Args:
+        vectorizer: Turns texts into token vectors.
+        passage_weights: How a passage's score is put together.
+        evidence_weights: How a sentence's evidence is put together.
+        cache_bytes: Most memory for the vectors of passages that were compared lately.
+    """
 
     def __init__(
         self,
         vectorizer: TokenVectorizer,
         passage_weights: PassageWeights | None = None,
         evidence_weights: EvidenceWeights | None = None,
+        cache_bytes: int = 64 << 20,
     ) -> None:
         self._vectorizer = vectorizer
         self._passage_weights = passage_weights or PassageWeights()
         self._evidence_weights = evidence_weights or EvidenceWeights()
         self._stemmer = Stemmer()
+        self._cache = VectorCache(cache_bytes)
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[tuple[RankedPassage, ...]]:
         """Answers each request, in order; the texts of all requests are encoded in one call, each once.
@@ -73,8 +83,13 @@ class MaxSimReranker:
         Raises:
             InferenceFailed: The encoder failed.
         """
-        texts = list(dict.fromkeys(text for request in requests for text in _texts(request)))
-        vectors = dict(zip(texts, self._vectorizer.token_vectors(texts), strict=True))
+        passages = {model_text(hit.passage): hit.passage for request in requests for hit in request.retrieved.hits}
+        vectors = {text: kept for text, passage in passages.items() if (kept := self._cache.get(passage)) is not None}
+        questions = [request.question for request in requests]
+        missing = [text for text in dict.fromkeys((*questions, *passages)) if text not in vectors]
+        vectors |= zip(missing, self._vectorizer.token_vectors(missing), strict=True)
+        for text, passage in passages.items():
+            self._cache.put(passage, vectors[text])
         return [self._rank(request, vectors) for request in requests]
 
     def _rank(self, request: RerankRequest, vectors: Mapping[str, TokenVectors]) -> tuple[RankedPassage, ...]:
@@ -104,7 +119,3 @@ class MaxSimReranker:
             + weights.mean_cosine * standardize(cosines)
         )
         return scores
-
-
-def _texts(request: RerankRequest) -> list[str]:
-    return [request.question, *(model_text(hit.passage) for hit in request.retrieved.hits)]
