@@ -16,12 +16,14 @@ class Answer:
     """A whole answer.
 
     Attributes:
+        request_id: What the daemon's log and audit trail call it.
         question: What was asked.
         text: All text deltas, joined.
         citations: In the order in which they came.
         finished: How it ended.
     """
 
+    request_id: str
     question: str
     text: str
     citations: tuple[Citation, ...]
@@ -30,6 +32,7 @@ class Answer:
     def as_json(self) -> dict[str, Any]:
         """Returns the stable JSON shape."""
         return {
+            "request_id": self.request_id,
             "question": self.question,
             "answer": self.text,
             "citations": [citation_object(citation) for citation in self.citations],
@@ -42,10 +45,11 @@ class Answer:
         }
 
 
-def gather(question: str, events: Iterable[AskEvent], on_text: Callable[[str], None]) -> Answer:
+def gather(request_id: str, question: str, events: Iterable[AskEvent], on_text: Callable[[str], None]) -> Answer:
     """Reads a stream to its end.
 
     Args:
+        request_id: What the daemon's log and audit trail call it.
         question: What was asked.
         events: The stream; it ends with ``Finished`` or raises.
         on_text: Called with every piece of text as it comes.
@@ -64,7 +68,7 @@ def gather(question: str, events: Iterable[AskEvent], on_text: Callable[[str], N
                 finished = event
     if finished is None:
         raise ValueError("the stream of events ended without Finished")
-    return Answer(question, "".join(pieces), tuple(citations), finished)
+    return Answer(request_id, question, "".join(pieces), tuple(citations), finished)
 
 
 def source(document: str, page: int | None, start: int, end: int) -> str:
@@ -87,7 +91,7 @@ def stage_line(stages: tuple[StageTime, ...]) -> str:
 def finish_line(finished: Finished) -> str:
     """Returns time and usage of an answer on one line."""
     usage = finished.usage
-    first = f" · first text after {_duration(finished.first_token_s)}" if finished.first_token_s is not None else ""
+    first = f" · first text after {duration(finished.first_token_s)}" if finished.first_token_s is not None else ""
     cached = f" ({usage.cached_prompt_tokens} cached)" if usage.cached_prompt_tokens else ""
     tokens = f"{usage.prompt_tokens} prompt{cached} + {usage.generated_tokens} answer tokens"
     steps = "1 step" if usage.model_steps == 1 else f"{usage.model_steps} steps"
@@ -95,9 +99,10 @@ def finish_line(finished: Finished) -> str:
 
 
 def _stage(stage: StageTime) -> str:
-    waited = f" (+{_duration(stage.queue_s)} waiting)" if stage.queue_s >= 0.001 else ""
-    return f"{stage.stage} {_duration(stage.compute_s)}{waited}"
+    waited = f" (+{duration(stage.queue_s)} waiting)" if stage.queue_s >= 0.001 else ""
+    return f"{stage.stage} {duration(stage.compute_s)}{waited}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Returns a time in the unit that suits it."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.answers import citation_lines, finish_line, gather
+from edge_rag.cli.answers import Answer, citation_lines, finish_line, gather
 from edge_rag.cli.batch import BATCH_RETRY, answer_file
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.terminal import emit, notes, visible, write
-from edge_rag.client import AskOptions, Client
+from edge_rag.client import AskOptions, Client, ClientError
 from edge_rag.core.query import AnswerMode, Priority
 
 _EPILOG = """\b
@@ -45,6 +48,7 @@ Examples:
     type=click.Choice([priority.name.lower() for priority in Priority]),
     help="Who goes first when many ask. [default: interactive]",
 )
+@click.option("--request-id", metavar="ID", help="Name for the log and for audit --request. [default: a random one]")
 @options.questions
 @options.concurrency
 @options.connection
@@ -62,6 +66,7 @@ def ask(
     seed: int | None,
     stop: tuple[str, ...],
     priority: str | None,
+    request_id: str | None,
     questions: str | None,
     concurrency: int,
     server: str | None,
@@ -70,6 +75,8 @@ def ask(
 ) -> ExitCode:
     """Asks a question of the documents; the answer streams with its sources."""
     options.one_question(question, questions)
+    if request_id is not None and questions is not None:
+        raise click.UsageError("--request-id names one question; with --questions each gets a name of its own.")
     wanted = AskOptions(
         collection=collection,
         mode=AnswerMode(mode) if mode else None,
@@ -88,22 +95,32 @@ def ask(
         with Client(server, timeout_s=timeout_s, retry=BATCH_RETRY) as client:
 
             def answer(text: str) -> dict[str, Any]:
-                return gather(text, client.ask(text, wanted), lambda _: None).as_json()
+                named = replace(wanted, request_id=uuid4().hex)
+                return _gather(client, text, named, lambda _: None).as_json()
 
             return answer_file(questions, concurrency, answer)
     with Client(server, timeout_s=timeout_s) as client:
-        _ask_one(client, question or "", wanted, as_json)
+        _ask_one(client, question or "", replace(wanted, request_id=request_id or uuid4().hex), as_json)
     return ExitCode.OK
 
 
 def _ask_one(client: Client, question: str, wanted: AskOptions, as_json: bool) -> None:
     if as_json:
-        emit(gather(question, client.ask(question, wanted), lambda _: None).as_json())
+        emit(_gather(client, question, wanted, lambda _: None).as_json())
         return
-    answer = gather(question, client.ask(question, wanted), write)
+    try:
+        answer = _gather(client, question, wanted, write)
+    except ClientError as error:
+        if error.connected:
+            notes().print(visible(f"request {wanted.request_id}"), style="dim")
+        raise
     click.echo()
     if answer.citations:
         click.echo()
         for line in citation_lines(answer.citations):
             click.echo(visible(line))
-    notes().print(f"\n{finish_line(answer.finished)}", style="dim")
+    notes().print(f"\n{finish_line(answer.finished)}\nrequest {answer.request_id}", style="dim")
+
+
+def _gather(client: Client, question: str, wanted: AskOptions, on_text: Callable[[str], None]) -> Answer:
+    return gather(wanted.request_id or "", question, client.ask(question, wanted), on_text)

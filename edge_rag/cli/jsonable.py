@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from edge_rag.client.values import FoundPassage
+from edge_rag.client.values import FoundPassage, UsageReport
 from edge_rag.core.answer import Citation, StageTime
 from edge_rag.core.document import DocumentInfo
+from edge_rag.core.measures import Latency
 from edge_rag.core.status import DaemonStatus
 
 
@@ -59,4 +60,15 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "stages": [asdict(stage) for stage in status.stages],
         "engine": asdict(status.engine),
         "collections": dict(status.collections),
+        "latencies": {latency.measure.value: latency_object(latency) for latency in status.latencies},
     }
+
+
+def latency_object(latency: Latency) -> dict[str, Any]:
+    """Returns percentiles, seconds."""
+    return {name: value for name, value in asdict(latency).items() if name != "measure"}
+
+
+def usage_object(report: UsageReport) -> dict[str, Any]:
+    """Returns what clients used; the time as ISO 8601 in UTC, the clients that are not kept apart without a name."""
+    return {"since": report.since.isoformat(), "clients": [asdict(client) for client in report.clients]}

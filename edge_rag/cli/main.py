@@ -11,6 +11,7 @@ import click
 
 import edge_rag
 from edge_rag.cli.ask import ask
+from edge_rag.cli.audit import audit
 from edge_rag.cli.docs import docs
 from edge_rag.cli.doctor import doctor
 from edge_rag.cli.exits import ExitCode, error_object, exit_code
@@ -19,6 +20,7 @@ from edge_rag.cli.search import search
 from edge_rag.cli.serve import serve
 from edge_rag.cli.status import status
 from edge_rag.cli.terminal import emit, notes, visible
+from edge_rag.cli.usage import usage
 from edge_rag.client import ClientError
 from edge_rag.errors import EdgeRagError
 
@@ -89,7 +91,7 @@ def main() -> None:
     """Cited answers from this box's own documents, without a cloud."""
 
 
-for command in (serve, ingest, ask, search, docs, status, doctor):
+for command in (serve, ingest, ask, search, docs, status, audit, usage, doctor):
     main.add_command(command)
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from edge_rag.cli import options
+from edge_rag.cli.answers import duration
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.jsonable import status_object
 from edge_rag.cli.terminal import emit, visible
@@ -31,7 +32,7 @@ Examples:
 )
 @options.connection
 def status(wait_s: float | None, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
-    """Shows what a daemon is doing: models, queues, batch, cache and collections."""
+    """Shows what a daemon is doing: models, queues, batch, cache, latencies and collections."""
     with Client(server, timeout_s=timeout_s) as client:
         if wait_s is not None:
             client.wait_until_serving(wait_s)
@@ -64,5 +65,10 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         f" {engine.preemptions} preemptions",
         f"kv cache     {engine.pages_used} of {engine.pages} pages of {engine.page_tokens} tokens,"
         f" {engine.kv_bytes / 2**20:.1f} MiB",
+        *(
+            f"{latency.measure.value:<12} p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
+            f" p99 {duration(latency.p99_s)} of the latest {latency.samples}"
+            for latency in report.latencies
+        ),
         f"collections  {documents}",
     ]
