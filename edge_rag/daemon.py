@@ -17,10 +17,11 @@ from edge_rag.config.profile import DeviceFacts, DeviceProfile, builtin_profiles
 from edge_rag.config.settings import LogFormat, Settings
 from edge_rag.core.status import ModelInUse
 from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
+from edge_rag.generator.curve import StepSize, limits_on
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
-from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.pipeline.answering import Pipeline, StageLimits
 from edge_rag.pipeline.ingesting import Ingesting
@@ -246,13 +247,22 @@ def _generator(
     wanted = settings.generator
     folder = settings.models.directory / settings.models.generator
     geometry = read_geometry(folder)
-    slots = wanted.max_slots or profile.max_slots
-    step_tokens = wanted.max_step_tokens or profile.max_step_tokens
+    balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
+    limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
     budget = profile.kv_bytes(facts) if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB
-    pages = kv_page_count(budget, geometry.page_bytes, geometry.page_tokens, slots, geometry.max_context)
+    pages = kv_page_count(budget, geometry.page_bytes, geometry.page_tokens, limits.max_slots, geometry.max_context)
     decoder = PagedDecoder.open(folder, pages)
-    prefill_tokens = max(1, int((step_tokens - slots) * profile.prefill_share))
-    engine = Engine(decoder, SchedulerLimits(slots, step_tokens, prefill_tokens), wanted.queue, watch, watch)
+    target = wanted.target_tpot_ms
+    engine = Engine(
+        decoder,
+        limits,
+        wanted.queue,
+        watch,
+        watch,
+        max_waiting_tokens=wanted.queue_tokens,
+        aging_s=wanted.aging_seconds,
+        slot_control=None if target is None else SlotController(target / 1000, 1, limits.max_slots),
+    )
     quote = QuoteSettings() if wanted.evidence_weight is None else QuoteSettings(prior_weight=wanted.evidence_weight)
     prompt = PromptSettings(not_found=wanted.not_found_text)
     tokenizer = ChatTokenizer.open(folder)

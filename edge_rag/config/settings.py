@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from edge_rag.config.paths import default_data_directory, default_models_directory
+from edge_rag.core.curve import Curve
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import ConfigurationError
 
@@ -81,12 +82,33 @@ class GeneratorSettings(_Section):
     """The generator stage."""
 
     queue: int = Field(default=256, ge=1, description="Most requests that may wait for a slot.")
+    queue_tokens: int = Field(
+        default=262_144, ge=1, description="Most tokens these may come to, prompts and longest answers together."
+    )
     mode: AnswerMode = Field(default=AnswerMode.QUOTE, description="Answer mode when the client does not say.")
+    curve: Curve = Field(
+        default=Curve.BALANCED,
+        description="`latency` runs fewer at once and each quicker, `throughput` more at once and each slower.",
+    )
     max_slots: int | None = Field(
-        default=None, ge=1, le=256, description="Sequences that run at once; left out, the device profile says."
+        default=None,
+        ge=1,
+        le=256,
+        description="Sequences that run at once; left out, the profile and the curve say.",
     )
     max_step_tokens: int | None = Field(
-        default=None, ge=16, le=8192, description="Tokens computed in one step; left out, the device profile says."
+        default=None,
+        ge=16,
+        le=8192,
+        description="Tokens computed in one step; left out, the profile and the curve say.",
+    )
+    target_tpot_ms: float | None = Field(
+        default=None,
+        gt=0,
+        description="Wanted time between two tokens, ms; slots are taken away and given back to meet it.",
+    )
+    aging_seconds: float = Field(
+        default=30, gt=0, description="Waiting time that raises a request by a priority class, seconds."
     )
     kv_memory_mib: int | None = Field(
         default=None,
