@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,6 +24,8 @@ Examples:
   edge-rag ask --sentences 3 "What do I do when the gas alarm sounds?"
   edge-rag ask --json "Who is the duty electrician?" | jq -r .answer
   edge-rag ask --questions questions.txt --concurrency 8 > answers.jsonl
+  edge-rag ask --regex "[0-9,]+ (hours|days)" "How often must the pump bearings be greased?"
+  edge-rag ask --json-schema report.schema.json --max-tokens 500 "Fill in the greasing report."
 """
 
 
@@ -48,6 +51,17 @@ Examples:
     type=click.Choice([priority.name.lower() for priority in Priority]),
     help="Who goes first when many ask. [default: interactive]",
 )
+@click.option(
+    "--json-schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The answer is JSON that validates under the schema in this file, unless --max-tokens cuts it. Mode free.",
+)
+@click.option(
+    "--regex",
+    metavar="PATTERN",
+    help="The whole answer matches this regular expression, unless --max-tokens cuts it. Mode free.",
+)
 @click.option("--request-id", metavar="ID", help="Name for the log and for audit --request. [default: a random one]")
 @options.questions
 @options.concurrency
@@ -66,6 +80,8 @@ def ask(
     seed: int | None,
     stop: tuple[str, ...],
     priority: str | None,
+    json_schema: Path | None,
+    regex: str | None,
     request_id: str | None,
     questions: str | None,
     concurrency: int,
@@ -90,6 +106,8 @@ def ask(
         seed=seed,
         stop=stop,
         priority=Priority[priority.upper()] if priority else None,
+        json_schema=None if json_schema is None else _read(json_schema),
+        regex=regex,
     )
     if questions is not None:
         with Client(server, timeout_s=timeout_s, retry=BATCH_RETRY) as client:
@@ -102,6 +120,13 @@ def ask(
     with Client(server, timeout_s=timeout_s) as client:
         _ask_one(client, question or "", replace(wanted, request_id=request_id or uuid4().hex), as_json)
     return ExitCode.OK
+
+
+def _read(schema: Path) -> str:
+    try:
+        return schema.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{schema}: {error}", param_hint="--json-schema") from error
 
 
 def _ask_one(client: Client, question: str, wanted: AskOptions, as_json: bool) -> None:

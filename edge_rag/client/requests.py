@@ -30,7 +30,7 @@ class AskOptions:
 
     Attributes:
         collection: Where to look.
-        mode: How much freedom the generator has.
+        mode: How much freedom the generator has; with a format, free unless given.
         max_sentences: Most sentences quoted, 1 to 8.
         passages: Most passages put before the model, 1 to 32.
         max_tokens: Most tokens generated, 1 to 8,192.
@@ -41,6 +41,8 @@ class AskOptions:
         seed: The same seed gives the same answer.
         stop: Texts that end the answer; at most 8.
         priority: Scheduling class.
+        json_schema: JSON Schema, as text, that the answer validates under unless it is cut at ``max_tokens``.
+        regex: Regular expression that the whole answer matches, likewise; not together with ``json_schema``.
         request_id: Names the request in the daemon's log and audit trail, 1 to 128 printable ASCII characters.
     """
 
@@ -56,6 +58,8 @@ class AskOptions:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     priority: Priority | None = None
+    json_schema: str | None = None
+    regex: str | None = None
     request_id: str | None = None
 
 
@@ -80,11 +84,15 @@ def ask_request(question: str, options: AskOptions) -> rag_pb2.AskRequest:
     Raises:
         ClientError: INVALID_ARGUMENT, the question could not even be sent.
     """
-    return rag_pb2.AskRequest(
+    formats = [text for text in (options.json_schema, options.regex) if text is not None]
+    if len(formats) > 1:
+        raise ClientError(CallStatus.INVALID_ARGUMENT, "json_schema, regex: an answer has one format; leave one out")
+    mode = AnswerMode.FREE if formats and options.mode is None else options.mode
+    request = rag_pb2.AskRequest(
         request_id=sendable("request_id", options.request_id or ""),
         question=sendable("question", question),
         collection=sendable("collection", options.collection),
-        mode=_MODES[options.mode],
+        mode=_MODES[mode],
         max_sentences=options.max_sentences,
         passages=options.passages,
         sampling=rag_pb2.Sampling(
@@ -98,6 +106,11 @@ def ask_request(question: str, options: AskOptions) -> rag_pb2.AskRequest:
         ),
         priority=_PRIORITIES[options.priority],
     )
+    if options.json_schema is not None:
+        request.json_schema = sendable("json_schema", options.json_schema)
+    if options.regex is not None:
+        request.regex = sendable("regex", options.regex)
+    return request
 
 
 def search_request(query: str, options: SearchOptions) -> rag_pb2.SearchRequest:

@@ -105,6 +105,8 @@ def test_every_option_reaches_the_server(scripted: ScriptedDaemon) -> None:
     with Client(scripted.address) as client:
         list(client.ask("how?", options))
         list(client.ask("how?"))
+        list(client.ask("how?", AskOptions(json_schema="{}")))
+        list(client.ask("how?", AskOptions(regex="a", mode=AnswerMode.QUOTE)))
     assert requests[0] == rag_pb2.AskRequest(
         question="how?",
         collection="boiler",
@@ -116,7 +118,19 @@ def test_every_option_reaches_the_server(scripted: ScriptedDaemon) -> None:
         ),
         priority=rag_pb2.PRIORITY_BATCH,
     )
-    assert requests[1] == rag_pb2.AskRequest(question="how?", collection="default", sampling=rag_pb2.Sampling())
+    plain = rag_pb2.AskRequest(question="how?", collection="default", sampling=rag_pb2.Sampling())
+    assert requests[1] == plain
+    with_schema = rag_pb2.AskRequest(mode=rag_pb2.ANSWER_MODE_FREE, json_schema="{}")
+    with_schema.MergeFrom(plain)
+    assert requests[2] == with_schema
+    with_regex = rag_pb2.AskRequest(mode=rag_pb2.ANSWER_MODE_QUOTE, regex="a")
+    with_regex.MergeFrom(plain)
+    assert requests[3] == with_regex
+
+
+def test_two_formats_at_once_are_refused_without_a_call(scripted: ScriptedDaemon) -> None:
+    with Client(scripted.address) as client, pytest.raises(ClientError, match="leave one out"):
+        list(client.ask("how?", AskOptions(json_schema="{}", regex="a")))
 
 
 def test_an_answer_that_breaks_off_is_an_error_and_what_came_stands(scripted: ScriptedDaemon) -> None:

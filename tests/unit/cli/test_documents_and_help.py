@@ -43,7 +43,7 @@ def test_an_example_names_commands_and_options_that_exist(example: str) -> None:
     while isinstance(command, click.Group):
         assert words, f"{example}: no command"
         command = command.commands[words.pop(0)]
-    arguments = [str(ROOT / "README.md") if word == "questions.txt" else word for word in words]
+    arguments = [str(ROOT / "README.md") if word in ("questions.txt", "report.schema.json") else word for word in words]
     with command.make_context("edge-rag", arguments) as context:
         assert context.command is command
 

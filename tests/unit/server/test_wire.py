@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from edge_rag.api.v1 import documents_pb2, rag_pb2
 from edge_rag.core.ids import RequestId
-from edge_rag.core.query import AnswerMode, Priority, Query
+from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Regex
 from edge_rag.errors import InvalidRequest
 from edge_rag.server import wire
 
@@ -53,12 +53,29 @@ def test_a_bare_question_gets_every_documented_default() -> None:
         ),
         (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(stop=[""])), "sampling.stop"),
         (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(stop=["x"] * 9)), "sampling.stop"),
+        (rag_pb2.AskRequest(question="q", json_schema="{}"), "json_schema"),
+        (rag_pb2.AskRequest(question="q", mode=rag_pb2.ANSWER_MODE_QUOTE, regex="a"), "regex"),
+        (rag_pb2.AskRequest(question="q", mode=rag_pb2.ANSWER_MODE_FREE, regex=""), "regex"),
+        (rag_pb2.AskRequest(question="q", mode=rag_pb2.ANSWER_MODE_FREE, json_schema="x" * 65_537), "json_schema"),
+        (
+            rag_pb2.AskRequest(
+                question="q", mode=rag_pb2.ANSWER_MODE_FREE, regex="a", sampling=rag_pb2.Sampling(stop=["b"])
+            ),
+            "sampling.stop",
+        ),
     ],
 )
 def test_an_unusable_field_is_refused_by_name(request_: rag_pb2.AskRequest, field: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         parse(request_)
     assert refused.value.field == field
+
+
+def test_a_format_reaches_the_query_as_it_was_given() -> None:
+    free = rag_pb2.ANSWER_MODE_FREE
+    assert parse(rag_pb2.AskRequest(question="q", mode=free)).format is None
+    assert parse(rag_pb2.AskRequest(question="q", mode=free, json_schema=" {} ")).format == JsonSchema(" {} ")
+    assert parse(rag_pb2.AskRequest(question="q", mode=free, regex=" a ")).format == Regex(" a ")
 
 
 @pytest.mark.parametrize(
