@@ -62,7 +62,7 @@ class EngineMetrics:
         self._registry = registry
         self.occupancy = Histogram(
             "edge_rag_slot_occupancy",
-            "Share of the slots taken, one sample a step.",
+            "Share of the slots taken, one sample a step; 1 also while more are taken than a lowered limit allows.",
             buckets=_SHARES,
             registry=registry,
         )
@@ -105,7 +105,7 @@ class EngineMetrics:
 
     def on_step(self, report: StepReport) -> None:
         """Counts a step."""
-        self.occupancy.observe(report.slots_busy / report.slots)
+        self.occupancy.observe(min(1.0, report.slots_busy / report.slots))
         self.step_tokens.observe(report.tokens)
         self.schedule_time.observe(report.schedule_s)
         self.run_time.observe(report.run_s)

@@ -1,0 +1,30 @@
+"""Decisions for the tests of whoever keeps or shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.ids import RequestId
+from edge_rag.core.query import Priority
+
+
+def decision(
+    kind: DecisionKind = DecisionKind.QUEUED,
+    request_id: str | None = "r-1",
+    reason: str = "waits for a slot",
+    numbers: Mapping[str, float] | None = None,
+    at_s: float = 100.0,
+    in_favour_of: str | None = None,
+    client: str = "ipv4:127.0.0.1",
+) -> Decision:
+    return Decision(
+        kind=kind,
+        request_id=None if request_id is None else RequestId(request_id),
+        client=client if request_id is not None else "",
+        priority=Priority.INTERACTIVE if request_id is not None else None,
+        reason=reason,
+        numbers=numbers or {"waiting": 1.0},
+        at_s=at_s,
+        in_favour_of=None if in_favour_of is None else RequestId(in_favour_of),
+    )

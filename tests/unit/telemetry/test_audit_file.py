@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from edge_rag.core.decision import AuditEntry, DecisionKind
+from edge_rag.errors import ConfigurationError
+from edge_rag.telemetry.audit import AuditTrail
+from edge_rag.telemetry.audit_file import WAITING_LINES, AuditFile, entry_object
+from tests.unit.telemetry.decisions import decision
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_shape_of_a_line_is_stable() -> None:
+    made = decision(DecisionKind.PREEMPTED, "r-7", "pages ran out", {"pages_free": 0.0}, at_s=12.5, in_favour_of="r-9")
+    assert entry_object(AuditEntry(3, NOON, made)) == {
+        "number": 3,
+        "at": "2026-05-01T12:00:00+00:00",
+        "monotonic_s": 12.5,
+        "kind": "preempted",
+        "request_id": "r-7",
+        "client": "ipv4:127.0.0.1",
+        "priority": "interactive",
+        "reason": "pages ran out",
+        "in_favour_of": "r-9",
+        "numbers": {"pages_free": 0.0},
+    }
+
+
+def test_a_decision_about_no_request_and_a_number_without_end_are_still_json() -> None:
+    made = decision(DecisionKind.SLOTS_CHANGED, None, "tokens came too slowly", {"target_s": float("inf")})
+    shown = json.loads(json.dumps(entry_object(AuditEntry(1, NOON, made)), allow_nan=False))
+    assert (shown["request_id"], shown["priority"], shown["numbers"]) == (None, None, {"target_s": None})
+
+
+def test_every_decision_is_a_line_in_order_once_the_file_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "decisions.jsonl"
+    file = AuditFile(path, 1 << 20, 1)
+    trail = AuditTrail(2, file.write)
+    for _ in range(500):
+        trail.record(decision())
+    file.close()
+    assert [line["number"] for line in lines(path)] == list(range(1, 501))
+    assert file.dropped == 0
+
+
+def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    for _ in range(2):
+        file = AuditFile(path, 1 << 20, 1)
+        AuditTrail(1, file.write).record(decision())
+        file.close()
+    assert [line["number"] for line in lines(path)] == [1, 1]
+
+
+def test_a_full_file_is_rotated_and_the_oldest_go(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    file = AuditFile(path, 4096, 2)
+    trail = AuditTrail(1, file.write)
+    for _ in range(200):
+        trail.record(decision())
+    file.close()
+    older = [path.with_name(f"{path.name}.{number}") for number in (2, 1)]
+    assert sorted(tmp_path.iterdir()) == sorted([path, *older])
+    assert all(each.stat().st_size <= 4096 for each in tmp_path.iterdir())
+    kept = [line["number"] for each in (*older, path) for line in lines(each)]
+    assert kept == list(range(kept[0], 201))
+    assert kept[0] > 1
+
+
+def test_whoever_records_never_waits_for_a_disk_that_stands_still(tmp_path: Path) -> None:
+    pipe = tmp_path / "decisions.jsonl"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    file = AuditFile(pipe, 1 << 20, 1)
+    trail = AuditTrail(10, file.write)
+    in_the_pipe = 1 << 16
+    shortest = len(json.dumps(entry_object(AuditEntry(1, NOON, decision()))))
+    recorded = WAITING_LINES + in_the_pipe // shortest + 1000
+    for _ in range(recorded):
+        trail.record(decision())
+    assert file.dropped > 0
+    assert trail.entries().last == recorded
+
+    os.set_blocking(reader, True)
+    closing = threading.Thread(target=file.close)
+    with capture_logs() as logged, os.fdopen(reader) as stream:
+        closing.start()
+        written = [json.loads(line)["number"] for line in stream]
+        closing.join()
+    assert len(written) + file.dropped == recorded
+    assert written == sorted(written)
+    assert {"event": "audit lines were lost", "lines": file.dropped, "log_level": "warning"} in logged
+
+
+def test_lines_that_a_broken_disk_refuses_are_counted_and_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "decisions.jsonl"
+    with capture_logs() as logged:
+        file = AuditFile(path, 4096, 1)
+        path.unlink()
+        path.parent.rmdir()
+        trail = AuditTrail(10, file.write)
+        for _ in range(100):
+            trail.record(decision())
+        file.close()
+    assert file.dropped > 0
+    assert [entry["event"] for entry in logged] == ["an audit line could not be written", "audit lines were lost"]
+
+
+def test_a_file_that_cannot_be_opened_is_named_with_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"audit\.file: .*decisions\.jsonl"):
+        AuditFile(tmp_path / "file" / "decisions.jsonl", 4096, 1)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.decision import AuditEntry, DecisionKind
+from edge_rag.core.ids import RequestId
+from edge_rag.telemetry.audit import AuditPage, AuditTrail
+from tests.unit.telemetry.decisions import decision
+
+
+def filled(length: int, *requests: str) -> AuditTrail:
+    trail = AuditTrail(length)
+    for request in requests:
+        trail.record(decision(request_id=request))
+    return trail
+
+
+def numbers(page: AuditPage) -> list[int]:
+    return [entry.number for entry in page.entries]
+
+
+def test_decisions_are_numbered_from_one_and_stamped_with_the_wall_clock() -> None:
+    noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    times = iter([noon, noon + timedelta(seconds=2)])
+    trail = AuditTrail(8, clock=lambda: next(times))
+    made = decision(), decision(DecisionKind.ADMITTED)
+    for each in made:
+        trail.record(each)
+    assert trail.entries().entries == (
+        AuditEntry(1, noon, made[0]),
+        AuditEntry(2, noon + timedelta(seconds=2), made[1]),
+    )
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_the_oldest_make_room_and_are_told_as_missed(length: int) -> None:
+    page = filled(length, "a", "b", "c", "d").entries()
+    assert numbers(page) == [1, 2, 3, 4][-length:]
+    assert page.missed == 4 - length
+    assert page.last == 4
+
+
+def test_one_requests_decisions_are_found_among_others() -> None:
+    trail = filled(10, "a", "b", "a", "c", "a")
+    assert numbers(trail.entries(RequestId("a"))) == [1, 3, 5]
+    assert numbers(trail.entries(RequestId("a"), limit=2)) == [3, 5]
+    assert numbers(trail.entries(RequestId("a"), after=3)) == [5]
+    assert numbers(trail.entries(RequestId("nobody"))) == []
+
+
+def test_a_limit_takes_the_latest_and_none_takes_none() -> None:
+    trail = filled(10, "a", "b", "c")
+    assert numbers(trail.entries(limit=2)) == [2, 3]
+    assert numbers(trail.entries(limit=0)) == []
+
+
+@given(
+    length=st.integers(1, 8),
+    actions=st.lists(st.one_of(st.sampled_from(["a", "b"]), st.just("read")), max_size=40),
+)
+def test_a_reader_gets_every_decision_once_or_is_told_that_it_missed_it(length: int, actions: list[str]) -> None:
+    trail = AuditTrail(length)
+    recorded, read, missed, last = 0, list[int](), 0, 0
+    for action in [*actions, "read"]:
+        if action == "read":
+            page = trail.entries(after=last)
+            assert numbers(page) == list(range(page.last - len(page.entries) + 1, page.last + 1))
+            read += numbers(page)
+            missed += page.missed
+            last = page.last
+        else:
+            trail.record(decision(request_id=action))
+            recorded += 1
+            assert len(trail.entries().entries) == min(recorded, length)
+    assert len(read) + missed == recorded == last
+    assert read == sorted(set(read))
+
+
+def test_threads_that_record_at_once_get_numbers_of_their_own() -> None:
+    written: list[int] = []
+    trail = AuditTrail(4000, write=lambda entry: written.append(entry.number))
+    together = threading.Barrier(4)
+
+    def record() -> None:
+        together.wait()
+        for _ in range(1000):
+            trail.record(decision())
+
+    threads = [threading.Thread(target=record) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert numbers(trail.entries()) == written == list(range(1, 4001))
+
+
+async def test_a_follower_wakes_for_decisions_made_on_another_thread() -> None:
+    trail = filled(100, "before")
+    async with aclosing(trail.follow(after=1)) as pages:
+        following = asyncio.ensure_future(anext(pages))
+        await asyncio.sleep(0)  # lets it begin to wait
+        assert not following.done()
+        await asyncio.to_thread(trail.record, decision(request_id="after"))
+        page = await asyncio.wait_for(following, 30)
+    assert [entry.decision.request_id for entry in page.entries] == ["after"]
+
+
+async def test_a_follower_of_one_request_sleeps_through_the_others() -> None:
+    trail = AuditTrail(100)
+    async with aclosing(trail.follow(0, RequestId("mine"))) as pages:
+        following = asyncio.ensure_future(anext(pages))
+        for request in ("other", "mine"):
+            await asyncio.to_thread(trail.record, decision(request_id=request))
+        page = await asyncio.wait_for(following, 30)
+    assert numbers(page) == [2]
+
+
+async def test_a_follower_that_is_too_slow_is_told_how_many_it_missed() -> None:
+    trail = AuditTrail(2)
+    async with aclosing(trail.follow(after=0)) as pages:
+        trail.record(decision())
+        assert numbers(await anext(pages)) == [1]
+        for _ in range(5):
+            trail.record(decision())
+        page = await anext(pages)
+    assert (numbers(page), page.missed) == ([5, 6], 3)
+
+
+async def test_closing_ends_followers_after_what_they_have_not_read() -> None:
+    trail = filled(10, "a", "b")
+
+    async def read(pages: AsyncIterator[AuditPage]) -> list[int]:
+        return [number async for page in pages for number in numbers(page)]
+
+    waiting, behind = asyncio.ensure_future(read(trail.follow(2))), asyncio.ensure_future(read(trail.follow(0)))
+    await asyncio.sleep(0)  # lets both begin
+    trail.close()
+    assert await asyncio.wait_for(waiting, 30) == []
+    assert await asyncio.wait_for(behind, 30) == [1, 2]
+    trail.record(decision())
+    assert numbers(trail.entries()) == [1, 2, 3]
+
+
+def test_a_follower_whose_event_loop_is_gone_hinders_nobody() -> None:
+    trail = AuditTrail(10)
+    pages = trail.follow(0)
+
+    async def begin() -> AuditPage:
+        trail.record(decision())
+        return await anext(pages)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()
+    trail.record(decision())
+    assert numbers(trail.entries()) == [1, 2]

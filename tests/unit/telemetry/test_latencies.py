@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from statistics import quantiles
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.measures import Latency, Measure
+from edge_rag.telemetry.latencies import GAPS, REQUESTS, Latencies, percentiles
+
+SECONDS = st.floats(0, 1e6)
+
+
+def test_percentiles_of_a_hundred_and_one_samples_are_the_samples_themselves() -> None:
+    assert percentiles(list(range(100, -1, -1)), (0, 50, 95, 99, 100)) == [0, 50, 95, 99, 100]
+
+
+def test_between_two_samples_percentiles_are_interpolated() -> None:
+    assert percentiles([1.0, 2.0], (50, 95)) == pytest.approx([1.5, 1.95])
+
+
+@given(st.lists(SECONDS, min_size=2, max_size=50))
+def test_percentiles_agree_with_the_standard_librarys(samples: list[float]) -> None:
+    expected = quantiles(samples, n=100, method="inclusive")
+    assert percentiles(samples, (50, 95, 99)) == pytest.approx([expected[49], expected[94], expected[98]])
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=50))
+def test_percentiles_are_in_order_and_within_the_samples(samples: list[float]) -> None:
+    p50, p95, p99 = percentiles(samples, (50, 95, 99))
+    assert min(samples) <= p50 * (1 + 1e-12)
+    assert p50 <= p95 * (1 + 1e-12)
+    assert p99 <= max(samples) * (1 + 1e-12)
+
+
+def test_what_was_never_measured_is_left_out() -> None:
+    kept = Latencies()
+    assert kept.read() == ()
+    kept.add(Measure.QUEUE, (0.25,))
+    assert kept.read() == (Latency(Measure.QUEUE, 1, 0.25, 0.25, 0.25),)
+
+
+@pytest.mark.parametrize(("measure", "length"), [(Measure.QUEUE, REQUESTS), (Measure.TOKEN_GAP, GAPS)])
+def test_only_the_latest_samples_count(measure: Measure, length: int) -> None:
+    kept = Latencies()
+    kept.add(measure, [1000.0] * length)
+    kept.add(measure, [1.0] * length)
+    assert kept.read() == (Latency(measure, length, 1.0, 1.0, 1.0),)

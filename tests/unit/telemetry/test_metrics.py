@@ -1,0 +1,178 @@
+"""Every metric, driven to a value that is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from edge_rag.core.answer import Finished, FinishReason, StageTime, Usage
+from edge_rag.core.decision import DecisionKind
+from edge_rag.core.document import IngestOutcome, IngestStatus
+from edge_rag.core.measures import Measure, RequestReport, StepReport
+from edge_rag.telemetry.audit import AuditTrail
+from edge_rag.telemetry.engine_metrics import EngineMetrics
+from edge_rag.telemetry.engine_watch import EngineWatch
+from edge_rag.telemetry.latencies import Latencies
+from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.usage import UsageLedger
+from tests.unit.telemetry.decisions import decision
+
+STEP = StepReport(
+    tokens=70,
+    decodes=6,
+    sequences=7,
+    slots=8,
+    slots_busy=7,
+    waiting=2,
+    pages_used=30,
+    preempted=0,
+    cache_query_tokens=64,
+    cache_hit_tokens=48,
+    schedule_s=0.001,
+    run_s=0.2,
+    choose_s=0.003,
+    token_gaps_s=(0.2, 0.3),
+    failed=False,
+)
+REQUEST = RequestReport(
+    client="alice",
+    usage=Usage(100, 40, 5, 2, 4),
+    queue_s=0.5,
+    slot_s=1.5,
+    first_token_s=1.0,
+    last_token_s=1.8,
+    completed=True,
+)
+FINISHED = Finished(
+    FinishReason.STOP,
+    Usage(100, 40, 5, 2, 4),
+    (StageTime("retriever", 0.1, 0.2), StageTime("generator", 0.5, 1.5)),
+    first_token_s=1.25,
+)
+
+
+@dataclass
+class State:
+    slots: int = 8
+    running: int = 3
+    waiting: int = 2
+    pages: int = 40
+    pages_held: int = 10
+    pages_cached: int = 5
+
+
+class Measured:
+    """All metrics over one registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.latencies = Latencies()
+        self.metrics = Metrics(self.registry, self.latencies)
+        self.engine = EngineMetrics(self.registry)
+        self.watch = EngineWatch(AuditTrail(10), self.engine, self.latencies, UsageLedger())
+
+    def __getitem__(self, name: str) -> float | None:
+        return self.registry.get_sample_value(f"edge_rag_{name}")
+
+    def of(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"edge_rag_{name}", labels)
+
+
+@pytest.fixture
+def measured() -> Measured:
+    return Measured()
+
+
+def test_a_step_is_measured_in_its_parts(measured: Measured) -> None:
+    measured.watch.on_step(STEP)
+    measured.watch.on_step(replace(STEP, slots_busy=8, tokens=30, token_gaps_s=(), failed=True))
+    assert measured["slot_occupancy_count"] == 2
+    assert measured["slot_occupancy_sum"] == pytest.approx(7 / 8 + 1)
+    assert measured["iteration_tokens_sum"] == 100
+    assert measured["failed_steps_total"] == 1
+    for part, seconds in (("schedule", 0.002), ("run", 0.4), ("sample", 0.006)):
+        assert measured.of("step_time_seconds_sum", part=part) == pytest.approx(seconds)
+        assert measured.of("step_time_seconds_count", part=part) == 2
+
+
+def test_slots_above_a_lowered_limit_count_as_a_full_batch(measured: Measured) -> None:
+    measured.watch.on_step(replace(STEP, slots=4, slots_busy=6))
+    assert measured["slot_occupancy_sum"] == 1
+
+
+def test_the_prefix_cache_is_measured_in_tokens(measured: Measured) -> None:
+    measured.watch.on_step(STEP)
+    measured.watch.on_step(STEP)
+    assert measured["prefix_cache_queries_total"] == 128
+    assert measured["prefix_cache_hits_total"] == 96
+
+
+def test_gaps_between_tokens_are_measured_one_by_one(measured: Measured) -> None:
+    measured.watch.on_step(STEP)
+    assert measured["inter_token_latency_seconds_count"] == 2
+    assert measured["inter_token_latency_seconds_sum"] == pytest.approx(0.5)
+    assert [(each.measure, each.samples) for each in measured.latencies.read()] == [(Measure.TOKEN_GAP, 2)]
+
+
+def test_the_time_of_a_token_is_the_mean_after_the_first(measured: Measured) -> None:
+    measured.watch.on_request(REQUEST)
+    assert measured["request_time_per_output_token_seconds_sum"] == pytest.approx(0.8 / 4)
+    measured.watch.on_request(replace(REQUEST, usage=Usage(100, 40, 1, 0, 1), last_token_s=1.0))
+    measured.watch.on_request(replace(REQUEST, first_token_s=None, last_token_s=None))
+    assert measured["request_time_per_output_token_seconds_count"] == 1
+    kept = {latency.measure: latency for latency in measured.latencies.read()}
+    assert kept[Measure.PER_TOKEN].p50_s == pytest.approx(0.2)
+    assert (kept[Measure.QUEUE].samples, kept[Measure.QUEUE].p50_s) == (3, 0.5)
+
+
+def test_a_request_that_needed_no_slot_says_nothing_about_waiting(measured: Measured) -> None:
+    measured.watch.on_request(replace(REQUEST, usage=Usage(), first_token_s=None, last_token_s=None, queue_s=0.0))
+    assert measured.latencies.read() == ()
+    assert measured.watch.usage.read()[0].requests == 1
+
+
+def test_preemptions_are_counted_by_cause_and_decisions_by_kind(measured: Measured) -> None:
+    for reason in ("pages ran out", "pages ran out", "a better class came"):
+        measured.watch.record(decision(DecisionKind.PREEMPTED, reason=reason))
+    measured.watch.record(decision(DecisionKind.REFUSED, client="alice"))
+    assert measured.of("num_preemptions_total", cause="pages ran out") == 2
+    assert measured.of("num_preemptions_total", cause="a better class came") == 1
+    assert measured.of("decisions_total", kind="preempted") == 3
+    assert measured.of("decisions_total", kind="refused") == 1
+    assert measured.watch.usage.read()[0].refused == 1
+    assert measured.watch.trail.entries().last == 4
+
+
+def test_the_present_state_is_read_when_it_is_asked_for(measured: Measured) -> None:
+    state, dropped = State(), [0]
+    measured.engine.read_from(lambda: state, lambda: dropped[0])
+    assert measured["num_requests_running"] == 3
+    assert measured["num_requests_waiting"] == 2
+    assert measured["slots"] == 8
+    assert measured["kv_cache_usage_perc"] == 0.25
+    assert measured["kv_pages"] == 40
+    assert measured["kv_pages_cached"] == 5
+    assert measured["audit_lines_dropped_total"] == 0
+    state.running, dropped[0] = 0, 7
+    assert measured["num_requests_running"] == 0
+    assert measured["audit_lines_dropped_total"] == 7
+
+
+def test_a_finished_answer_is_measured_by_stage_and_as_a_whole(measured: Measured) -> None:
+    measured.metrics.answered(FINISHED, 2.5)
+    measured.metrics.answered(replace(FINISHED, first_token_s=None), 2.5)
+    assert measured.of("request_queue_time_seconds_sum", stage="retriever") == pytest.approx(0.2)
+    assert measured.of("request_queue_time_seconds_sum", stage="generator") == pytest.approx(1.0)
+    assert measured.of("request_compute_time_seconds_sum", stage="generator") == pytest.approx(3.0)
+    assert measured["time_to_first_token_seconds_sum"] == 1.25
+    assert measured["prompt_tokens_total"] == 200
+    assert measured["generation_tokens_total"] == 10
+    kept = {latency.measure: (latency.samples, latency.p99_s) for latency in measured.latencies.read()}
+    assert kept == {Measure.FIRST_TOKEN: (1, 1.25), Measure.COMPLETION: (2, 2.5)}
+
+
+def test_documents_are_counted_by_outcome(measured: Measured) -> None:
+    measured.metrics.ingested(IngestOutcome("a.md", IngestStatus.REJECTED, None, "empty"))
+    assert measured.of("documents_total", outcome="rejected") == 1
