@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from edge_rag.core.query import Priority
+from edge_rag.generator.sequence import Sequence, SequenceId, Status
+from edge_rag.generator.shares import FairShares
+from edge_rag.generator.waiting import WaitingQueue
+
+
+class Line:
+    """A queue with its shares."""
+
+    def __init__(self, aging_s: float = inf) -> None:
+        self.aging_s = aging_s
+        self.shares = {priority: FairShares() for priority in Priority}
+        self.queue = WaitingQueue(self.shares, aging_s)
+        self.came = 0
+
+    def add(
+        self,
+        client: str = "c",
+        priority: Priority = Priority.NORMAL,
+        now: float = 0.0,
+        deadline: float | None = None,
+    ) -> Sequence:
+        self.came += 1
+        sequence = Sequence(SequenceId(self.came), priority, "d", [1], 1, client=client, arrived=now, deadline=deadline)
+        sequence.status = Status.WAITING
+        self.shares[priority].enter(client)
+        self.queue.add(sequence, now)
+        return sequence
+
+    def serve(self, client: str, amount: float, level: Priority = Priority.NORMAL) -> None:
+        self.shares[level].charge(client, amount)
+
+    def take(self) -> Sequence:
+        """Serves the next one to its end."""
+        sequence = self.queue.first()
+        assert sequence is not None
+        self.queue.discard(sequence)
+        self.shares[sequence.level].charge(sequence.client, 10)
+        self.shares[sequence.level].leave(sequence.client)
+        return sequence
+
+    def order(self) -> list[int]:
+        return [self.take().id for _ in range(len(self.queue))]
+
+
+def test_the_client_with_the_least_service_goes_first() -> None:
+    line = Line()
+    line.add("much")
+    line.add("little")
+    line.serve("much", 100)
+    line.serve("little", 5)
+    assert line.order() == [2, 1]
+
+
+def test_clients_take_turns_whatever_each_of_them_asks_for() -> None:
+    line = Line()
+    for _ in range(100):
+        line.add("busy")
+    single = line.add("quiet")
+    assert line.order().index(single.id) <= 1
+
+
+def test_one_clients_requests_go_by_deadline_and_without_one_by_arrival() -> None:
+    line = Line()
+    for deadline in (None, 90.0, None, 30.0):
+        line.add(deadline=deadline)
+    assert line.order() == [4, 2, 1, 3]
+
+
+def test_a_short_deadline_does_not_get_a_client_ahead_of_another() -> None:
+    line = Line()
+    line.add("patient")
+    line.add("pushing", deadline=1.0)
+    line.serve("patient", 5)
+    line.serve("pushing", 6)
+    assert line.order() == [1, 2]
+
+
+def test_later_requests_with_short_deadlines_do_not_hold_one_back_for_ever() -> None:
+    line = Line(aging_s=30)
+    old = line.add(now=0.0, deadline=300.0)
+    for second in range(1, 100):
+        line.add(now=second, deadline=second + 5.0)
+        if line.take() is old:
+            break
+    assert second <= 30
+
+
+def test_a_request_rises_by_a_class_for_every_aging_time_it_has_waited() -> None:
+    line = Line(aging_s=10)
+    batch = line.add(priority=Priority.BATCH)
+    levels = []
+    for now in (9.9, 10.0, 19.9, 20.0, 500.0):
+        line.queue.rise(now)
+        levels.append(batch.level)
+    assert levels == [Priority.BATCH, Priority.NORMAL, Priority.NORMAL, Priority.INTERACTIVE, Priority.INTERACTIVE]
+
+
+def test_time_with_a_slot_does_not_count_as_waiting() -> None:
+    line = Line(aging_s=10)
+    batch = line.add(priority=Priority.BATCH)
+    line.queue.discard(batch)
+    batch.waited_s = 6.0
+    line.queue.add(batch, 100.0)
+    line.queue.rise(103.9)
+    assert batch.level is Priority.BATCH
+    line.queue.rise(104.0)
+    assert batch.level is Priority.NORMAL
+
+
+def test_a_risen_request_shares_its_new_class_with_those_who_came_in_it() -> None:
+    line = Line(aging_s=10)
+    batch = line.add("a", Priority.BATCH)
+    line.queue.rise(20.0)
+    line.add("b", Priority.INTERACTIVE, now=20.0)
+    assert line.queue.first() is batch
+    line.serve("a", 50, Priority.INTERACTIVE)
+    assert line.order() == [2, 1]
+
+
+def test_the_first_of_those_that_came_in_a_higher_class_is_known() -> None:
+    line = Line(aging_s=10)
+    line.add("a", Priority.BATCH)
+    line.queue.rise(20.0)
+    assert line.queue.first_above(Priority.BATCH) is None
+    normal = line.add("b", Priority.NORMAL, now=20.0)
+    urgent = line.add("a", Priority.INTERACTIVE, now=20.0)
+    assert line.queue.first_above(Priority.BATCH) is urgent
+    assert line.queue.first_above(Priority.INTERACTIVE) is None
+    line.queue.discard(urgent)
+    assert line.queue.first_above(Priority.BATCH) is normal
+
+
+def test_service_is_not_saved_up_while_a_client_is_idle() -> None:
+    shares = FairShares()
+    shares.enter("steady")
+    shares.charge("steady", 1000)
+    shares.enter("new")
+    assert shares.service("new") == shares.service("steady")
+
+
+def test_leaving_and_coming_back_does_not_wipe_out_service() -> None:
+    shares = FairShares()
+    shares.enter("steady")
+    shares.enter("coming and going")
+    shares.charge("coming and going", 1000)
+    shares.leave("coming and going")
+    shares.enter("coming and going")
+    assert shares.service("coming and going") == 1000
+    assert shares.service("steady") == 0
+
+
+def test_an_endless_row_of_new_clients_does_not_starve_an_old_one() -> None:
+    line = Line()
+    line.add("company")
+    old = line.add("old")
+    line.serve("old", 500)
+    for n in range(1000):
+        line.add(f"new {n}")
+        if line.take() is old:
+            break
+    assert 0 < n < 300
+
+
+def test_clients_that_left_are_forgotten() -> None:
+    shares = FairShares()
+    shares.enter("steady")
+    for n in range(10_000):
+        shares.enter(f"client {n}")
+        shares.charge(f"client {n}", 3)
+        shares.charge("steady", 3)
+        shares.leave(f"client {n}")
+    assert shares.known < 1000
+    shares.leave("steady")
+    assert shares.known == 0
+
+
+class WaitingMachine(RuleBasedStateMachine):
+    """The queue's next is always the least of all that wait, whatever came, went, rose and was served."""
+
+    @initialize(aging_s=st.sampled_from([3.0, 10.0, inf]))
+    def start(self, aging_s: float) -> None:
+        self.line = Line(aging_s)
+        self.now = 0.0
+
+    @rule(
+        client=st.sampled_from("abcd"),
+        priority=st.sampled_from(Priority),
+        allowance=st.none() | st.integers(1, 20),
+    )
+    def add(self, client: str, priority: Priority, allowance: int | None) -> None:
+        self.line.add(client, priority, self.now, None if allowance is None else self.now + allowance)
+
+    @rule()
+    def take(self) -> None:
+        if self.line.queue:
+            self.line.take()
+
+    @rule(pick=st.integers(0, 1000))
+    def cancel(self, pick: int) -> None:
+        members = list(self.line.queue)
+        if members:
+            sequence = members[pick % len(members)]
+            self.line.queue.discard(sequence)
+            self.line.shares[sequence.level].leave(sequence.client)
+
+    @rule(pick=st.integers(0, 1000), amount=st.integers(1, 50))
+    def serve(self, pick: int, amount: int) -> None:
+        members = list(self.line.queue)
+        if members:
+            sequence = members[pick % len(members)]
+            self.line.shares[sequence.level].charge(sequence.client, amount)
+
+    @rule(passes=st.floats(0, 8))
+    def pass_time(self, passes: float) -> None:
+        self.now += passes
+        self.line.queue.rise(self.now)
+
+    @invariant()
+    def the_first_is_the_least(self) -> None:
+        if not hasattr(self, "line"):
+            return
+        places = {
+            (s.level, self.line.shares[s.level].service(s.client), self._due(s), s.id): s for s in self.line.queue
+        }
+        first = self.line.queue.first()
+        assert first is (places[min(places)] if places else None)
+        assert [s.id for s in self.line.queue] == [places[place].id for place in sorted(places)]
+        for declared in Priority:
+            above = {place: s for place, s in places.items() if s.priority < declared}
+            assert self.line.queue.first_above(declared) is (above[min(above)] if above else None)
+
+    @invariant()
+    def everyone_has_risen_as_far_as_they_have_waited(self) -> None:
+        if not hasattr(self, "line"):
+            return
+        for sequence in self.line.queue:
+            waited = (self.now - sequence.arrived) / self.line.aging_s
+            assert sequence.level == max(0, sequence.priority - int(waited + 1e-9))
+
+    def _due(self, sequence: Sequence) -> float:
+        return min(inf if sequence.deadline is None else sequence.deadline, sequence.arrived + self.line.aging_s)
+
+
+WaitingMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestAnyOrderOfWaiting = WaitingMachine.TestCase
+
+
+@pytest.mark.parametrize("clients", [1, 50])
+def test_requests_that_come_and_go_leave_nothing_behind(clients: int) -> None:
+    line = Line(aging_s=10)
+    held = [line.add(f"client {n % clients}") for n in range(50)]
+    for n in range(5000):
+        sequence = line.add(f"client {n % clients}")
+        line.queue.discard(sequence)
+        line.shares[sequence.level].leave(sequence.client)
+    lane = line.queue._lanes[Priority.NORMAL, Priority.NORMAL]
+    assert sum(len(heap) for heap in lane._sequences.values()) < 20 * clients + 200
+    assert len(lane._clients) < 300
+    assert len(line.queue) == len(held)
