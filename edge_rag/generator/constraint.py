@@ -61,7 +61,11 @@ Move = ModelMove | Forced | Ended
 
 
 class Constraint(Protocol):
-    """What may be said, as an immutable value: taking tokens gives the constraint on what follows them."""
+    """What may be said, as an immutable value: taking tokens gives the constraint on what follows them.
+
+    States that came from one another may share work behind the scenes, so they belong to one thread at a time. Each
+    method may raise an ``EdgeRagError``; it ends the request whose constraint it is, and no other.
+    """
 
     def next(self) -> Move:
         """Returns what may come next."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.query import Sampling
 from edge_rag.errors import InferenceFailed
-from edge_rag.generator.constraint import AnyToken, OneOf
+from edge_rag.generator.constraint import AnyToken, Masked, OneOf
 from edge_rag.generator.sampler import Choice, choose, probabilities
 
 VOCABULARY = 12
@@ -128,6 +129,19 @@ def test_sampling_under_a_constraint_draws_only_what_is_allowed() -> None:
     choice = Choice(Sampling(temperature=2, seed=1), VOCABULARY, ())
     move = OneOf(np.array([2, 5, 7]), np.zeros(3, np.float32))
     assert {choice.choose(np.zeros(VOCABULARY, np.float32), move) for _ in range(100)} == {2, 5, 7}
+
+
+@given(logits_rows, samplings, st.sets(st.integers(0, VOCABULARY - 1), min_size=2))
+def test_masked_tokens_are_never_drawn_and_the_others_as_if_there_were_no_more(
+    logits: NDArray[np.float32], sampling: Sampling, kept: set[int]
+) -> None:
+    allowed = np.isin(np.arange(VOCABULARY), list(kept))
+    few = OneOf(np.flatnonzero(allowed), np.zeros(len(kept), np.float32))
+    for settings in (sampling, replace(sampling, temperature=0.0), replace(sampling, repetition_penalty=1.5)):
+        masked, picked = Choice(settings, VOCABULARY, (1,)), Choice(settings, VOCABULARY, (1,))
+        drawn = [masked.choose(logits, Masked(allowed)) for _ in range(5)]
+        assert kept.issuperset(drawn)
+        assert drawn == [picked.choose(logits, few) for _ in range(5)]
 
 
 def test_logits_that_are_no_numbers_are_refused() -> None:
