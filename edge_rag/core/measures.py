@@ -17,8 +17,8 @@ class StepReport:
         decodes: Sequences in it that computed one token.
         sequences: Sequences in it.
         slots: Slots that could have been taken.
-        slots_busy: Slots taken.
-        waiting: Requests without a slot.
+        slots_busy: Slots taken while it ran.
+        waiting: Requests that have had no slot.
         pages_used: Pages that sequences hold.
         preempted: Sequences that gave way before it.
         cache_query_tokens: Tokens of the sequences that entered with it, which the prefix cache was asked for.

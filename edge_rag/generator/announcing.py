@@ -70,7 +70,8 @@ class Announcer:
                 reason = "the engine is shutting down"
             case InvalidRequest():
                 reason = str(error)
-        self._say(DecisionKind.REFUSED, request, reason, {"prompt_tokens": len(request.prompt), **numbers}, now)
+        prompt = {"prompt_tokens": float(len(request.prompt))} if request.prompt else {}
+        self._say(DecisionKind.REFUSED, request, reason, {**prompt, **numbers}, now)
 
     def planned(self, verdicts: Iterable[Verdict], live: Mapping[SequenceId, LiveRequest], now: float) -> None:
         """The scheduler decided about requests.

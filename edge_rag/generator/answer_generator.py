@@ -10,7 +10,7 @@ from edge_rag.core.answer import FinishReason
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode
-from edge_rag.errors import NeverFits
+from edge_rag.errors import EdgeRagError, NeverFits
 from edge_rag.generator.answer_stream import FixedStream, FormattedStream, FreeStream, Listener, QuoteStream
 from edge_rag.generator.constraint import Constraint, FreeText, Silence
 from edge_rag.generator.counts import EngineSnapshot
@@ -112,18 +112,12 @@ class AnswerGenerator:
         Raises:
             InvalidRequest, Overloaded, NeverFits, DeadlineExceeded, NotReady: It was not admitted.
         """
-        prompt, constraint, sink = self._prepare(request, listener)
-        tokens = TokenRequest(
-            request_id=request.request_id,
-            prompt=prompt,
-            constraint=constraint,
-            sampling=request.sampling,
-            priority=request.priority,
-            client=request.client,
-            trust_domain=request.trust_domain,
-            deadline=request.deadline,
-        )
-        return Handle(self._engine, self._engine.submit(tokens, sink))
+        try:
+            prompt, constraint, sink = self._prepare(request, listener)
+        except EdgeRagError as error:
+            self._engine.refused(_tokens(request, (), Silence(FinishReason.NOT_FOUND)), error)
+            raise
+        return Handle(self._engine, self._engine.submit(_tokens(request, prompt, constraint), sink))
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[tuple[int, ...], Constraint, TokenSink]:
         """Returns the prompt's tokens, what may be said, and where it goes."""
@@ -183,3 +177,16 @@ class AnswerGenerator:
         if not state.left:
             raise NeverFits("tokens of an answer", min(len(c.tokens) for c in candidates), request.sampling.max_tokens)
         return state
+
+
+def _tokens(request: GenerationRequest, prompt: tuple[int, ...], constraint: Constraint) -> TokenRequest:
+    return TokenRequest(
+        request_id=request.request_id,
+        prompt=prompt,
+        constraint=constraint,
+        sampling=request.sampling,
+        priority=request.priority,
+        client=request.client,
+        trust_domain=request.trust_domain,
+        deadline=request.deadline,
+    )

@@ -75,7 +75,7 @@ class Engine:
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._counts = Counts()
         self._gaps: list[float] = []
-        self._looked_up = self._found = 0
+        self._slots_busy = self._looked_up = self._found = 0
 
     @property
     def capacity(self) -> int:
@@ -102,6 +102,10 @@ class Engine:
         except EdgeRagError as error:
             self._announcer.refused(request, error, self._inbox.fill, now)
             raise
+
+    def refused(self, request: TokenRequest, error: EdgeRagError) -> None:
+        """Notes that a request was refused on its way here; any thread."""
+        self._announcer.refused(request, error, self._inbox.fill, self._clock())
 
     def _take_in(self, request: TokenRequest, sink: TokenSink, now: float) -> SequenceId:
         if any(not 0 <= token < self._runner.vocabulary_size for token in request.prompt):
@@ -270,6 +274,7 @@ class Engine:
         for request in [self._live[i] for i in plan.preempted]:
             if request.sequence.status is not Status.RUNNING:
                 request.lost_slot(now)
+        self._slots_busy = len(self._scheduler.running)
         self._looked_up = sum(len(request.sequence.tokens) for request in admitted)
         self._found = sum(request.sequence.computed for request in admitted)
 
@@ -292,7 +297,7 @@ class Engine:
                 decodes=decodes,
                 sequences=len(plan.entries),
                 slots=self._scheduler.limits.max_slots,
-                slots_busy=len(self._scheduler.running),
+                slots_busy=self._slots_busy,
                 waiting=self._inbox.waiting,
                 pages_used=self._pool.pages - self._pool.available,
                 preempted=len(plan.preempted),
