@@ -32,6 +32,7 @@ class PoolSnapshot:
         page_tokens: Tokens a page holds.
         free: Pages on the free list.
         cached: Pages nobody holds that can still be found.
+        findable: Pages whose content can be found, held or not.
         references: Holders of each page, by page.
         tables: Block table of each sequence.
     """
@@ -40,6 +41,7 @@ class PoolSnapshot:
     page_tokens: int
     free: tuple[PageId, ...]
     cached: tuple[PageId, ...]
+    findable: frozenset[PageId]
     references: tuple[int, ...]
     tables: dict[SequenceId, tuple[PageId, ...]]
 
@@ -177,6 +179,7 @@ class PagePool:
             page_tokens=self.page_tokens,
             free=tuple(self._free),
             cached=self._prefixes.idle,
+            findable=self._prefixes.findable,
             references=tuple(self._references),
             tables={sequence: tuple(table) for sequence, table in self._tables.items()},
         )

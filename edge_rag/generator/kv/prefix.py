@@ -102,6 +102,11 @@ class PrefixIndex:
         return page
 
     @property
+    def findable(self) -> frozenset[PageId]:
+        """Pages with a key; their content must not change."""
+        return frozenset(self._keys)
+
+    @property
     def idle(self) -> tuple[PageId, ...]:
         """Pages that can be evicted, the next one first."""
         return tuple(self._idle)

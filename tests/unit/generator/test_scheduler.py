@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
 import pytest
@@ -7,15 +8,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from edge_rag.core.decision import DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.errors import NeverFits
 from edge_rag.generator.kv.invariants import violations
 from edge_rag.generator.kv.pool import PagePool
+from edge_rag.generator.kv.prefix import PageId
 from edge_rag.generator.kv.reservation import Reservation
-from edge_rag.generator.plan import StepPlan
+from edge_rag.generator.plan import Displacement, StepPlan, Verdict
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.scheduler import Scheduler
-from edge_rag.generator.sequence import Sequence, SequenceId, Status
+from edge_rag.generator.sequence import Deferral, Sequence, SequenceId, Status
+from tests.unit.generator.decisions import assert_legal
 
 PAGE = 4
 
@@ -30,6 +34,7 @@ class Bench:
         self.now = 0.0
         self.sequences: dict[SequenceId, Sequence] = {}
         self.finished: list[SequenceId] = []
+        self.verdicts: dict[SequenceId, list[Verdict]] = {}
 
     def submit(
         self,
@@ -47,7 +52,11 @@ class Bench:
         )
         self.scheduler.submit(sequence, self.now)
         self.sequences[name] = sequence
+        self.verdicts[name] = []
         return sequence
+
+    def kinds(self, sequence: Sequence) -> list[DecisionKind]:
+        return [verdict.kind for verdict in self.verdicts[sequence.id]]
 
     def step(self, fail: bool = False) -> StepPlan:
         plan = self.scheduler.schedule(self.now)
@@ -59,6 +68,7 @@ class Bench:
             self.scheduler.remove([self.sequences[entry.sequence] for entry in plan.entries])
             return plan
         with Reservation(self.pool, plan) as pages:
+            self.check_writes(plan, pages.tables)
             pages.commit()
         self.scheduler.commit(plan)
         for entry in plan.entries:
@@ -70,9 +80,19 @@ class Bench:
                     self.finished.append(sequence.id)
         return plan
 
+    def check_writes(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
+        """Nobody writes to a page that another holds or could find."""
+        before = self.pool.snapshot()
+        for entry in plan.entries:
+            written = tables[entry.sequence][entry.first // PAGE : -(-(entry.first + entry.count) // PAGE)]
+            assert len(written) == -(-(entry.first + entry.count) // PAGE) - entry.first // PAGE
+            assert all(before.references[page] == 1 and page not in before.findable for page in written)
+
     def check(self, plan: StepPlan) -> None:
+        for verdict in plan.verdicts:
+            self.verdicts[verdict.sequence].append(verdict)
         assert plan.tokens <= self.limits.max_step_tokens
-        assert len(self.scheduler.running) <= self.limits.max_slots
+        assert len(self.scheduler.running) <= max(self.limits.max_slots, self.scheduler.limits.max_slots)
         assert len({entry.sequence for entry in plan.entries}) == len(plan.entries)
         for entry in plan.entries:
             sequence = self.sequences[entry.sequence]
@@ -283,12 +303,173 @@ def test_equal_histories_give_equal_plans() -> None:
     assert histories[0] == histories[1]
 
 
+def test_a_batch_request_finishes_however_many_interactive_ones_come() -> None:
+    bench = Bench(40, SchedulerLimits(2, 64, 8), aging_s=20)
+    low = bench.submit(3, 15, Priority.BATCH, client="nightly")
+    for _ in range(400):
+        bench.submit(3, 4, Priority.INTERACTIVE, client="counter")
+        bench.step()
+        if low.status is Status.FINISHED:
+            break
+    assert low.status is Status.FINISHED
+    assert len(bench.scheduler.waiting) > 20, "there was no overload"
+
+
+def test_a_batch_request_that_is_put_out_again_and_again_finishes_too() -> None:
+    bench = Bench(40, SchedulerLimits(1, 64, 8), aging_s=20)
+    low = bench.submit(3, 60, Priority.BATCH)
+    for step in range(500):
+        if step % 4 == 0:
+            bench.submit(3, 2, Priority.INTERACTIVE, client="counter")
+        bench.step()
+        if low.status is Status.FINISHED:
+            break
+    assert low.status is Status.FINISHED
+    assert low.preemptions > 5
+    assert low.level is Priority.INTERACTIVE
+
+
+def test_aging_interrupts_nobody() -> None:
+    bench = Bench(400, SchedulerLimits(4, 64, 8), aging_s=10)
+    for _ in range(40):
+        bench.submit(3, 30, Priority.BATCH)
+    bench.run()
+    assert sum(s.preemptions for s in bench.sequences.values()) == 0
+    assert bench.finished == sorted(bench.finished)
+
+
+def test_a_request_that_has_risen_is_not_displaced_any_more() -> None:
+    bench = Bench(40, SchedulerLimits(1, 64, 8), aging_s=10)
+    bench.submit(3, 25, Priority.NORMAL)
+    low = bench.submit(3, 20, Priority.BATCH)
+    while low.status is not Status.RUNNING:
+        bench.step()
+    bench.submit(3, 2, Priority.INTERACTIVE)
+    bench.run()
+    assert low.level is Priority.INTERACTIVE
+    assert bench.finished == [1, 2, 3]
+
+
+def test_an_interactive_request_does_not_wait_behind_a_batch_request_that_has_risen_and_lacks_a_slot() -> None:
+    bench = Bench(40, SchedulerLimits(1, 64, 8), aging_s=10)
+    running = bench.submit(3, 100, Priority.BATCH, client="a")
+    bench.step()
+    risen = bench.submit(3, 4, Priority.BATCH, client="b")
+    for _ in range(25):
+        bench.step()
+    assert risen.level is Priority.INTERACTIVE
+    bench.submit(3, 4, Priority.INTERACTIVE, client="c")
+    plan = bench.step()
+    assert (plan.preempted, plan.admitted) == ((running.id,), (3,))
+    bench.run()
+    assert bench.finished == [3, 2, 1]
+
+
+def test_one_client_with_a_hundred_requests_does_not_shut_out_one_with_a_single_one() -> None:
+    def queue_time(queued: int) -> float:
+        """Steps that a single request waits for a slot while another client has all of them and more wait."""
+        bench = Bench(400, SchedulerLimits(4, 64, 8))
+        for n in range(4 + queued):
+            bench.submit(3, 20 + n % 7, client="busy")
+        for _ in range(5):
+            bench.step()
+        single = bench.submit(3, 10, client="quiet")
+        came = bench.now
+        while single.status is not Status.RUNNING:
+            bench.step()
+        return bench.now - came
+
+    alone = queue_time(0)
+    assert alone > 10
+    assert queue_time(96) <= 2 * alone
+
+
+def test_clients_that_always_have_work_get_equal_service() -> None:
+    bench = Bench(400, SchedulerLimits(4, 64, 8))
+    for _ in range(60):
+        bench.submit(4, 40, client="long answers")
+        for _ in range(5):
+            bench.submit(4, 5, client="short answers")
+    served = dict.fromkeys(["long answers", "short answers"], 0)
+    while len(bench.finished) < 200:
+        for entry in bench.step().entries:
+            served[bench.sequences[entry.sequence].client] += entry.count
+    assert max(served.values()) < 1.3 * min(served.values())
+
+
+def test_a_sequence_put_out_for_pages_comes_back_only_to_more_room_each_time() -> None:
+    bench = Bench(60, SchedulerLimits(8, 64, 8))
+    for n in range(40):
+        bench.submit(4 + n % 5, 100)
+    bench.run()
+    shortages = [s.shortages for s in bench.sequences.values()]
+    assert max(shortages) >= 1
+    # A neighbour grows by at most 25 pages, so five doublings leave no room to run out again.
+    assert max(shortages) <= 6
+
+
+def test_fewer_slots_let_nobody_in_until_enough_have_left_and_put_nobody_out() -> None:
+    bench = Bench(100, SchedulerLimits(4, 64, 8))
+    for n in range(8):
+        bench.submit(3, 10 + n)
+    bench.step()
+    bench.scheduler.resize(2)
+    while len(bench.finished) < 2:
+        assert bench.step().verdicts == ()
+    assert bench.step().admitted == ()
+    bench.run()
+    assert all(s.preemptions == 0 for s in bench.sequences.values())
+
+
+def test_every_decision_says_why_and_on_which_numbers() -> None:
+    bench = Bench(40, SchedulerLimits(1, 16, 4))
+    low = bench.submit(3, 10, Priority.BATCH, client="a")
+    behind = bench.submit(3, 10, Priority.BATCH, client="a")
+    third = bench.submit(3, 10, Priority.BATCH, client="a")
+    bench.step()
+    urgent = bench.submit(5, 2, Priority.INTERACTIVE, client="b")
+    bench.step()
+    bench.run()
+    (admitted, preempted, _, resumed) = bench.verdicts[low.id]
+    expected: dict[str, float] = {"slots": 1, "slots_busy": 0, "prompt_tokens": 3, "cached_tokens": 0}
+    assert {name: admitted.numbers[name] for name in expected} == expected
+    assert (preempted.kind, preempted.in_favour_of) == (DecisionKind.PREEMPTED, urgent.id)
+    assert preempted.reason == Displacement.SLOT.value
+    expected = {"class": 0, "class_of_preempted": 2, "computed_tokens": 3, "pages_held": 1}
+    assert {name: preempted.numbers[name] for name in expected} == expected
+    assert (resumed.kind, resumed.numbers["cached_tokens"], resumed.numbers["recompute_tokens"]) == (
+        DecisionKind.RESUMED,
+        0,
+        4,
+    )
+    said = [(v.kind, v.reason) for v in bench.verdicts[behind.id]]
+    assert said[0] == (DecisionKind.DEFERRED, Deferral.SLOTS.value)
+    assert bench.verdicts[third.id][0].reason == Deferral.ORDER.value
+    assert bench.verdicts[third.id][-1].numbers["client_service_tokens"] > 0
+    assert all(v.numbers["waited_s"] >= 0 for verdicts in bench.verdicts.values() for v in verdicts)
+
+
+def test_waiting_is_said_once_for_each_reason() -> None:
+    bench = Bench(10, SchedulerLimits(2, 64, 8))
+    bench.submit(20, 15)
+    bench.submit(2, 3)
+    blocked = bench.submit(24, 10)
+    bench.run()
+    assert [v.reason for v in bench.verdicts[blocked.id]][:-1] == [Deferral.SLOTS.value, Deferral.PAGES.value]
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Anything may happen in any order."""
 
-    @initialize(pages=st.integers(3, 24), slots=st.integers(1, 5), share=st.integers(1, 8), spare=st.integers(0, 16))
-    def start(self, pages: int, slots: int, share: int, spare: int) -> None:
-        self.bench = Bench(pages, SchedulerLimits(slots, slots + share + spare, share))
+    @initialize(
+        pages=st.integers(3, 24),
+        slots=st.integers(1, 5),
+        share=st.integers(1, 8),
+        spare=st.integers(0, 16),
+        aging_s=st.sampled_from([2.0, 20.0, inf]),
+    )
+    def start(self, pages: int, slots: int, share: int, spare: int, aging_s: float) -> None:
+        self.bench = Bench(pages, SchedulerLimits(slots, slots + share + spare, share), aging_s=aging_s)
 
     @rule(
         shared=st.integers(0, 20),
@@ -296,15 +477,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         answer=st.integers(1, 30),
         priority=st.sampled_from(Priority),
         domain=st.sampled_from("xy"),
+        client=st.sampled_from("abc"),
+        allowance=st.none() | st.integers(1, 50),
     )
-    def submit(self, shared: int, own: int, answer: int, priority: Priority, domain: str) -> None:
+    def submit(
+        self, shared: int, own: int, answer: int, priority: Priority, domain: str, client: str, allowance: int | None
+    ) -> None:
         name = len(self.bench.sequences) + 1
         prompt = [*range(shared), *(1000 * name + i for i in range(own))]
+        deadline = None if allowance is None else self.bench.now + allowance
         if len(prompt) + answer <= self.bench.scheduler.capacity:
-            self.bench.submit(prompt, answer, priority, domain)
+            self.bench.submit(prompt, answer, priority, domain, client, deadline)
         else:
             with pytest.raises(NeverFits):
-                self.bench.submit(prompt, answer, priority, domain)
+                self.bench.submit(prompt, answer, priority, domain, client, deadline)
 
     @rule(pick=st.integers(0, 1000))
     def cancel(self, pick: int) -> None:
@@ -328,6 +514,20 @@ class SchedulerMachine(RuleBasedStateMachine):
             sequence = running[pick % len(running)]
             sequence.tokens += range(run)
 
+    @rule(pick=st.integers(0, 1000))
+    def resize(self, pick: int) -> None:
+        self.bench.scheduler.resize(1 + pick % self.bench.limits.max_slots)
+
+    @rule(passes=st.integers(1, 30))
+    def let_time_pass(self, passes: int) -> None:
+        self.bench.now += passes
+
+    @invariant()
+    def decisions_are_legal(self) -> None:
+        if hasattr(self, "bench"):
+            for sequence in self.bench.sequences.values():
+                assert_legal(self.bench.kinds(sequence), ended=False)
+
     @invariant()
     def accounting_holds(self) -> None:
         if hasattr(self, "bench"):
@@ -337,6 +537,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not hasattr(self, "bench"):
             return
         self.bench.run()
+        self.decisions_are_legal()
         assert self.bench.pool.available == self.bench.pool.pages
         assert self.bench.pool.snapshot().tables == {}
 

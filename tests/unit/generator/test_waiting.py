@@ -111,10 +111,11 @@ def test_time_with_a_slot_does_not_count_as_waiting() -> None:
     line.queue.discard(batch)
     batch.waited_s = 6.0
     line.queue.add(batch, 100.0)
-    line.queue.rise(103.9)
-    assert batch.level is Priority.BATCH
-    line.queue.rise(104.0)
-    assert batch.level is Priority.NORMAL
+    levels = []
+    for now in (103.9, 104.0):
+        line.queue.rise(now)
+        levels.append(batch.level)
+    assert levels == [Priority.BATCH, Priority.NORMAL]
 
 
 def test_a_risen_request_shares_its_new_class_with_those_who_came_in_it() -> None:
