@@ -85,7 +85,7 @@ class Timeline:
         favoured = f" in favour of {made.in_favour_of}" if made.in_favour_of else ""
         numbers = " · ".join(f"{name} {_number(value)}" for name, value in made.numbers.items())
         why = f"{made.reason}{favoured}" + (f" [{numbers}]" if numbers else "")
-        return f"{clock} {since:>11}  {who}{rank}  {made.kind.value:<{_KIND_WIDTH}}  {why}"
+        return f"{clock} {since:>11}  {made.kind.value:<{_KIND_WIDTH}}  {who}{rank}: {why}"
 
 
 _LAST = {
