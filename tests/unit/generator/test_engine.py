@@ -23,6 +23,7 @@ from edge_rag.generator.live import TokenRequest
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.quote import Quotable, QuoteRules, quotation
 from edge_rag.runtime.packed_step import PackedStep
+from tests.unit.generator.decisions import Trail
 from tests.unit.generator.support import (
     FAMILIES,
     LIMITS,
@@ -129,11 +130,22 @@ def test_two_growing_requests_in_a_cache_for_one_and_a_half_both_finish() -> Non
     engine.close()
 
 
-@pytest.mark.parametrize("broken", [0, 1, 2, 5, 9])
-def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int) -> None:
-    decoder = tiny_decoder()
+STEPS = 24
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[list[int]]:
+    """What the requests of the failing steps' test say alone, once it is sure how many steps they take together."""
     items = [request(prompt, max_tokens=6) for prompt in prompts(8)]
-    expected = [said(generate(decoder, [item]))[0] for item in items]
+    reports = Reports()
+    generate(tiny_decoder(), items, SchedulerLimits(3, 64, 16), reports)
+    assert len(reports.steps) == STEPS
+    decoder = tiny_decoder()
+    return [said(generate(decoder, [item]))[0] for item in items]
+
+
+@pytest.mark.parametrize("broken", range(STEPS))
+def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int, undisturbed: list[list[int]]) -> None:
     steps = 0
     in_step = 0
 
@@ -144,11 +156,13 @@ def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int) -> None:
             in_step = len(step.block_table)
             raise RuntimeError("the accelerator hiccuped")
 
-    runner = GatedRunner(decoder, fail_once)
-    engine = Engine(runner, SchedulerLimits(3, 64, 16), max_waiting=100)
-    sinks = [Recorder() for _ in items]
-    for item, sink in zip(items, sinks, strict=True):
-        engine.submit(item, sink)
+    trail = Trail()
+    engine = Engine(
+        GatedRunner(tiny_decoder(), fail_once), SchedulerLimits(3, 64, 16), max_waiting=100, decisions=trail
+    )
+    sinks = [Recorder() for _ in undisturbed]
+    for n, (prompt, sink) in enumerate(zip(prompts(8), sinks, strict=True)):
+        engine.submit(request(prompt, max_tokens=6, request_id=str(n)), sink)
     engine.start()
     for sink in sinks:
         sink.wait()
@@ -157,9 +171,11 @@ def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int) -> None:
     lost = [sink for sink in sinks if sink.error is not None]
     assert 1 <= len(lost) <= in_step
     assert all(isinstance(sink.error, InferenceFailed) and "hiccuped" in str(sink.error) for sink in lost)
-    assert all(sink.tokens == tokens for sink, tokens in zip(sinks, expected, strict=True) if sink.error is None)
+    assert all(sink.tokens == tokens for sink, tokens in zip(sinks, undisturbed, strict=True) if sink.error is None)
     assert after.pages_held == 0
     assert (after.completed, after.failed) == (len(sinks) - len(lost), len(lost))
+    failed = [n for n, sink in enumerate(sinks) if "hiccuped" in trail.of(str(n))[-1].reason]
+    assert failed == [n for n, sink in enumerate(sinks) if sink.error is not None]
 
 
 def test_after_a_thousand_requests_with_cancellations_all_pages_are_back() -> None:
@@ -264,6 +280,41 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     engine.submit(request([5, 6], max_tokens=3), late := Recorder())
     assert late.wait().error is None
     engine.close()
+
+
+def test_the_queue_is_bounded_by_tokens_too_but_takes_a_single_request_of_any_size() -> None:
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=100, max_waiting_tokens=100)
+    engine.submit(request([5] * 300, max_tokens=3), large := Recorder())
+    with pytest.raises(Overloaded):
+        engine.submit(request([5], max_tokens=3), Recorder())
+    engine.start()
+    assert large.wait().error is None
+    sinks = [Recorder() for _ in range(2)]
+    for sink in sinks:
+        engine.submit(request([5] * 10, max_tokens=3), sink)
+    assert all(sink.wait().error is None for sink in sinks)
+    assert engine.snapshot().waiting == 0
+    engine.close()
+
+
+def test_a_refused_request_is_told_a_time_that_follows_from_how_fast_others_left() -> None:
+    clock = Clock()
+
+    def pass_time(step: PackedStep) -> None:
+        clock.now += 2
+
+    engine = Engine(GatedRunner(tiny_decoder(), pass_time), SchedulerLimits(1, 64, 16), max_waiting=40, clock=clock)
+    sinks = [Recorder() for _ in range(40)]
+    for sink in sinks:
+        engine.submit(request([5, 6], max_tokens=5), sink)
+    with pytest.raises(Overloaded) as assumed:
+        engine.submit(request([5, 6]), Recorder())
+    engine.start()
+    for sink in sinks:
+        sink.wait()
+    engine.close()
+    assert assumed.value.retry_after_s == 1.0
+    assert engine._drain_rate.retry_after_s() == pytest.approx(10.0, rel=0.01)
 
 
 def test_what_can_never_run_is_refused_at_the_door() -> None:
