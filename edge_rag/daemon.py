@@ -225,6 +225,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
             reranker_batch=settings.reranker.batch,
             candidates=settings.retriever.candidates,
         ),
+        watch,
     )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     return Parts(directory, decoder, generator, pipeline, ingesting, models, profile)

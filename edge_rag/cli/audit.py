@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import click
 
 from edge_rag.cli import options
+from edge_rag.cli.answers import duration
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.client import Client
@@ -33,7 +34,7 @@ _KIND_WIDTH = max(len(kind.value) for kind in DecisionKind)
 def audit(
     request_id: str, follow: bool, limit: int | None, server: str | None, timeout_s: float | None, as_json: bool
 ) -> ExitCode:
-    """Shows what the generator decided about requests, why, and on which numbers."""
+    """Shows what was decided about questions, why, and on which numbers."""
     with Client(server, timeout_s=timeout_s) as client:
         try:
             shown = _show(client.decisions(request_id, follow=follow, limit=limit), as_json)
@@ -83,7 +84,7 @@ class Timeline:
                 del self._first[made.request_id]
         rank = "" if made.priority is None else f" ({made.priority.name.lower()}, {made.client})"
         favoured = f" in favour of {made.in_favour_of}" if made.in_favour_of else ""
-        numbers = " · ".join(f"{name} {_number(value)}" for name, value in made.numbers.items())
+        numbers = " · ".join(_number(name, value) for name, value in sorted(made.numbers.items()))
         why = f"{made.reason}{favoured}" + (f" [{numbers}]" if numbers else "")
         return f"{clock} {since:>11}  {made.kind.value:<{_KIND_WIDTH}}  {who}{rank}: {why}"
 
@@ -97,5 +98,7 @@ _LAST = {
 }
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value.is_integer() else f"{value:.4g}"
+def _number(name: str, value: float) -> str:
+    if name.endswith("_s"):
+        return f"{name[:-2]} {duration(value)}"
+    return f"{name} {value:,.0f}" if value.is_integer() else f"{name} {value:.4g}"

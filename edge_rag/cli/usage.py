@@ -29,7 +29,11 @@ def usage(server: str | None, timeout_s: float | None, as_json: bool) -> ExitCod
         return ExitCode.OK
     for entry in report.clients:
         click.echo(visible(_line(entry)))
-    notes().print(f"{len(report.clients)} clients since {report.since.astimezone():%Y-%m-%d %H:%M:%S}", style="dim")
+    count = len(report.clients)
+    notes().print(
+        f"{count} {'client' if count == 1 else 'clients'} since {report.since.astimezone():%Y-%m-%d %H:%M:%S}",
+        style="dim",
+    )
     return ExitCode.OK
 
 

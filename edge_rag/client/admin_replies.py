@@ -38,6 +38,7 @@ _KINDS = {
     admin_pb2.DECISION_KIND_EXPIRED: DecisionKind.EXPIRED,
     admin_pb2.DECISION_KIND_FAILED: DecisionKind.FAILED,
     admin_pb2.DECISION_KIND_SLOTS_CHANGED: DecisionKind.SLOTS_CHANGED,
+    admin_pb2.DECISION_KIND_STAGE_DONE: DecisionKind.STAGE_DONE,
 }
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,

@@ -148,7 +148,7 @@ class LogSettings(_Section):
 
 
 class AuditSettings(_Section):
-    """The trail of the generator's decisions."""
+    """The trail of decisions about questions."""
 
     entries: int = Field(default=10_000, ge=1, le=1_000_000, description="Decisions kept in memory.")
     file: DirectoryPath | None = Field(

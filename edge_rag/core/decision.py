@@ -1,4 +1,4 @@
-"""The scheduler's decisions as values: what was decided about whom, why, and on which numbers."""
+"""Decisions about requests as values: what was decided about whom, why, and on which numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class DecisionKind(Enum):
     QUEUED: taken in, waits for a slot. REFUSED: not taken in. ADMITTED: got its first slot. DEFERRED: stays waiting;
     said when the reason changes, not at every step. PREEMPTED: gave its slot and pages up. RESUMED: got a slot again.
     FINISHED: ended well. CANCELLED, EXPIRED, FAILED: ended otherwise. SLOTS_CHANGED: the controller moved the slot
-    limit; about no request.
+    limit; about no request. STAGE_DONE: a stage before the generator is done with it; its numbers say how long it
+    waited there and how long it took.
     """
 
     QUEUED = "queued"
@@ -31,6 +32,7 @@ class DecisionKind(Enum):
     EXPIRED = "expired"
     FAILED = "failed"
     SLOTS_CHANGED = "slots_changed"
+    STAGE_DONE = "stage_done"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class ClientUsage:
     Attributes:
         client: Who asked; None for all the clients together that came when there was no room to keep them apart.
         requests: Requests that reached the generator and are over, however they ended.
-        refused: Requests that the generator refused.
+        refused: Requests that were refused: no room, or they could never run.
         prompt_tokens: Prompt tokens, cached ones included.
         cached_prompt_tokens: Those of them that were not computed again.
         generated_tokens: Tokens generated, forced ones included.

@@ -211,7 +211,7 @@ class Engine:
         """Lets a request in; one that the constraint decides by itself is over at once."""
         self._live[request.sequence.id] = request
         if self._say(request, ()):
-            self._scheduler.submit(request.sequence, self._clock())
+            self._scheduler.submit(request.sequence, request.submitted)
 
     def _say(self, request: LiveRequest, tokens: tuple[int, ...]) -> bool:
         """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""

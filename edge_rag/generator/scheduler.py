@@ -188,7 +188,7 @@ class Scheduler:
                 continue
             if self._displace_for(head, now, verdicts):
                 continue
-            urgent = self._waiting.first_above(head.priority)
+            urgent = self._waiting.first_above(head.priority) if head.level < head.priority else None
             if urgent is None or not self._displace_for(urgent, now, verdicts):
                 break
         self._explain(head, room, now, verdicts)

@@ -124,6 +124,7 @@ class WaitingQueue:
             for level in Priority
             if level <= declared
         }
+        self._by_level = [[self._lanes[level, came] for came in Priority if came >= level] for level in Priority]
         self._rises: list[tuple[float, SequenceId]] = []
         self._members: dict[SequenceId, Sequence] = {}
 
@@ -169,19 +170,18 @@ class WaitingQueue:
 
     def first(self) -> Sequence | None:
         """Returns the sequence that is next, or None."""
-        return self._best(lambda declared: True)
+        return self._best(self._by_level)
 
     def first_above(self, declared: Priority) -> Sequence | None:
         """Returns the next one of those that came in a higher class than this one, or None."""
-        return self._best(lambda other: other < declared)
+        return self._best(
+            [[self._lanes[level, came] for came in Priority if level <= came < declared] for level in Priority]
+        )
 
-    def _best(self, wanted: Callable[[Priority], bool]) -> Sequence | None:
-        for level in Priority:
-            heads = [
-                head
-                for declared in Priority
-                if declared >= level and wanted(declared) and (head := self._lanes[level, declared].first())
-            ]
+    @staticmethod
+    def _best(levels: list[list[Lane]]) -> Sequence | None:
+        for lanes in levels:
+            heads = [head for lane in lanes if lane and (head := lane.first()) is not None]
             if heads:
                 return min(heads, key=lambda head: head[0])[1]
         return None

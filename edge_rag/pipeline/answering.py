@@ -15,7 +15,8 @@ from edge_rag.core.passage import RankedPassage, RerankRequest, RetrievalRequest
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.core.status import StageSnapshot
 from edge_rag.errors import DeadlineExceeded
-from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever
+from edge_rag.pipeline.announcing import StageAnnouncer
+from edge_rag.pipeline.ports import DecisionSink, GenerationHandle, Generator, Reranker, Retriever
 from edge_rag.pipeline.stage import Stage, Timed
 
 Out = TypeVar("Out")
@@ -88,6 +89,7 @@ class Pipeline:
         reranker: Orders them.
         generator: Writes answers.
         limits: Bounds of the batch stages.
+        decisions: Keeps the trail of decisions.
         clock: Monotonic seconds.
     """
 
@@ -97,11 +99,13 @@ class Pipeline:
         reranker: Reranker,
         generator: Generator,
         limits: StageLimits,
+        decisions: DecisionSink,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._generator = generator
         self._candidates = limits.candidates
         self._clock = clock
+        self._announcer = StageAnnouncer(decisions, clock)
         self._retrieving: Stage[RetrievalRequest, Retrieved] = Stage(
             "retriever", retriever.retrieve, limits.retriever_queue, limits.retriever_batch, clock
         )
@@ -143,8 +147,12 @@ class Pipeline:
 
     async def _answer(self, query: Query, events: asyncio.Queue[AnswerEvent | None]) -> None:
         started = self._clock()
-        retrieved = await self._retrieve(query.question, query.collection, self._candidates, query.deadline)
-        ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline)
+        with self._announcer.within(query, "retriever"):
+            retrieved = await self._retrieve(query.question, query.collection, self._candidates, query.deadline)
+        self._announcer.done(query, "retriever", retrieved)
+        with self._announcer.within(query, "reranker"):
+            ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline)
+        self._announcer.done(query, "reranker", ranked)
         events.put_nowait(PassagesFound(ranked.value))
         before_generator = self._clock() - started
         request = GenerationRequest(

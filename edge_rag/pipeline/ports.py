@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from edge_rag.core.decision import Decision
 from edge_rag.core.document import DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
@@ -53,6 +54,14 @@ class Generator(Protocol):
             DeadlineExceeded: The deadline has passed.
             NotReady: The generator is shutting down.
         """
+        ...
+
+
+class DecisionSink(Protocol):
+    """Keeps the trail of decisions."""
+
+    def record(self, decision: Decision) -> None:
+        """Takes a decision; must return at once and not raise."""
         ...
 
 

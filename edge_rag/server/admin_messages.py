@@ -38,6 +38,7 @@ _KINDS: Final = {
     DecisionKind.EXPIRED: admin_pb2.DECISION_KIND_EXPIRED,
     DecisionKind.FAILED: admin_pb2.DECISION_KIND_FAILED,
     DecisionKind.SLOTS_CHANGED: admin_pb2.DECISION_KIND_SLOTS_CHANGED,
+    DecisionKind.STAGE_DONE: admin_pb2.DECISION_KIND_STAGE_DONE,
 }
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,

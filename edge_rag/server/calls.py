@@ -69,6 +69,7 @@ class Calls:
         started = time.monotonic()
         identity = RequestId(uuid.uuid4().hex)
         outcome = grpc.StatusCode.OK
+        refusal: tuple[str, tuple[tuple[str, str], ...]] | None = None
         self._metrics.calls.inc()
         try:
             identity = wire.request_id(request_id, identity)
@@ -79,21 +80,22 @@ class Calls:
             finally:
                 self._gate.leave()
         except EdgeRagError as error:
-            outcome = status.STATUS[type(error)]
-            await context.abort(outcome, str(error), status.trailers(error))
+            outcome, refusal = status.STATUS[type(error)], (str(error), status.trailers(error))
         except (asyncio.CancelledError, GeneratorExit):
             outcome = grpc.StatusCode.CANCELLED
             raise
         except Exception:
             outcome = grpc.StatusCode.INTERNAL
             log.exception("call failed", method=method, request_id=identity)
-            await context.abort(outcome, f"internal error; the daemon's log has it under request id {identity}")
+            refusal = f"internal error; the daemon's log has it under request id {identity}", ()
         finally:
             took = time.monotonic() - started
             self._metrics.calls.dec()
             self._metrics.requests.labels(method, outcome.name).inc()
             self._metrics.latency.labels(method).observe(took)
             log.info("call", method=method, request_id=identity, status=outcome.name, seconds=round(took, 4))
+        if refusal is not None:  # counted before the client hears of it
+            await context.abort(outcome, *refusal)
 
     def _deadline(self, started: float, context: ServicerContext) -> float:
         remaining = context.time_remaining()

@@ -24,7 +24,7 @@ class Backend:
         ingesting: The ingest stage.
         library: Documents, for reading and deleting.
         status: Reports on the daemon.
-        trail: The generator's decisions.
+        trail: Decisions about questions.
         usage: What clients used.
     """
 

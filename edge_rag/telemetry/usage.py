@@ -65,7 +65,7 @@ class UsageLedger:
         sums = self.read()
         for name, help_, values in (
             ("requests", "Requests that reached the generator.", [float(usage.requests) for usage in sums]),
-            ("refused_requests", "Requests that the generator refused.", [float(usage.refused) for usage in sums]),
+            ("refused_requests", "Requests that were refused.", [float(usage.refused) for usage in sums]),
             ("prompt_tokens", "Prompt tokens.", [float(usage.prompt_tokens) for usage in sums]),
             (
                 "cached_prompt_tokens",

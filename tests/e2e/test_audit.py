@@ -27,6 +27,13 @@ from edge_rag.core.query import AnswerMode
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest
 
 QUESTION = "How often must the pump bearings be greased?"
+ANSWERED = [
+    DecisionKind.STAGE_DONE,
+    DecisionKind.STAGE_DONE,
+    DecisionKind.QUEUED,
+    DecisionKind.ADMITTED,
+    DecisionKind.FINISHED,
+]
 VALVE = {"valve.md": b"# Valve\n\nThe relief valve opens at 6 bar. It is tested every spring.\n"}
 
 
@@ -50,7 +57,7 @@ def test_a_questions_decisions_are_listed_in_order_with_reasons_and_numbers(daem
     finished = ask(daemon.address, "slow-1")
     entries = trail(daemon.address, "slow-1")
     kinds = [entry.decision.kind for entry in entries]
-    assert kinds == [DecisionKind.QUEUED, DecisionKind.ADMITTED, DecisionKind.FINISHED]
+    assert kinds == ANSWERED
     assert [entry.number for entry in entries] == sorted(entry.number for entry in entries)
     times = [entry.decision.at_s for entry in entries]
     assert times == sorted(times)
@@ -63,13 +70,16 @@ def test_a_questions_decisions_are_listed_in_order_with_reasons_and_numbers(daem
     assert last["prompt_tokens"] == finished.usage.prompt_tokens
     assert last["generated_tokens"] == finished.usage.generated_tokens
     assert last["queue_s"] == pytest.approx(finished.stages[-1].queue_s)
+    for entry, stage in zip(entries[:2], finished.stages, strict=False):
+        assert stage.stage in entry.decision.reason
+        assert entry.decision.numbers == pytest.approx({"queue_s": stage.queue_s, "compute_s": stage.compute_s})
 
 
 def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> None:
     with pytest.raises(ClientError) as refused:
         ask(daemon.address, "too-large", "why not " * 1000)
     assert refused.value.status is CallStatus.FAILED_PRECONDITION
-    (entry,) = trail(daemon.address, "too-large")
+    *_, entry = trail(daemon.address, "too-large")
     assert entry.decision.kind is DecisionKind.REFUSED
     assert entry.decision.numbers["needed_tokens"] > entry.decision.numbers["capacity_tokens"] > 0
 
@@ -87,7 +97,7 @@ def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: 
                 break
         following.close()  # type: ignore[attr-defined]
         asking.join()
-    assert seen == [DecisionKind.QUEUED, DecisionKind.ADMITTED, DecisionKind.FINISHED]
+    assert seen == ANSWERED
 
 
 def test_a_limit_shows_the_latest_and_unusable_fields_are_named(daemon: RunningDaemon) -> None:
@@ -106,7 +116,7 @@ def test_the_command_line_shows_a_timeline_of_the_id_that_ask_prints(daemon: Run
     shown = edge_rag(daemon, "audit", "--request", printed.group(1))
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
-    assert [line.split()[3] for line in lines] == ["queued", "admitted", "finished"]
+    assert [line.split()[3] for line in lines] == [kind.value for kind in ANSWERED]
     assert all(printed.group(1) in line for line in lines)
     assert "+0.000 s" in lines[0]
     assert "generated_tokens" in lines[-1]
@@ -117,7 +127,7 @@ def test_the_trail_as_json_is_a_line_a_decision(daemon: RunningDaemon) -> None:
     assert json.loads(asked.stdout)["request_id"] == "as-json"
     shown = edge_rag(daemon, "audit", "--request", "as-json", "--json")
     lines = [json.loads(line) for line in shown.stdout.splitlines()]
-    assert [line["kind"] for line in lines] == ["queued", "admitted", "finished"]
+    assert [line["kind"] for line in lines] == [kind.value for kind in ANSWERED]
     assert {line["priority"] for line in lines} == {"interactive"}
     assert lines[-1]["numbers"]["generated_tokens"] > 0
 
@@ -201,12 +211,12 @@ def test_a_daemon_keeps_a_rotated_file_and_serves_metrics_and_usage(
 
     with Client(running.address) as reader:
         listed = list(reader.decisions())
-    assert listed[0] == DecisionsMissed(10 - 4)
-    assert [entry.number for entry in listed if isinstance(entry, AuditEntry)] == [7, 8, 9, 10]
+    assert listed[0] == DecisionsMissed(18 - 4)
+    assert [entry.number for entry in listed if isinstance(entry, AuditEntry)] == [15, 16, 17, 18]
 
     assert running.stop() == 0
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["number"] for line in lines] == list(range(1, 11))
+    assert [line["number"] for line in lines] == list(range(1, 19))
     assert lines[-1]["request_id"] == "refused"
 
 

@@ -115,6 +115,8 @@ class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """Ended by a failure."""
     DECISION_KIND_SLOTS_CHANGED: _DecisionKind.ValueType  # 11
     """The limit of slots in use moved; about no request."""
+    DECISION_KIND_STAGE_DONE: _DecisionKind.ValueType  # 12
+    """A stage before the generator is done with it: `queue_s` it waited there, `compute_s` it took."""
 
 class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
     """What was decided."""
@@ -143,6 +145,8 @@ DECISION_KIND_FAILED: DecisionKind.ValueType  # 10
 """Ended by a failure."""
 DECISION_KIND_SLOTS_CHANGED: DecisionKind.ValueType  # 11
 """The limit of slots in use moved; about no request."""
+DECISION_KIND_STAGE_DONE: DecisionKind.ValueType  # 12
+"""A stage before the generator is done with it: `queue_s` it waited there, `compute_s` it took."""
 Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 @_typing.final
@@ -641,7 +645,7 @@ class ClientUsage(_message.Message):
     requests: _builtins.int
     """Requests that reached the generator and are over, however they ended."""
     refused: _builtins.int
-    """Requests that the generator refused."""
+    """Requests that were refused: no room, or they could never run."""
     prompt_tokens: _builtins.int
     """Prompt tokens, cached ones included."""
     cached_prompt_tokens: _builtins.int

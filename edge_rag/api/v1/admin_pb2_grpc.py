@@ -64,7 +64,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListDecisions(self, request, context):
-        """Streams the generator's decisions, oldest first: those that are still kept, and with `follow` those to come.
+        """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
         INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

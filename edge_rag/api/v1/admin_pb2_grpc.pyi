@@ -36,7 +36,7 @@ class AdminStub:
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
     """Returns what the daemon is doing now."""
     ListDecisions: _grpc.UnaryStreamMultiCallable[_admin_pb2.ListDecisionsRequest, _admin_pb2.ListDecisionsResponse]
-    """Streams the generator's decisions, oldest first: those that are still kept, and with `follow` those to come.
+    """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
     INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
     """
     GetUsage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.GetUsageResponse]
@@ -50,7 +50,7 @@ class AdminAsyncStub(AdminStub):
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Returns what the daemon is doing now."""
     ListDecisions: _aio.UnaryStreamMultiCallable[_admin_pb2.ListDecisionsRequest, _admin_pb2.ListDecisionsResponse]  # type: ignore[assignment]
-    """Streams the generator's decisions, oldest first: those that are still kept, and with `follow` those to come.
+    """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
     INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
     """
     GetUsage: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.GetUsageResponse]  # type: ignore[assignment]
@@ -73,7 +73,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListDecisionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.ListDecisionsResponse], _abc.AsyncIterator[_admin_pb2.ListDecisionsResponse]]:
-        """Streams the generator's decisions, oldest first: those that are still kept, and with `follow` those to come.
+        """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
         INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
         """
 

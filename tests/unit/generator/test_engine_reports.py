@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.answer import FinishReason
+from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.generator.constraint import Constraint, Silence
 from edge_rag.generator.engine import Engine
@@ -18,17 +19,28 @@ from edge_rag.runtime.packed_step import PackedStep
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, Reports, prompts, request, tiny_decoder
 
 
+class Trail:
+    """Keeps decisions."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+
+    def record(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+
 class Clocked:
     """An engine whose every step takes a second."""
 
     def __init__(self, limits: SchedulerLimits = LIMITS, pages: int = 64) -> None:
         self.reports = Reports()
+        self.trail = Trail()
         self.seconds = 0.0
         self.hold = threading.Event()
         self.hold.set()
         self.inside = threading.Event()
         runner = GatedRunner(tiny_decoder(pages=pages), self._run)
-        self.engine = Engine(runner, limits, 100, self.reports, clock=lambda: self.seconds)
+        self.engine = Engine(runner, limits, 100, self.reports, self.trail, clock=lambda: self.seconds)
 
     def run(self, *requests: TokenRequest) -> list[Recorder]:
         sinks = [Recorder() for _ in requests]
@@ -147,3 +159,19 @@ def test_a_slot_counts_as_busy_up_to_the_step_that_ends_its_request(slots: int) 
     clocked = Clocked(replace(LIMITS, max_slots=slots))
     clocked.run(*(request(prompt, 4) for prompt in prompts(6, 4, 4)))
     assert {(step.slots_busy, step.slots) for step in clocked.reports.steps} == {(slots, slots)}
+
+
+def test_a_request_that_came_during_a_step_is_said_to_have_waited_since_it_came() -> None:
+    clocked = Clocked()
+    clocked.hold.clear()
+    sinks = [Recorder(), Recorder()]
+    clocked.engine.submit(request(prompts(1, 10, 10)[0], 4), sinks[0])
+    clocked.engine.start()
+    assert clocked.inside.wait(60)
+    clocked.engine.submit(request(prompts(1, 12, 12)[0], 4, request_id="late"), sinks[1])
+    clocked.hold.set()
+    for sink in sinks:
+        sink.wait()
+    clocked.engine.close()
+    admitted = [d for d in clocked.trail.decisions if d.kind is DecisionKind.ADMITTED and d.request_id == "late"]
+    assert [decision.numbers["waited_s"] for decision in admitted] == [1.0]
