@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+import pytest
+from click.testing import CliRunner
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from edge_rag.api.v1 import admin_pb2, rag_pb2
+from edge_rag.cli.main import main
+from edge_rag.client import CallStatus, Client, ClientError, admin_replies
+from edge_rag.core.decision import AuditEntry, DecisionKind
+from edge_rag.core.measures import Measure
+from edge_rag.core.query import Priority
+from edge_rag.server import admin_messages
+from edge_rag.telemetry.audit_file import entry_object
+from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, refusing
+from tests.unit.telemetry.decisions import decision
+
+
+def sent(number: int, kind: admin_pb2.DecisionKind.ValueType, at_s: float, **more: Any) -> admin_pb2.Decision:
+    return admin_pb2.Decision(
+        number=number,
+        at=Timestamp(seconds=1_790_000_000 + int(at_s)),
+        monotonic_seconds=at_s,
+        kind=kind,
+        request_id=more.pop("request_id", "q-1"),
+        client="ipv4:127.0.0.1",
+        priority=rag_pb2.PRIORITY_BATCH,
+        **more,
+    )
+
+
+QUEUED = sent(5, admin_pb2.DECISION_KIND_QUEUED, 10.0, reason="waits for a slot", numbers={"waiting_requests": 3})
+PREEMPTED = sent(
+    6,
+    admin_pb2.DECISION_KIND_PREEMPTED,
+    12.5,
+    reason="pages ran out",
+    numbers={"pages_free": 0, "waited_s": 0.25},
+    in_favour_of="q-2",
+)
+
+
+def listing(*responses: admin_pb2.ListDecisionsResponse) -> Any:
+    def handler(request: admin_pb2.ListDecisionsRequest, _: Any) -> Iterator[admin_pb2.ListDecisionsResponse]:
+        yield from responses
+
+    return handler
+
+
+def decided(made: admin_pb2.Decision, missed: int = 0) -> admin_pb2.ListDecisionsResponse:
+    return admin_pb2.ListDecisionsResponse(decision=made, missed=missed)
+
+
+def test_a_timeline_says_when_what_who_why_and_on_which_numbers(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("ListDecisions", listing(decided(QUEUED, missed=4), decided(PREEMPTED)))
+    result = runner.invoke(main, ["audit", "--server", scripted.address])
+    assert result.exit_code == 0
+    first, second = (re.sub(r"^\d\d:\d\d:\d\d\.000", "TIME", line) for line in result.stdout.splitlines())
+    assert first == (
+        "TIME    +0.000 s  queued         q-1 (batch, ipv4:127.0.0.1): waits for a slot [waiting_requests 3]"
+    )
+    assert second == (
+        "TIME    +2.500 s  preempted      q-1 (batch, ipv4:127.0.0.1): pages ran out in favour of q-2"
+        " [pages_free 0 · waited 250 ms]"
+    )
+    assert result.stderr == "4 earlier decisions are no longer kept\n"
+
+
+def test_as_json_decisions_and_losses_are_lines_in_their_stable_shape(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    lost = admin_pb2.ListDecisionsResponse(missed=2)
+    scripted.script("ListDecisions", listing(decided(PREEMPTED), lost))
+    result = runner.invoke(main, ["audit", "--json", "--server", scripted.address])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert lines[1] == {"missed": 2}
+    assert lines[0]["kind"] == "preempted"
+    assert lines[0]["in_favour_of"] == "q-2"
+    assert lines[0]["numbers"] == {"pages_free": 0.0, "waited_s": 0.25}
+    assert lines[0].keys() == entry_object_keys()
+
+
+def entry_object_keys() -> set[str]:
+    return set(entry_object(AuditEntry(1, datetime.now(UTC), decision())))
+
+
+def test_a_reason_cannot_steer_the_terminal(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    nasty = sent(1, admin_pb2.DECISION_KIND_FAILED, 1.0, reason="\x1b[2Jgone")
+    scripted.script("ListDecisions", listing(decided(nasty)))
+    assert "\x1b" not in runner.invoke(main, ["audit", "--server", scripted.address]).stdout
+
+
+def test_the_filter_the_limit_and_following_reach_the_daemon(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    asked: list[admin_pb2.ListDecisionsRequest] = []
+
+    def handler(request: admin_pb2.ListDecisionsRequest, _: Any) -> Iterator[admin_pb2.ListDecisionsResponse]:
+        asked.append(request)
+        yield from ()
+
+    scripted.script("ListDecisions", handler)
+    for arguments in ([], ["--request", "q-1", "--limit", "0", "--follow"]):
+        assert runner.invoke(main, ["audit", *arguments, "--server", scripted.address]).exit_code == 0
+    assert asked == [
+        admin_pb2.ListDecisionsRequest(),
+        admin_pb2.ListDecisionsRequest(request_id="q-1", limit=0, follow=True),
+    ]
+
+
+def test_a_decision_of_an_unknown_kind_is_a_clear_error(scripted: ScriptedDaemon) -> None:
+    strange = admin_pb2.Decision(number=1)
+    scripted.script("ListDecisions", listing(decided(strange)))
+    with Client(scripted.address) as client, pytest.raises(ClientError, match="unknown kind of decision") as refused:
+        list(client.decisions())
+    assert refused.value.status is CallStatus.INTERNAL
+
+
+def test_usage_names_the_clients_and_sums_up_the_others(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    alice = admin_pb2.ClientUsage(client="alice", requests=2, prompt_tokens=100, cached_prompt_tokens=40)
+    others = admin_pb2.ClientUsage(requests=9, refused=1, generated_tokens=7, slot_seconds=1.5)
+    reply = admin_pb2.GetUsageResponse(since=Timestamp(seconds=1_790_000_000), clients=[alice], others=others)
+    scripted.script("GetUsage", lambda request, context: reply)
+    shown = runner.invoke(main, ["usage", "--server", scripted.address]).stdout.splitlines()
+    assert shown == [
+        "alice  2 requests, 0 refused, 100 prompt tokens (40 cached), 0 generated, 0.00 s in slots",
+        "all others  9 requests, 1 refused, 0 prompt tokens (0 cached), 7 generated, 1.50 s in slots",
+    ]
+    as_json = json.loads(runner.invoke(main, ["usage", "--json", "--server", scripted.address]).stdout)
+    assert as_json["since"] == "2026-09-21T14:13:20+00:00"
+    assert [client["client"] for client in as_json["clients"]] == ["alice", None]
+
+
+def test_every_kind_measure_and_priority_survives_the_wire() -> None:
+    assert set(admin_replies._KINDS.values()) == set(DecisionKind)
+    assert set(admin_replies._MEASURES.values()) == set(Measure)
+    assert set(admin_replies._PRIORITIES.values()) == set(Priority)
+    for ours, theirs in (
+        (admin_messages._KINDS, admin_replies._KINDS),
+        (admin_messages._MEASURES, admin_replies._MEASURES),
+    ):
+        assert {wire: value for value, wire in ours.items()} == theirs
+
+
+def test_a_failed_question_says_the_id_that_audit_takes(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", refusing(grpc.StatusCode.FAILED_PRECONDITION, "needs 900 tokens"))
+    result = runner.invoke(main, ["ask", "how?", "--request-id", "ticket-17", "--server", scripted.address])
+    assert result.exit_code == 5
+    assert result.stderr == "request ticket-17\nedge-rag: needs 900 tokens\n"
+
+
+def test_each_question_of_a_file_gets_an_id_of_its_own(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    scripted.script("Ask", answering())
+    arguments = ["ask", "--questions", "-", "--server", scripted.address]
+    result = runner.invoke(main, arguments, input="one?\ntwo?\n")
+    ids = [json.loads(line)["request_id"] for line in result.stdout.splitlines()]
+    assert len(set(ids)) == 2
+    both = runner.invoke(main, [*arguments, "--request-id", "same"], input="one?\n")
+    assert both.exit_code == 2
