@@ -173,7 +173,9 @@ def samples(port: int) -> dict[str, float]:
 def test_a_daemon_keeps_a_rotated_file_and_serves_metrics_and_usage(
     start: Callable[..., RunningDaemon], tmp_path: Path, free_port: int
 ) -> None:
-    file = tmp_path / "audit" / "decisions.jsonl"
+    file = tmp_path / "decisions.jsonl"
+    before = json.dumps({"kept": "x" * ((1 << 20) - 100)}) + "\n"
+    file.write_text(before)
     running = start(
         config=f"[metrics]\nport = {free_port}\n[audit]\nentries = 4\nfile = {json.dumps(str(file))}\n"
         "file_mib = 1\nfiles_kept = 1\n"
@@ -215,6 +217,7 @@ def test_a_daemon_keeps_a_rotated_file_and_serves_metrics_and_usage(
     assert [entry.number for entry in listed if isinstance(entry, AuditEntry)] == [15, 16, 17, 18]
 
     assert running.stop() == 0
+    assert file.with_name("decisions.jsonl.1").read_text() == before
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["number"] for line in lines] == list(range(1, 19))
     assert lines[-1]["request_id"] == "refused"

@@ -37,7 +37,9 @@ def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner
 
 def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
-    result = runner.invoke(main, ["ask", "how often?", "--json", "--request-id", "ticket-17", "--server", scripted.address])
+    result = runner.invoke(
+        main, ["ask", "how often?", "--json", "--request-id", "ticket-17", "--server", scripted.address]
+    )
     assert json.loads(result.stdout) == {
         "request_id": "ticket-17",
         "question": "how often?",
