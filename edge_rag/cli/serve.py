@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -30,6 +31,9 @@ begun is done; a second Ctrl-C ends it at once.
 @options.as_json
 def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_json: bool) -> int:
     """Runs the daemon in the foreground; its log goes to standard error, with --json as JSON lines."""
+    # Before numpy is loaded: its matrix products here are small, and a second BLAS thread waits for a core that
+    # ONNX Runtime is using.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from edge_rag import daemon
     from edge_rag.config.settings import load_settings
 

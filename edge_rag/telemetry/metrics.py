@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from edge_rag.core.answer import Finished
 from edge_rag.core.document import IngestOutcome
 from edge_rag.core.measures import Measure
+from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.latencies import Latencies
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -79,5 +80,12 @@ class Metrics:
         self.documents.labels(outcome.status.value).inc()
 
     def serve(self, port: int) -> None:
-        """Serves the registry over HTTP on a loopback port until the process ends."""
-        start_http_server(port, addr="127.0.0.1", registry=self._registry)
+        """Serves the registry over HTTP on a loopback port until the process ends.
+
+        Raises:
+            ConfigurationError: The port cannot be bound.
+        """
+        try:
+            start_http_server(port, addr="127.0.0.1", registry=self._registry)
+        except OSError as error:
+            raise ConfigurationError(f"metrics.port: {port} cannot be bound: {error.strerror}") from error
