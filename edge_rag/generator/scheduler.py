@@ -41,8 +41,8 @@ class Scheduler:
 
     Who waits is ordered by ``WaitingQueue``. Who runs is ordered by the class it entered in, then by arrival; that rank
     does not change while it runs. Pages for growth are taken from the worst rank, so the best one advances in every
-    step, and admission made sure that it fits alone: somebody always finishes. Whoever waits rises in class until
-    nobody can displace it any more, so everybody does.
+    step, and admission made sure that it fits alone: somebody always finishes. A client whose requests wait sees one
+    after the other rise until nobody can displace it any more, so everybody does.
 
     A sequence displaces others for a slot only by the class it came in; having risen lets it go first, and keeps it
     where it is once it runs. A request that has merely waited long never interrupts one, so aging costs no
@@ -217,8 +217,7 @@ class Scheduler:
     def _enter(self, sequence: Sequence, room: Room, now: float, verdicts: list[Verdict]) -> None:
         """Gives a sequence a slot and the cached pages of its beginning."""
         numbers = {**self._standing(sequence, now), **_numbers(room), "prompt_tokens": sequence.prompt_tokens}
-        self._waiting.discard(sequence)
-        sequence.waited_s += now - sequence.waiting_since
+        self._waiting.admit(sequence, now)
         shared = self._pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
         self._pool.adopt(sequence.id, shared)
         sequence.computed = len(shared) * self._pool.page_tokens

@@ -7,7 +7,7 @@ from typing import Final
 
 from edge_rag.errors import ConfigurationError
 
-WINDOW: Final = 16
+WINDOW: Final = 32
 """Steps whose mean is one measurement."""
 
 TOO_SLOW: Final = 1.05
@@ -17,12 +17,13 @@ FAST_ENOUGH: Final = 0.9
 """Share of the target below which there may be more slots."""
 
 CHANGED: Final = 0.8
-"""Share of an earlier measurement below which steps have become a different kind of thing."""
+"""Share of the mean since the last move below which steps have become a different kind of thing."""
 
 _SLOW_WINDOWS: Final = 2
 _FAST_WINDOWS: Final = 3
 _FIRST_HOLD: Final = 8
 _LONGEST_HOLD: Final = 512
+_REMEMBERED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class SlotController:
         self._refused: int | None = None
         self._hold = _FIRST_HOLD
         self._held = 0
-        self._settled_s: float | None = None
+        self._since_move: list[float] = []
+        self._changed = 0
 
     @property
     def slots(self) -> int:
@@ -111,10 +113,12 @@ class SlotController:
 
     def _judge(self, mean_s: float, decodes: int, demand: bool) -> SlotChange | None:
         self._held += 1
-        if self._settled_s is None:
-            self._settled_s = mean_s
-        elif mean_s < CHANGED * self._settled_s:
+        usual = sum(self._since_move) / len(self._since_move) if self._since_move else mean_s
+        self._changed = self._changed + 1 if mean_s < CHANGED * usual else 0
+        if self._changed >= _FAST_WINDOWS:
             self._refused, self._hold = None, _FIRST_HOLD
+        elif not self._changed:
+            self._since_move = [*self._since_move[1 - _REMEMBERED :], mean_s]
         self._slow = self._slow + 1 if mean_s > TOO_SLOW * self._target_s else 0
         self._fast = self._fast + 1 if mean_s < FAST_ENOUGH * self._target_s and demand else 0
         if self._slow >= _SLOW_WINDOWS and decodes > self._lowest:
@@ -135,5 +139,6 @@ class SlotController:
         change = SlotChange(slots, self._slots, reason, mean_s, self._target_s)
         self._slots = slots
         self._slow = self._fast = self._held = 0
-        self._settled_s = None
+        self._since_move = []
+        self._changed = 0
         return change

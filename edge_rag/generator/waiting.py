@@ -14,6 +14,9 @@ from edge_rag.generator.shares import FairShares
 Place = tuple[float, float, int]
 """Service of the client, when the request is due, and its id; smaller is next."""
 
+_Queue = tuple[Priority, Priority, str]
+"""Present class, declared class and client: whose sequences rise one after the other."""
+
 _SLACK = 8
 
 
@@ -67,6 +70,14 @@ class Lane:
             heap[:] = [entry for entry in heap if entry[1] in self._members]
             heapify(heap)
 
+    def has(self, client: str) -> bool:
+        """Whether a client has sequences here."""
+        return client in self._sizes
+
+    def first_of(self, client: str) -> Sequence:
+        """Returns the next one of a client that has sequences here."""
+        return self._members[SequenceId(self._place(client)[2])]
+
     def first(self) -> tuple[Place, Sequence] | None:
         """Returns the next sequence and its place, or None."""
         while self._clients:
@@ -102,13 +113,17 @@ class Lane:
 class WaitingQueue:
     """Sequences without a slot, and the order they are to get one in.
 
-    First comes the class, which rises by one for every ``aging_s`` a sequence has waited. Inside a class the client
-    with the least service goes first, and among one client's sequences the one that is due first: at its deadline, or
-    ``aging_s`` after it came if that is sooner.
+    First comes the class. Inside a class the client with the least service goes first, and among one client's sequences
+    the one that is due first: at its deadline, or ``aging_s`` after it came if that is sooner.
 
     Fairness comes before deadlines, because a deadline is what a client says of itself: were it to count between
     clients, the one who always claims the shortest would shut out the others. It does order a client's own work. And
     since everything is due at some time, nothing waits for ever behind later requests with shorter deadlines.
+
+    Aging works by client too. Whenever a client got no slot for ``aging_s`` though it had sequences waiting in a class,
+    the next of them rises by one. Were every sequence to rise by its own waiting time, a client with a hundred of them
+    would soon have most in the highest class, ahead of all that others send. A sequence that had to give way is past
+    that: it rises for every ``aging_s`` it has waited in all, so that being interrupted comes to an end.
 
     Args:
         shares: The clients' service, by class.
@@ -125,8 +140,11 @@ class WaitingQueue:
             if level <= declared
         }
         self._by_level = [[self._lanes[level, came] for came in Priority if came >= level] for level in Priority]
-        self._rises: list[tuple[float, SequenceId]] = []
         self._members: dict[SequenceId, Sequence] = {}
+        self._hungry: dict[_Queue, int] = {}
+        self._hunger: list[tuple[float, int, _Queue]] = []
+        self._returned: list[tuple[float, SequenceId]] = []
+        self._versions = count()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -146,27 +164,31 @@ class WaitingQueue:
         """
         sequence.waiting_since = now
         self._members[sequence.id] = sequence
-        self._lanes[sequence.level, sequence.priority].add(sequence)
-        self._expect(sequence)
+        self._join(sequence, now)
+
+    def admit(self, sequence: Sequence, now: float) -> None:
+        """Lets a sequence go that got a slot."""
+        sequence.waited_s += now - sequence.waiting_since
+        self.discard(sequence)
+        self._feed(_queue(sequence), now)
 
     def discard(self, sequence: Sequence) -> None:
-        """Lets a waiting sequence go: it got a slot, or is over."""
+        """Lets a waiting sequence go that is over."""
         del self._members[sequence.id]
-        self._lanes[sequence.level, sequence.priority].discard(sequence)
+        self._part(sequence)
 
     def rise(self, now: float) -> None:
-        """Raises those who have waited long enough."""
-        while self._rises and self._rises[0][0] <= now:
-            at, name = heappop(self._rises)
+        """Raises those whose time has come."""
+        while self._hunger and self._hunger[0][0] <= now:
+            _, version, queue = heappop(self._hunger)
+            if self._hungry.get(queue) == version:
+                level, declared, client = queue
+                self._raise(self._lanes[level, declared].first_of(client), now)
+        while self._returned and self._returned[0][0] <= now:
+            at, name = heappop(self._returned)
             sequence = self._members.get(name)
-            if sequence is None or self._rises_at(sequence) != at:
-                continue
-            self._lanes[sequence.level, sequence.priority].discard(sequence)
-            self._shares[sequence.level].leave(sequence.client)
-            sequence.level = Priority(sequence.level - 1)
-            self._shares[sequence.level].enter(sequence.client)
-            self._lanes[sequence.level, sequence.priority].add(sequence)
-            self._expect(sequence)
+            if sequence is not None and sequence.level > min(Priority) and self._returns_up_at(sequence) == at:
+                self._raise(sequence, now)
 
     def first(self) -> Sequence | None:
         """Returns the sequence that is next, or None."""
@@ -189,10 +211,45 @@ class WaitingQueue:
     def _due(self, sequence: Sequence) -> float:
         return min(inf if sequence.deadline is None else sequence.deadline, sequence.arrived + self._aging_s)
 
-    def _rises_at(self, sequence: Sequence) -> float:
+    def _raise(self, sequence: Sequence, now: float) -> None:
+        self._part(sequence)
+        self._feed(_queue(sequence), now)
+        self._shares[sequence.level].leave(sequence.client)
+        sequence.level = Priority(sequence.level - 1)
+        self._shares[sequence.level].enter(sequence.client)
+        self._join(sequence, now)
+
+    def _join(self, sequence: Sequence, now: float) -> None:
+        """Puts a sequence into the lane of its level."""
+        self._lanes[sequence.level, sequence.priority].add(sequence)
+        queue = _queue(sequence)
+        if queue not in self._hungry:
+            self._expect(queue, now)
+        if sequence.preemptions and sequence.level > min(Priority) and self._aging_s < inf:
+            heappush(self._returned, (self._returns_up_at(sequence), sequence.id))
+
+    def _part(self, sequence: Sequence) -> None:
+        """Takes a sequence out of the lane of its level."""
+        lane = self._lanes[sequence.level, sequence.priority]
+        lane.discard(sequence)
+        if not lane.has(sequence.client):
+            del self._hungry[_queue(sequence)]
+
+    def _feed(self, queue: _Queue, now: float) -> None:
+        """Notes that a client got something out of a queue, if more of it waits there."""
+        if queue in self._hungry:
+            self._expect(queue, now)
+
+    def _expect(self, queue: _Queue, now: float) -> None:
+        """Lets a client's time without a slot begin."""
+        version = self._hungry[queue] = next(self._versions)
+        if queue[0] > min(Priority) and self._aging_s < inf:
+            heappush(self._hunger, (now + self._aging_s, version, queue))
+
+    def _returns_up_at(self, sequence: Sequence) -> float:
         classes = sequence.priority - sequence.level + 1
         return sequence.waiting_since + classes * self._aging_s - sequence.waited_s
 
-    def _expect(self, sequence: Sequence) -> None:
-        if sequence.level > min(Priority) and self._aging_s < inf:
-            heappush(self._rises, (self._rises_at(sequence), sequence.id))
+
+def _queue(sequence: Sequence) -> _Queue:
+    return sequence.level, sequence.priority, sequence.client

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.core.query import Priority
+from edge_rag.generator.plan import PlanEntry
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.sequence import SequenceId
+from scripts.simulation.arrivals import Arrival, Shape, Trace, arrivals
+from scripts.simulation.box import Box, Policy, Record, Simulation
+from scripts.simulation.command import simulate
+from scripts.simulation.report import fairness, summary
+from scripts.simulation.step_time import StepTime
+
+TIME = StepTime(base_s=0.002, decode_s=0.002, prefill_token_s=0.0002, context_s=0.0)
+BOX = Box(limits=SchedulerLimits(8, 256, 62), pages=512, page_tokens=32, max_context=4096, step_time=TIME, queue=10_000)
+
+
+def flood(requests: int = 600) -> Iterator[Arrival]:
+    return arrivals(Trace.FLOOD, Shape.CHAT, requests, 1.6, clients=4, batch_share=0.0, seed=1)
+
+
+def first_tokens(record: Record, client: str) -> list[float]:
+    index = record.clients[client]
+    return [t for t, owner in zip(record.first_token_s, record.client, strict=True) if owner == index]
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[Policy, Record]:
+    return {policy: Simulation(BOX, policy).run(flood()) for policy in Policy}
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_every_request_that_was_taken_in_finishes(runs: dict[Policy, Record], policy: Policy) -> None:
+    record = runs[policy]
+    assert (record.finished, record.refused) == (600, 0)
+    assert all(
+        0 <= q < t <= c for q, t, c in zip(record.queue_s, record.first_token_s, record.completion_s, strict=True)
+    )
+    assert record.output_tokens == sum(a.output_tokens for a in flood())
+
+
+def test_a_flooding_client_holds_up_the_others_less_than_in_order_of_arrival(runs: dict[Policy, Record]) -> None:
+    for client in ("client 1", "client 2", "client 3", "client 4"):
+        fair, fcfs = (np.percentile(first_tokens(runs[p], client), 95) for p in (Policy.FAIR, Policy.FCFS))
+        assert fair < fcfs / 5
+    assert fairness(runs[Policy.FAIR]) > fairness(runs[Policy.FCFS]) + 0.2
+
+
+def test_no_slot_stays_empty_while_requests_wait(runs: dict[Policy, Record]) -> None:
+    assert runs[Policy.FAIR].occupancy >= 0.97
+    assert runs[Policy.FAIR].seconds == pytest.approx(runs[Policy.FCFS].seconds, rel=0.05)
+
+
+def test_a_batch_request_finishes_under_a_lasting_overload_of_interactive_ones() -> None:
+    urgent = [Arrival(0.05 * n, f"client {n % 5}", Priority.INTERACTIVE, 200, 20, 64) for n in range(2000)]
+    low = Arrival(1.01, "nightly", Priority.BATCH, 200, 20, 64)
+    box = replace(BOX, limits=SchedulerLimits(2, 64, 16), aging_s=5.0)
+    record = Simulation(box, Policy.FAIR).run(sorted([*urgent, low], key=lambda a: a.at_s))
+    (taken,) = first_tokens(record, "nightly")
+    assert record.seconds > 105, "there was no overload"
+    assert taken < 20
+
+
+def test_a_longer_step_is_never_a_shorter_one() -> None:
+    time_of = StepTime(1.0, 0.1, 0.01, 0.001)
+    decodes = tuple(PlanEntry(SequenceId(n), 9, 1, True) for n in range(3))
+    assert time_of.of(decodes) == pytest.approx(1 + 3 * 0.1 + 3 * 10 * 0.001)
+    prefill = (*decodes, PlanEntry(SequenceId(9), 0, 4, True))
+    assert time_of.of(prefill) == pytest.approx(time_of.of(decodes) + 4 * 0.01 + (1 + 2 + 3 + 4) * 0.001)
+
+
+def test_alone_on_the_box_a_request_takes_as_long_as_reckoned() -> None:
+    alone = Simulation(BOX, Policy.FAIR).run([Arrival(0.0, "c", Priority.NORMAL, 500, 100, 100)])
+    assert alone.completion_s[0] == pytest.approx(TIME.alone(500, 100, 256), rel=0.02)
+
+
+def test_a_full_queue_refuses_in_the_simulation_too() -> None:
+    record = Simulation(replace(BOX, queue=20), Policy.FAIR).run(flood(200))
+    assert record.refused > 0
+    assert record.finished + record.refused == 200
+
+
+def test_the_controller_keeps_the_steps_of_a_busy_box_near_its_target() -> None:
+    record = Simulation(replace(BOX, target_tpot_s=0.02), Policy.FAIR).run(flood(200))
+    fixed = Simulation(BOX, Policy.FAIR).run(flood(200))
+    assert 1 <= record.slot_changes <= 15
+    assert record.finished == 200
+    assert record.seconds / record.steps < fixed.seconds / fixed.steps
+
+
+@pytest.mark.parametrize("trace", Trace)
+def test_traces_come_in_order_at_the_asked_rate_and_again_the_same(trace: Trace) -> None:
+    def make(seed: int) -> list[Arrival]:
+        return list(arrivals(trace, Shape.QUOTE, 20_000, 5.0, clients=6, batch_share=0.3, seed=seed))
+
+    made = make(2)
+    assert all(a.at_s <= b.at_s for a, b in pairwise(made))
+    assert made[-1].at_s == pytest.approx(20_000 / 5.0, rel=0.1)
+    assert made == make(2) != make(3)
+    assert all(1 <= a.output_tokens <= a.max_tokens for a in made)
+    batch = sum(a.priority is Priority.BATCH for a in made) / len(made)
+    assert batch == pytest.approx(0.15 if trace is Trace.FLOOD else 0.3, abs=0.02)
+
+
+@pytest.mark.parametrize("compare", ["policies", "curve"])
+def test_the_command_prints_comparable_totals(compare: str) -> None:
+    arguments = ["--requests", "60", "--shape", "quote", "--trace", "bursts", "--compare", compare]
+    printed = CliRunner().invoke(simulate, [*arguments, "--json"])
+    assert printed.exit_code == 0
+    totals = json.loads(printed.stdout)
+    assert set(totals) == ({"fair", "fcfs"} if compare == "policies" else {"latency", "balanced", "throughput"})
+    assert all(figures["finished"] == 60 and figures["ttft_p95_s"] > 0 for figures in totals.values())
+    tables = CliRunner().invoke(simulate, arguments)
+    assert tables.exit_code == 0
+    assert all(word in tables.stdout for word in ("interactive", "fairness", "occupancy", "preemptions", "client 1"))
+
+
+def test_an_empty_run_has_figures_too() -> None:
+    assert summary(Simulation(BOX, Policy.FAIR).run([]))["finished"] == 0
