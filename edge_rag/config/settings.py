@@ -108,7 +108,9 @@ class GeneratorSettings(_Section):
         description="Wanted time between two tokens, ms; slots are taken away and given back to meet it.",
     )
     aging_seconds: float = Field(
-        default=30, gt=0, description="Waiting time that raises a request by a priority class, seconds."
+        default=30,
+        gt=0,
+        description="Time without a slot after which a client's next request rises by a priority class, seconds.",
     )
     kv_memory_mib: int | None = Field(
         default=None,

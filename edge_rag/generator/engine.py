@@ -45,7 +45,7 @@ class Engine:
         decisions: Keeps the trail of decisions.
         clock: Monotonic seconds; deadlines are on it.
         max_waiting_tokens: Most tokens that requests waiting for a first slot may come to; None for no bound.
-        aging_s: Waiting time that raises a request by a class, seconds.
+        aging_s: Time without a slot after which a client's next request rises by a class, seconds.
         slot_control: Moves the number of slots; None leaves it at the limit.
     """
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
 
 from edge_rag.core.decision import DecisionKind
 from edge_rag.core.query import Priority
@@ -13,27 +12,10 @@ from edge_rag.errors import NeverFits
 from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.plan import Displacement, PlanEntry, StepPlan, Verdict
 from edge_rag.generator.policy import SchedulerLimits, allot
+from edge_rag.generator.room import Room, room_for
 from edge_rag.generator.sequence import Deferral, Sequence, Status
 from edge_rag.generator.shares import GENERATED_WEIGHT, PROMPT_WEIGHT, FairShares
 from edge_rag.generator.waiting import WaitingQueue
-
-_MOST_DOUBLINGS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What a sequence would need to enter, and what there is."""
-
-    free_slots: int  # not negative; if there are none, the pages are not looked at closely
-    pages_needed: int  # beside those found in the cache
-    pages_free: int  # beside those kept for the ones that run; negative if these are short themselves
-
-    @property
-    def lack(self) -> Deferral | None:
-        """What is missing, or None if the sequence may enter."""
-        if not self.free_slots:
-            return Deferral.SLOTS
-        return Deferral.PAGES if self.pages_needed > self.pages_free else None
 
 
 class Scheduler:
@@ -56,7 +38,7 @@ class Scheduler:
         limits: How large a step may be.
         pool: The pages; the scheduler gives pages back and adopts cached ones, reservations take new ones.
         max_context: Most tokens the model can attend to.
-        aging_s: Waiting time that raises a sequence by a class, seconds; infinite for never.
+        aging_s: Time without a slot after which a client's next sequence rises by a class, seconds; infinite for never.
     """
 
     def __init__(self, limits: SchedulerLimits, pool: PagePool, max_context: int, aging_s: float) -> None:
@@ -202,7 +184,7 @@ class Scheduler:
             if sequence is not head and sequence.status is Status.WAITING:
                 self._defer(sequence, Deferral.ORDER, {}, now, verdicts)
         if head is not None and room is not None and room.lack is not None:
-            self._defer(head, room.lack, _numbers(room), now, verdicts)
+            self._defer(head, room.lack, room.numbers, now, verdicts)
         self._fresh.clear()
         self._head = head
 
@@ -216,7 +198,7 @@ class Scheduler:
 
     def _enter(self, sequence: Sequence, room: Room, now: float, verdicts: list[Verdict]) -> None:
         """Gives a sequence a slot and the cached pages of its beginning."""
-        numbers = {**self._standing(sequence, now), **_numbers(room), "prompt_tokens": sequence.prompt_tokens}
+        numbers = {**self._standing(sequence, now), **room.numbers, "prompt_tokens": sequence.prompt_tokens}
         self._waiting.admit(sequence, now)
         shared = self._pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
         self._pool.adopt(sequence.id, shared)
@@ -251,25 +233,7 @@ class Scheduler:
                 return True
 
     def _room(self, sequence: Sequence, leaving: Collection[Sequence] = ()) -> Room:
-        """Measures whether a sequence could enter if these left.
-
-        It needs a slot and its pages, beside what the others have yet to fill and some growth for each of them, so that
-        the next steps do not put it out again.
-        """
-        free_slots = self._limits.max_slots - len(self._running) + len(leaving)
-        pool = self._pool
-        if free_slots <= 0:
-            return Room(0, pool.pages_for(len(sequence.tokens)), pool.available)
-        shared = pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
-        needed = pool.pages_for(len(sequence.tokens)) - len(shared)
-        growth = 1 << min(sequence.shortages, _MOST_DOUBLINGS)
-        kept = 0
-        for other in self._running:
-            if other not in leaving:
-                now, at_most = pool.pages_for(len(other.tokens)), pool.pages_for(other.prompt_tokens + other.max_tokens)
-                kept += now - pool.held(other.id) + min(growth, at_most - now)
-        available = pool.available_without([s.id for s in leaving], shared)
-        return Room(free_slots, needed, available - kept)
+        return room_for(sequence, self._running, leaving, self._limits.max_slots, self._pool)
 
     def _secure(
         self, sequence: Sequence, count: int, promised: int, now: float, verdicts: list[Verdict]
@@ -326,10 +290,6 @@ class Scheduler:
             "slots": self._limits.max_slots,
             "slots_busy": len(self._running),
         }
-
-
-def _numbers(room: Room) -> dict[str, float]:
-    return {"pages_needed": room.pages_needed, "pages_free": room.pages_free}
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:
