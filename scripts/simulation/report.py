@@ -40,6 +40,7 @@ def summary(record: Record) -> dict[str, float]:
         "output_tokens_per_s": record.output_tokens / record.seconds if record.seconds else 0.0,
         "occupancy": record.occupancy,
         "fairness": fairness(record),
+        "recomputed_share": _recomputed(record),
         "preemptions": sum(record.preemptions.values()),
         "peak_pages": record.peak_pages,
         "slot_changes": record.slot_changes,
@@ -49,6 +50,13 @@ def summary(record: Record) -> dict[str, float]:
             for percent, value in zip(PERCENTILES, percentiles(values), strict=True):
                 figures[f"{name}_p{percent}_s"] = value
     return figures
+
+
+def _recomputed(record: Record) -> float:
+    """Returns the share of computed tokens that had been computed before they were lost to a preemption."""
+    # The last token of an answer is said, but never computed.
+    needed = sum(record.served_tokens.values()) - record.finished
+    return 1 - needed / record.tokens if record.tokens else 0.0
 
 
 def totals_table(records: Mapping[str, Record]) -> Table:

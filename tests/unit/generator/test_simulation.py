@@ -54,6 +54,13 @@ def test_a_flooding_client_holds_up_the_others_less_than_in_order_of_arrival(run
     assert fairness(runs[Policy.FAIR]) > fairness(runs[Policy.FCFS]) + 0.2
 
 
+def test_preemption_costs_little_and_nothing_where_there_is_none(runs: dict[Policy, Record]) -> None:
+    fair, fcfs = summary(runs[Policy.FAIR]), summary(runs[Policy.FCFS])
+    assert (fcfs["preemptions"], fcfs["recomputed_share"]) == (0, 0)
+    assert fair["preemptions"] > 0
+    assert 0 < fair["recomputed_share"] < 0.1
+
+
 def test_no_slot_stays_empty_while_requests_wait(runs: dict[Policy, Record]) -> None:
     assert runs[Policy.FAIR].occupancy >= 0.97
     assert runs[Policy.FAIR].seconds == pytest.approx(runs[Policy.FCFS].seconds, rel=0.05)
