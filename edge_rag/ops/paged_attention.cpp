@@ -2,23 +2,23 @@
 
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
-#include "attend.h"
-#include "kv_store.h"
+#include "kernels.h"
 #include "ort_tensor.h"
+#include "schedule.h"
 #include "step.h"
 
 namespace edge_rag {
 namespace {
 
-// Query tokens that one task attends; bounds the work lost at the end of a step to uneven tasks.
-constexpr int32_t kTileTokens = 16;
-
 enum Input : size_t { kQuery, kKey, kValue, kPages, kCosine, kSine, kPositions, kSlots, kCumulative, kTable, kInputs };
 
 struct Kernel {
   const OrtApi* api;
+  const KernelBuild* build;
   int64_t query_heads;
   int64_t kv_heads;
   int64_t page_tokens;
@@ -67,7 +67,7 @@ void read_operands(const Kernel& kernel, const OrtKernelContext* context, Step& 
 
 // Returns the number of pages.
 int64_t read_pages(const Kernel& kernel, const OrtKernelContext* context, Step& step) {
-  const auto pages = input<int8_t>(kernel.api, context, kPages);
+  const auto pages = input<uint8_t>(kernel.api, context, kPages);
   require(pages.dims.size() == 2, "pages has shape ", pages.dims, ", expected [pages, page bytes]");
   step.pages = pages.data;
   step.page_bytes = step.layout.head_bytes() * step.kv_heads;
@@ -108,7 +108,7 @@ void read_tokens(const Kernel& kernel, const OrtKernelContext* context, int64_t 
   step.slots = slot.data;
 }
 
-void read_sequences(const Kernel& kernel, const OrtKernelContext* context, int64_t pages, Step& step) {
+std::vector<Sequence> read_sequences(const Kernel& kernel, const OrtKernelContext* context, int64_t pages, Step& step) {
   const auto cumulative = input<const int32_t>(kernel.api, context, kCumulative);
   const auto table = input<const int32_t>(kernel.api, context, kTable);
   require(cumulative.dims.size() == 1 && cumulative.dims[0] >= 1, "cumulative_sequence_lengths has shape ",
@@ -121,6 +121,7 @@ void read_sequences(const Kernel& kernel, const OrtKernelContext* context, int64
   step.block_table = table.data;
   step.table_width = table.dims[1];
 
+  std::vector<Sequence> found;
   for (int64_t s = 0; s < sequences; ++s) {
     const int32_t begin = cumulative.data[s];
     const int32_t end = cumulative.data[s + 1];
@@ -132,15 +133,18 @@ void read_sequences(const Kernel& kernel, const OrtKernelContext* context, int64
       const int32_t page = table.data[s * step.table_width + i];
       require(page >= 0 && page < pages, "page ", page, " of sequence ", s, " is outside [0, ", pages, ")");
     }
-    for (int32_t t = begin; t < end; t += kTileTokens) {
-      step.tiles.push_back({static_cast<int32_t>(s), t, std::min(end, t + kTileTokens)});
-    }
+    found.push_back({s, begin, end});
   }
+  return found;
 }
 
-void parallel_for(const Kernel& kernel, const OrtKernelContext* context, void (*body)(void*, size_t), int64_t total,
-                  Step& step) {
-  if (total > 0) check(kernel.api->KernelContext_ParallelFor(context, body, static_cast<size_t>(total), 0, &step));
+// Calls body(index) for every index below total, on the threads of ONNX Runtime's pool, each taking the next index when
+// it has done its last.
+template <class Body>
+void parallel_for(const Kernel& kernel, const OrtKernelContext* context, size_t total, Body&& body) {
+  if (total == 0) return;
+  const auto call = [](void* user, size_t index) { (*static_cast<std::remove_reference_t<Body>*>(user))(index); };
+  check(kernel.api->KernelContext_ParallelFor(context, call, total, total, &body));
 }
 
 void compute(const Kernel& kernel, OrtKernelContext* context) {
@@ -153,41 +157,47 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   const int64_t pages = read_pages(kernel, context, step);
   const int64_t positions = read_rotary(kernel, context, step);
   read_tokens(kernel, context, pages, positions, step);
-  read_sequences(kernel, context, pages, step);
+  const std::vector<Sequence> sequences = read_sequences(kernel, context, pages, step);
 
   OrtValue* output = nullptr;
   check(kernel.api->KernelContext_GetOutput(context, 0, output_dims.data(), output_dims.size(), &output));
   void* data = nullptr;
   check(kernel.api->GetTensorMutableData(output, &data));
   step.output = static_cast<float*>(data);
-  step.rotated.resize(static_cast<size_t>(step.tokens * step.query_heads * step.layout.head_size));
+  const Schedule schedule(step, sequences);
 
   // Nothing below can fail: every index has been checked, and the tasks neither allocate nor throw.
-  parallel_for(
-      kernel, context,
-      [](void* user, size_t token) { store_token(*static_cast<Step*>(user), static_cast<int64_t>(token)); }, step.tokens,
-      step);
-  parallel_for(
-      kernel, context,
-      [](void* user, size_t task) {
-        const Step& work = *static_cast<Step*>(user);
-        const auto kv_heads = static_cast<size_t>(work.kv_heads);
-        attend_tile(work, work.tiles[task / kv_heads], static_cast<int64_t>(task % kv_heads));
-      },
-      static_cast<int64_t>(step.tiles.size()) * step.kv_heads, step);
+  const KernelBuild& build = *kernel.build;
+  parallel_for(kernel, context, schedule.stores.size(), [&](size_t task) {
+    build.store(step, schedule.stores[task].begin, schedule.stores[task].end);
+  });
+  parallel_for(kernel, context, schedule.tasks.size(), [&](size_t index) {
+    const AttendTask& task = schedule.tasks[index];
+    if (task.whole) {
+      build.attend(step, task.rows);
+    } else {
+      build.attend_span(step, task.rows, task.span, schedule.partials[task.partial]);
+    }
+  });
+  parallel_for(kernel, context, schedule.merges.size(), [&](size_t index) {
+    const MergeTask& task = schedule.merges[index];
+    build.merge_spans(step, task.rows, &schedule.partials[task.first_partial]);
+  });
 }
 
 std::unique_ptr<Kernel> make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
   auto kernel = std::make_unique<Kernel>();
   kernel->api = api;
+  kernel->build = &choose_kernel_build();
   check(api->KernelInfoGetAttribute_int64(info, "num_heads", &kernel->query_heads));
   check(api->KernelInfoGetAttribute_int64(info, "kv_num_heads", &kernel->kv_heads));
   check(api->KernelInfoGetAttribute_int64(info, "page_tokens", &kernel->page_tokens));
   check(api->KernelInfoGetAttribute_float(info, "scale", &kernel->scale));
   require(kernel->kv_heads > 0 && kernel->query_heads > 0 && kernel->query_heads % kernel->kv_heads == 0, "num_heads ",
           kernel->query_heads, " is not a multiple of kv_num_heads ", kernel->kv_heads);
-  require(kernel->page_tokens > 0 && kernel->page_tokens % kTokenLanes == 0 && kernel->page_tokens <= kMaxPageTokens,
-          "page_tokens is ", kernel->page_tokens, ", must be a multiple of ", kTokenLanes, " up to ", kMaxPageTokens);
+  const int64_t page_tokens = kernel->page_tokens;
+  require(page_tokens >= kLanes && page_tokens <= kMaxPageTokens && kBlockTokens % page_tokens == 0, "page_tokens is ",
+          page_tokens, ", must be 16, 32 or 64");
   return kernel;
 }
 

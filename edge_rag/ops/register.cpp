@@ -1,4 +1,7 @@
 // What ONNX Runtime calls when it loads the library.
+#include <string>
+
+#include "kernels.h"
 #include "ort_abi.h"
 #include "ort_tensor.h"
 #include "paged_attention.h"
@@ -15,4 +18,16 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
     check(api->CustomOpDomain_Add(domain, &edge_rag::paged_attention_op()));
     check(api->AddCustomOpDomain(options, domain));
   });
+}
+
+// The names of the kernel builds this machine can run, separated by spaces, the one that is used last.
+extern "C" __attribute__((visibility("default"))) const char* edge_rag_ops_builds() {
+  static const std::string names = [] {
+    std::string joined;
+    for (const edge_rag::KernelBuild* build : edge_rag::kernel_builds()) {
+      joined += (joined.empty() ? "" : " ") + std::string(build->name);
+    }
+    return joined;
+  }();
+  return names.c_str();
 }

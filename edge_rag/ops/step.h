@@ -2,18 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "page_layout.h"
 
 namespace edge_rag {
-
-// Consecutive query tokens of one sequence.
-struct QueryTile {
-  int32_t sequence;
-  int32_t begin;
-  int32_t end;
-};
 
 // The heads of one operand: token t, head h starts at data + t * token_stride + h * head_size.
 struct Heads {
@@ -32,7 +24,7 @@ struct Step {
   Heads key;
   Heads value;
 
-  int8_t* pages;  // [pages, page_bytes]
+  uint8_t* pages;  // [pages, page_bytes]
   int64_t page_bytes;
 
   const float* cosine;  // [positions, rotary_pairs]
@@ -44,11 +36,9 @@ struct Step {
   const int32_t* block_table;  // [sequences, table_width]
   int64_t table_width;
 
-  std::vector<float> rotated;    // [tokens, query_heads, head_size], rotated and scaled
-  std::vector<QueryTile> tiles;
   float* output;  // [tokens, query_heads, head_size]
 
-  int64_t group() const { return query_heads / kv_heads; }
+  EDGE_RAG_INLINE int64_t group() const { return query_heads / kv_heads; }
 };
 
 }  // namespace edge_rag

@@ -40,10 +40,11 @@ def take_apart(heads: Heads, pages: Pages) -> Stored:
     blocks = pages.reshape(len(pages), heads.kv_heads, -1)
     ends = np.cumsum([size * tokens, 4 * tokens, size * tokens, 4 * tokens])
     key, key_scale, value, value_scale = np.split(blocks, ends[:-1], axis=2)
+    fours = (*key.shape[:2], size // 4, tokens, 4), (*value.shape[:2], tokens // 4, size, 4)
     return Stored(
-        key.reshape(*key.shape[:2], size, tokens).transpose(0, 1, 3, 2),
+        (key.reshape(fours[0]).swapaxes(2, 3).reshape(*key.shape[:2], tokens, size) ^ -128),  # stored 128 above
         np.ascontiguousarray(key_scale).view(np.float32),
-        value.reshape(*value.shape[:2], tokens, size),
+        value.reshape(fours[1]).swapaxes(3, 4).reshape(*value.shape[:2], tokens, size),
         np.ascontiguousarray(value_scale).view(np.float32),
     )
 

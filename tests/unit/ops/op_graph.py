@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tempfile
 from functools import cache
@@ -20,8 +21,29 @@ LIBRARY_VARIABLE = "EDGE_RAG_TEST_OPS_LIBRARY"
 """Names another build of the library to test, such as one with sanitizers."""
 
 
+BUILD_VARIABLE = "EDGE_RAG_OPS_BUILD"
+"""Names the kernel build that sessions opened from then on use."""
+
+
+def library() -> Path:
+    named = os.environ.get(LIBRARY_VARIABLE)
+    return Path(named) if named else ops_library()
+
+
 @cache
+def builds() -> tuple[str, ...]:
+    """The kernel builds this machine can run: the scalar one first, the one that is used by default last."""
+    names = ctypes.CDLL(str(library())).edge_rag_ops_builds
+    names.restype = ctypes.c_char_p
+    return tuple(names().decode().split())
+
+
 def open_op(heads: Heads) -> ort.InferenceSession:
+    return _open_op(heads, os.environ.get(BUILD_VARIABLE, ""))
+
+
+@cache
+def _open_op(heads: Heads, build: str) -> ort.InferenceSession:
     kinds = {
         "query": TensorProto.FLOAT,
         "key": TensorProto.FLOAT,
@@ -52,11 +74,10 @@ def open_op(heads: Heads) -> ort.InferenceSession:
         opset_imports=[helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)],
         ir_version=10,
     )
-    library = os.environ.get(LIBRARY_VARIABLE)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "op.onnx"
         path.write_bytes(model.SerializeToString())
-        return open_session(path, Path(library) if library else ops_library())
+        return open_session(path, library())
 
 
 def run_op(heads: Heads, step: Step, pages: Pages) -> Floats:

@@ -1,9 +1,10 @@
-"""The op against numpy: the bytes in the pages exactly, the attention to float32 rounding, in any batch."""
+"""Every kernel build of the op against numpy: the bytes in the pages exactly, the attention closely, in any batch."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,9 +18,16 @@ from tests.unit.ops.attention_reference import (
     take_apart,
     unquantized_attention,
 )
-from tests.unit.ops.op_graph import LIBRARY_VARIABLE, run_op
+from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds, run_op
 
 HEAD_SIZES = (8, 16, 24, 32, 64, 80, 96, 128, 256)
+
+
+@pytest.fixture(params=builds(), scope="module", autouse=True)
+def _build(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(BUILD_VARIABLE, request.param)
+        yield
 
 
 @st.composite
@@ -38,7 +46,10 @@ def layers(draw: st.DrawFn) -> Heads:
 
 
 def assert_close(found: Floats, expected: Floats) -> None:
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    """Within a twentieth of what INT8 keys and values cost, for every token: queries and weights are of 15 bits."""
+    assert np.isfinite(found).all()
+    errors = np.linalg.norm(found - expected, axis=1)
+    assert (errors <= 4e-4 * np.linalg.norm(expected, axis=1)).all()
 
 
 @settings(
@@ -118,10 +129,12 @@ def test_large_scores_neither_overflow_nor_lose_the_largest() -> None:
     conversation = Conversation.start(heads, sequences=1, context=70, seed=5)
     step = conversation.step({0: 70})
     output = run_op(heads, step, conversation.pages)
-    np.testing.assert_allclose(output, attention_over_pages(heads, step, conversation.pages), rtol=1e-3, atol=1e-3)
+    expected = attention_over_pages(heads, step, conversation.pages)
+    assert np.linalg.norm(output - expected) < 5e-3 * np.linalg.norm(expected)  # scores of hundreds, from 15 bits
 
 
-def test_a_result_is_the_same_bits_alone_in_a_batch_and_in_chunks() -> None:
+@pytest.mark.parametrize("context", [90, 700])
+def test_a_result_is_the_same_bits_alone_in_a_batch_and_in_chunks(context: int) -> None:
     heads = Heads(query_heads=6, kv_heads=2)
 
     def attend(schedule: list[dict[int, int]]) -> dict[tuple[int, int], bytes]:
@@ -138,15 +151,18 @@ def test_a_result_is_the_same_bits_alone_in_a_batch_and_in_chunks() -> None:
                 at += count
         return rows
 
-    conversation = Conversation.start(heads, sequences=2, context=90, seed=9)
+    conversation = Conversation.start(heads, sequences=2, context=context, seed=9)
 
     def _pages() -> Pages:
         return np.zeros_like(conversation.pages)
 
-    whole = {sequence: conversation.step({sequence: 90}) for sequence in (0, 1)}
-    alone = attend([{0: 90}, {1: 90}])
-    assert attend([{0: 90, 1: 90}]) == alone
-    assert attend([{1: 17, 0: 1}, {0: 40}, {0: 1, 1: 33}, {1: 40, 0: 48}]) == alone
+    whole = {sequence: conversation.step({sequence: context}) for sequence in (0, 1)}
+    alone = attend([{0: context}, {1: context}])
+    assert attend([{0: context, 1: context}]) == alone
+    rest = context - 89
+    assert attend([{1: 17, 0: 1}, {0: 40}, {0: 1, 1: 33}, {1: 39, 0: 46}, {0: rest, 1: rest}, {0: 1}]) == alone
+    most, both = context - 5, {0: 1, 1: 1}
+    assert attend([{0: most}, {1: most}, {0: 1}, {1: 1}, both, both, {1: 2, 0: 1}, {0: 1}]) == alone
 
 
 def _part(step: Step, begin: int, end: int) -> Step:

@@ -97,6 +97,7 @@ def test_table_entries_past_the_last_position_are_never_read() -> None:
         (Heads(query_heads=3, kv_heads=2), "num_heads 3 is not a multiple"),
         (Heads(query_heads=0, kv_heads=0), "num_heads 0"),
         (Heads(page_tokens=8), "page_tokens is 8"),
+        (Heads(page_tokens=48), "page_tokens is 48, must be 16, 32 or 64"),
         (Heads(page_tokens=128), "page_tokens is 128"),
         (Heads(page_tokens=-32), "page_tokens is -32"),
     ],

@@ -1,0 +1,9 @@
+#include "attend.h"
+#include "vectors_avx2.h"
+
+namespace edge_rag {
+
+extern const KernelBuild kAvx2Build;
+const KernelBuild kAvx2Build = make_build<Avx2Vectors>("avx2");
+
+}  // namespace edge_rag

@@ -1,0 +1,9 @@
+#include "attend.h"
+#include "vectors_avx512_vnni.h"
+
+namespace edge_rag {
+
+extern const KernelBuild kAvx512VnniBuild;
+const KernelBuild kAvx512VnniBuild = make_build<Avx512VnniVectors>("avx512_vnni");
+
+}  // namespace edge_rag

@@ -1,0 +1,147 @@
+// Rotation and quantization of heads, and the store of keys and values into pages.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels.h"
+#include "step.h"
+
+namespace edge_rag {
+namespace {
+
+// Below this a head is kept as zeros: its reciprocal would not be finite.
+constexpr float kSmallestMagnitude = 1e-30f;
+
+// Elements of a row are integers up to this: two digits of 7 bits.
+constexpr float kRowLimit = 127.0f * 128.0f;
+
+// Su et al., RoFormer, 2021, in the half-split form: pair (i, i + pairs) is turned by the angle of its position. Fills
+// out up to a whole number of vectors, with zeros.
+template <class V>
+EDGE_RAG_INLINE void rotate(const float* in, const Step& step, int64_t position, float* out) {
+  const int64_t pairs = step.rotary_pairs;
+  const int64_t size = step.layout.head_size;
+  const float* cosine = step.cosine + position * pairs;
+  const float* sine = step.sine + position * pairs;
+  int64_t i = 0;
+  for (; i + kLanes <= pairs; i += kLanes) {
+    const auto first = V::load(in + i);
+    const auto second = V::load(in + i + pairs);
+    const auto c = V::load(cosine + i);
+    const auto s = V::load(sine + i);
+    V::store(out + i, V::subtract(V::multiply(first, c), V::multiply(second, s)));
+    V::store(out + i + pairs, V::add(V::multiply(second, c), V::multiply(first, s)));
+  }
+  for (; i < pairs; ++i) {
+    const float first = in[i];
+    const float second = in[i + pairs];
+    out[i] = first * cosine[i] - second * sine[i];
+    out[i + pairs] = second * cosine[i] + first * sine[i];
+  }
+  for (int64_t rest = 2 * pairs; rest < size; ++rest) out[rest] = in[rest];
+  for (int64_t rest = size; rest % kLanes != 0; ++rest) out[rest] = 0.0f;
+}
+
+EDGE_RAG_INLINE void copy_padded(const float* __restrict__ in, int64_t size, float* __restrict__ out) {
+  for (int64_t i = 0; i < size; ++i) out[i] = in[i];
+  for (int64_t i = size; i % kLanes != 0; ++i) out[i] = 0.0f;
+}
+
+// How a head is quantized: integer = round(x * inverse), x = integer * scale. The scale of a head that is not finite is
+// NaN, so that what is made of it is NaN too and cannot be mistaken for a result; its integers are zeros.
+struct Quantization {
+  float inverse;
+  float scale;
+  bool finite;
+
+  EDGE_RAG_INLINE bool zeros() const { return inverse == 0.0f; }
+};
+
+// Of a head that is filled up with zeros to a whole number of vectors.
+template <class V>
+EDGE_RAG_INLINE Quantization quantization(const float* in, int64_t size, float limit) {
+  auto largest = V::set(0.0f);
+  for (int64_t i = 0; i < size; i += kLanes) largest = V::larger_magnitude(largest, V::load(in + i));
+  const float magnitude = V::largest_magnitude(largest);
+  if (!(magnitude < __builtin_inff())) return {0.0f, __builtin_nanf(""), false};
+  if (magnitude < kSmallestMagnitude) return {0.0f, 0.0f, true};
+  return {limit / magnitude, magnitude / limit, true};
+}
+
+template <class V>
+EDGE_RAG_INLINE void quantize_bytes(const float* in, int64_t size, const Quantization& how, int32_t bias, uint8_t* out) {
+  if (how.zeros()) {
+    for (int64_t i = 0; i < size; ++i) out[i] = static_cast<uint8_t>(bias);
+    return;
+  }
+  const auto inverse = V::set(how.inverse);
+  for (int64_t i = 0; i < size; i += kLanes) {
+    V::store_bytes(out + i, V::subtract(V::round(V::multiply(V::load(in + i), inverse)), -bias));
+  }
+}
+
+template <class V>
+void store_head(const Step& step, int64_t token, int64_t head) {
+  const PageLayout& layout = step.layout;
+  const int64_t size = layout.head_size;
+  const int64_t slot = step.slots[token];
+  const int64_t offset = slot % layout.page_tokens;
+  uint8_t* page = step.pages + slot / layout.page_tokens * step.page_bytes;
+  alignas(64) float values[kMaxHeadSize];
+  alignas(64) uint8_t bytes[kMaxHeadSize];
+
+  rotate<V>(step.key.data + token * step.key.token_stride + head * size, step, step.positions[token], values);
+  Quantization how = quantization<V>(values, size, 127.0f);
+  const bool finite = how.finite;
+  quantize_bytes<V>(values, size, how, kKeyBias, bytes);
+  uint8_t* key = page + layout.key(head) + offset * kQuad;
+  for (int64_t i = 0; i < size; i += kQuad) std::memcpy(key + i * layout.page_tokens, bytes + i, kQuad);
+  float key_scale = how.scale;
+
+  copy_padded(step.value.data + token * step.value.token_stride + head * size, size, values);
+  how = quantization<V>(values, size, 127.0f);
+  quantize_bytes<V>(values, size, how, 0, bytes);
+  uint8_t* value = page + layout.value(head) + offset / kQuad * kQuad * size + offset % kQuad;
+  for (int64_t i = 0; i < size; ++i) value[i * kQuad] = bytes[i];
+  const float value_scale = how.scale;
+
+  // A value that is not finite makes its key so: then every score, and with it every output, that it takes part in.
+  if (finite && !how.finite) key_scale = how.scale;
+  std::memcpy(page + layout.key_scale(head) + offset * sizeof(float), &key_scale, sizeof(float));
+  std::memcpy(page + layout.value_scale(head) + offset * sizeof(float), &value_scale, sizeof(float));
+}
+
+template <class V>
+void store_tokens(const Step& step, int64_t begin, int64_t end) {
+  for (int64_t token = begin; token < end; ++token) {
+    for (int64_t head = 0; head < step.kv_heads; ++head) store_head<V>(step, token, head);
+  }
+}
+
+// A query as a row: kElements elements, their sum, and what a score in powers of two is in units of row times key.
+struct QueryRow {
+  int32_t sum;
+  float scale;
+};
+
+template <class V, int64_t kElements>
+EDGE_RAG_INLINE QueryRow quantize_query(const Step& step, int64_t token, int64_t head, uint8_t* row) {
+  constexpr float kLog2E = 1.44269504088896341f;
+  const int64_t size = step.layout.head_size;
+  alignas(64) float values[kMaxHeadSize];
+  rotate<V>(step.query.data + token * step.query.token_stride + head * size, step, step.positions[token], values);
+  const Quantization how = quantization<V>(values, size, kRowLimit);
+  auto sum = V::round(V::set(0.0f));
+  const auto inverse = V::set(how.inverse);
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const auto x = how.zeros() ? V::set(0.0f) : V::load(values + i);
+    const auto element = V::round(V::multiply(x, inverse));
+    sum = V::add(sum, element);
+    V::store_row(row, kElements, i, element);
+  }
+  return {V::total(sum), how.scale * (step.scale * kLog2E)};
+}
+
+}  // namespace
+}  // namespace edge_rag

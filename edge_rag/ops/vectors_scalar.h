@@ -1,0 +1,192 @@
+// Vectors in plain C++: what every other instruction set must compute, bit for bit.
+//
+// A vector has 16 lanes whatever the registers are. Floats and Ints hold a lane each of float and int32.
+// A panel is 64 bytes of a page: 16 lanes of 4 consecutive bytes. A factor is 4 elements of a row, the same for all
+// lanes. A Sum adds up, per lane, the products of the 4 bytes and the 4 elements.
+// A row holds 15-bit integers in [-16256, 16256], in a form of the instruction set's own, 2 bytes an element.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "page_layout.h"
+
+namespace edge_rag {
+namespace {
+
+struct ScalarVectors {
+  // The register tile: rows, and vectors of lanes, that one pass over a page works on.
+  static constexpr int kRows = 4;
+  static constexpr int kColumns = 1;
+  // Passes over a row's elements; the sums of a pass count 128 times those of the next.
+  static constexpr int kPasses = 1;
+
+  struct Floats {
+    float lane[kLanes];
+  };
+  struct Ints {
+    int32_t lane[kLanes];
+  };
+
+  template <class Result, class Operation>
+  static EDGE_RAG_INLINE Result each(Operation operation) {
+    Result result;
+    for (int64_t i = 0; i < kLanes; ++i) result.lane[i] = operation(i);
+    return result;
+  }
+
+  static EDGE_RAG_INLINE Floats set(float x) { return each<Floats>([&](int64_t) { return x; }); }
+  static EDGE_RAG_INLINE Floats load(const float* from) { return each<Floats>([&](int64_t i) { return from[i]; }); }
+  static EDGE_RAG_INLINE void store(float* to, const Floats& x) { std::memcpy(to, x.lane, sizeof(x.lane)); }
+  static EDGE_RAG_INLINE Floats add(const Floats& a, const Floats& b) {
+    return each<Floats>([&](int64_t i) { return a.lane[i] + b.lane[i]; });
+  }
+  static EDGE_RAG_INLINE Floats subtract(const Floats& a, const Floats& b) {
+    return each<Floats>([&](int64_t i) { return a.lane[i] - b.lane[i]; });
+  }
+  static EDGE_RAG_INLINE Floats multiply(const Floats& a, const Floats& b) {
+    return each<Floats>([&](int64_t i) { return a.lane[i] * b.lane[i]; });
+  }
+  // a * b + c, rounded once.
+  static EDGE_RAG_INLINE Floats fused(const Floats& a, const Floats& b, const Floats& c) {
+    return each<Floats>([&](int64_t i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
+  }
+  // Where b is not a number, neither is the result; where a is not, the result may be b.
+  static EDGE_RAG_INLINE Floats larger(const Floats& a, const Floats& b) {
+    return each<Floats>([&](int64_t i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+  // x in the first count lanes, otherwise in the rest.
+  static EDGE_RAG_INLINE Floats first_lanes(int64_t count, const Floats& x, const Floats& otherwise) {
+    return each<Floats>([&](int64_t i) { return i < count ? x.lane[i] : otherwise.lane[i]; });
+  }
+  static EDGE_RAG_INLINE float largest(const Floats& x) {
+    float result = x.lane[0];
+    for (int64_t i = 1; i < kLanes; ++i) result = result > x.lane[i] ? result : x.lane[i];
+    return result;
+  }
+  // The magnitudes as integers, which order like the floats they are: those that are not finite come last.
+  static EDGE_RAG_INLINE Floats larger_magnitude(const Floats& a, const Floats& b) {
+    return each<Floats>([&](int64_t i) { return magnitude_bits(b.lane[i]) > magnitude_bits(a.lane[i]) ? b.lane[i] : a.lane[i]; });
+  }
+  static EDGE_RAG_INLINE uint32_t magnitude_bits(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return bits & 0x7FFFFFFFu;
+  }
+  static EDGE_RAG_INLINE float largest_magnitude(const Floats& x) {
+    float result = x.lane[0];
+    for (int64_t i = 1; i < kLanes; ++i) result = magnitude_bits(x.lane[i]) > magnitude_bits(result) ? x.lane[i] : result;
+    return __builtin_fabsf(result);
+  }
+  // Sums lanes that are 8 apart, then 4, 2 and 1.
+  static EDGE_RAG_INLINE float total(const Floats& x) {
+    Floats sums = x;
+    for (int64_t apart = kLanes / 2; apart > 0; apart /= 2) {
+      for (int64_t i = 0; i < apart; ++i) sums.lane[i] += sums.lane[i + apart];
+    }
+    return sums.lane[0];
+  }
+
+  // To the nearest, ties to even; |x| < 2^31, or the result is unspecified.
+  static EDGE_RAG_INLINE Ints round(const Floats& x) {
+    return each<Ints>([&](int64_t i) {
+      const float nearest = __builtin_nearbyintf(x.lane[i]);
+      return nearest == nearest ? static_cast<int32_t>(nearest) : 0;
+    });
+  }
+  static EDGE_RAG_INLINE Floats to_float(const Ints& x) {
+    return each<Floats>([&](int64_t i) { return static_cast<float>(x.lane[i]); });
+  }
+  static EDGE_RAG_INLINE Ints add(const Ints& a, const Ints& b) {
+    return each<Ints>([&](int64_t i) { return a.lane[i] + b.lane[i]; });
+  }
+  static EDGE_RAG_INLINE Ints subtract(const Ints& a, int32_t b) {
+    return each<Ints>([&](int64_t i) { return a.lane[i] - b; });
+  }
+  static EDGE_RAG_INLINE int32_t total(const Ints& x) {
+    int32_t sum = 0;
+    for (int64_t i = 0; i < kLanes; ++i) sum += x.lane[i];
+    return sum;
+  }
+  // x * 2^n, where the low bits of the float `shifted` hold n and the result is a normal number.
+  static EDGE_RAG_INLINE Floats scale_by_power(const Floats& x, const Floats& shifted) {
+    return each<Floats>([&](int64_t i) {
+      uint32_t bits;
+      uint32_t power;
+      std::memcpy(&bits, &x.lane[i], sizeof(bits));
+      std::memcpy(&power, &shifted.lane[i], sizeof(power));
+      bits += power << 23;
+      float result;
+      std::memcpy(&result, &bits, sizeof(result));
+      return result;
+    });
+  }
+
+  // The low byte of each lane.
+  static EDGE_RAG_INLINE void store_bytes(uint8_t* to, const Ints& x) {
+    for (int64_t i = 0; i < kLanes; ++i) to[i] = static_cast<uint8_t>(x.lane[i]);
+  }
+  // Writes elements [at, at + 16) of a row that has room for `elements`.
+  static EDGE_RAG_INLINE void store_row(uint8_t* row, int64_t elements, int64_t at, const Ints& x) {
+    (void)elements;
+    for (int64_t i = 0; i < kLanes; ++i) {
+      const auto element = static_cast<int16_t>(x.lane[i]);
+      std::memcpy(row + 2 * (at + i), &element, sizeof(element));
+    }
+  }
+  // Writes elements [at, at + 64) of a row that has room for kElements.
+  template <int64_t kElements>
+  static EDGE_RAG_INLINE void store_row_of_64(uint8_t* row, int64_t at, const Ints (&x)[4]) {
+    for (int64_t i = 0; i < 4; ++i) store_row(row, kElements, at + i * kLanes, x[i]);
+  }
+
+  using Sum = Ints;
+  struct Panel {
+    int16_t byte[kLanes * kQuad];
+  };
+  struct Factor {
+    int16_t element[kQuad];
+  };
+  static EDGE_RAG_INLINE Sum zero() { return each<Sum>([](int64_t) { return 0; }); }
+  static EDGE_RAG_INLINE Sum start_keys(int32_t row_sum) {
+    (void)row_sum;  // the bias is taken off when keys are loaded
+    return zero();
+  }
+  static EDGE_RAG_INLINE Sum shift(const Sum& sum) { return sum; }
+  static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return sum; }
+  static EDGE_RAG_INLINE Panel load_keys(const uint8_t* from) {
+    Panel panel;
+    for (int64_t i = 0; i < kLanes * kQuad; ++i) panel.byte[i] = static_cast<int16_t>(from[i] - kKeyBias);
+    return panel;
+  }
+  static EDGE_RAG_INLINE Panel load_values(const uint8_t* from) {
+    Panel panel;
+    for (int64_t i = 0; i < kLanes * kQuad; ++i) panel.byte[i] = static_cast<int8_t>(from[i]);
+    return panel;
+  }
+  // Elements [at, at + 4) of a row.
+  static EDGE_RAG_INLINE Factor factor(const uint8_t* row, int64_t elements, int pass, int64_t at) {
+    (void)elements;
+    (void)pass;
+    Factor result;
+    std::memcpy(result.element, row + 2 * at, sizeof(result.element));
+    return result;
+  }
+  static EDGE_RAG_INLINE Sum add_products(const Sum& sum, const Panel& panel, const Factor& factor) {
+    return each<Sum>([&](int64_t i) {
+      int32_t result = sum.lane[i];
+      for (int64_t j = 0; j < kQuad; ++j) result += panel.byte[kQuad * i + j] * factor.element[j];
+      return result;
+    });
+  }
+  static EDGE_RAG_INLINE Sum add_key_products(const Sum& sum, const Panel& panel, const Factor& factor) {
+    return add_products(sum, panel, factor);
+  }
+  static EDGE_RAG_INLINE Sum add_value_products(const Sum& sum, const Panel& panel, const Factor& factor) {
+    return add_products(sum, panel, factor);
+  }
+};
+
+}  // namespace
+}  // namespace edge_rag
