@@ -1,6 +1,7 @@
 // Attention over INT8 pages with an online softmax (Milakov and Gimelshein, 2018; Dao et al., FlashAttention, 2022) in
 // integer products. A query is quantized to 15 bits, and so are the weights of each block of tokens, in units of the
-// block's largest: both errors are below a hundredth of what INT8 keys and values cost.
+// block's largest: both errors are below a hundredth of what INT8 keys and values cost. With 8 bits each would cost as
+// much as they do.
 #pragma once
 
 #include <cstdint>
@@ -160,7 +161,8 @@ __attribute__((noinline)) void weigh(const Block& block, float query_scale, int6
 
 // The same for a row that sees the first `seen` tokens of a block only: none of the others may show in its result.
 template <class V>
-__attribute__((noinline)) void weigh_seen(const Block& block, int64_t seen, float query_scale, int64_t r, BlockSoftmax& softmax) {
+__attribute__((noinline)) void weigh_seen(const Block& block, int64_t seen, float query_scale, int64_t r,
+                                          BlockSoftmax& softmax) {
   const auto scale = V::set(query_scale);
   const auto none = V::set(0.0f);
   auto maximum = V::set(kMinusInfinity);
@@ -194,8 +196,8 @@ __attribute__((noinline)) void weigh_seen(const Block& block, int64_t seen, floa
 
 // Adds a block to the partial sums of R rows from `first` on.
 template <class V, int64_t kElements, int R>
-__attribute__((noinline)) void attend_block(const PageLayout& layout, const Block& block, const Tile<kElements>& tile, int64_t first,
-                  const Partial& out) {
+__attribute__((noinline)) void attend_block(const PageLayout& layout, const Block& block, const Tile<kElements>& tile,
+                                            int64_t first, const Partial& out) {
   int64_t seen[R];
   int64_t most = 0;
   for (int r = 0; r < R; ++r) {
@@ -260,7 +262,8 @@ __attribute__((noinline)) void attend_block(const PageLayout& layout, const Bloc
   }
 
   const Panels values{block.values, pages, layout.page_tokens / kQuad, layout.head_size * kQuad};
-  in_equal_parts<V::kColumns>((layout.head_size + kLanes - 1) / kLanes, [&](int64_t vector, auto columns) EDGE_RAG_LAMBDA {
+  const int64_t vectors = (layout.head_size + kLanes - 1) / kLanes;
+  in_equal_parts<V::kColumns>(vectors, [&](int64_t vector, auto columns) EDGE_RAG_LAMBDA {
     constexpr int kColumns = decltype(columns)::value;
     typename V::Ints sums[R * kColumns];
     multiply<V, Operand::kValues, kBlockTokens, R, kColumns>(softmax.weights, nullptr, values, vector * kLanes, sums);

@@ -1,5 +1,5 @@
-// The one product of the kernel: rows of 15-bit integers by bytes of pages, summed exactly. Scores are rows of queries by
-// keys, outputs are rows of weights by values; both lie in a page so that one loop serves.
+// The one product of the kernel: rows of 15-bit integers by bytes of pages, summed exactly. Scores are rows of queries
+// by keys, outputs are rows of weights by values; both lie in a page so that one loop serves.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ EDGE_RAG_INLINE void in_equal_parts(int64_t total, Body&& body) {
   }
 }
 
-// Calls body(first, size) for parts that cover [0, total), each of kMost but the last, which is the smallest power of two
-// that holds the rest; size is a constant.
+// Calls body(first, size) for parts that cover [0, total), each of kMost but the last, which is the smallest power of
+// two that holds the rest; size is a constant.
 template <int kMost, class Body>
 EDGE_RAG_INLINE void in_powers_of_two(int64_t total, Body&& body) {
   static_assert((kMost & (kMost - 1)) == 0, "parts are powers of two");
@@ -87,12 +87,12 @@ EDGE_RAG_INLINE void add_pass(const uint8_t* rows, const Panels& panels, int64_t
 }
 
 // Multiplies R rows, each with room for kElements elements, by C vectors of lanes from `lane` on; R * C sums stay in
-// registers until they are written to out[row * C + vector]. For keys, row_sums are the sums of each row's elements: what
-// they add because a key's byte is biased is taken off. Not inlined, so that there is one loop for the compiler to find
-// registers for.
+// registers until they are written to out[row * C + vector]. For keys, row_sums are the sums of each row's elements:
+// what they add because a key's byte is biased is taken off. Not inlined, so that there is one loop for the compiler to
+// find registers for.
 template <class V, Operand kOperand, int64_t kElements, int R, int C>
-__attribute__((noinline)) void multiply(const uint8_t* rows, const int32_t* row_sums, const Panels& panels, int64_t lane,
-                                        typename V::Ints* out) {
+__attribute__((noinline)) void multiply(const uint8_t* rows, const int32_t* row_sums, const Panels& panels,
+                                        int64_t lane, typename V::Ints* out) {
   typename V::Sum sums[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {

@@ -3,8 +3,8 @@
 //   Ks float [page_tokens]
 //   V  int8  [page_tokens / 4][head_size][4]  V[t][d] = Vs[t] * byte
 //   Vs float [page_tokens]
-// The innermost 4 are what a dot-product instruction sums: dimensions for K (a score sums over dimensions), tokens for V
-// (an output sums over tokens). K is biased because those instructions take one unsigned operand.
+// The innermost 4 are what a dot-product instruction sums: dimensions for K (a score sums over dimensions), tokens for
+// V (an output sums over tokens). K is biased because those instructions take one unsigned operand.
 // A page holds no pointer and no position: copying its bytes copies the tokens.
 #pragma once
 

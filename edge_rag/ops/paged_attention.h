@@ -17,8 +17,9 @@ namespace edge_rag {
 //   8 cumulative_sequence_lengths int32 [S+1]: tokens [c[s], c[s+1]) are sequence s
 //   9 block_table   int32 [S, width]: the pages of each sequence in order; entries past its last position are not read
 // Output: float, shape of the query, with HQ*D columns.
-// Attributes: num_heads, kv_num_heads, page_tokens (int), scale (float).
-// K and V of all T tokens are stored before any of them attends.
+// Attributes: num_heads, kv_num_heads, page_tokens (16, 32 or 64), scale (float).
+// K and V of all T tokens are stored before any of them attends. A token's result is the same bits whatever else is in
+// the step, however a sequence is divided into steps, and whichever kernel build runs.
 const OrtCustomOp& paged_attention_op();
 
 }  // namespace edge_rag

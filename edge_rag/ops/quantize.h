@@ -70,14 +70,15 @@ EDGE_RAG_INLINE Quantization quantization(const float* in, int64_t size, float l
 }
 
 template <class V>
-EDGE_RAG_INLINE void quantize_bytes(const float* in, int64_t size, const Quantization& how, int32_t bias, uint8_t* out) {
+EDGE_RAG_INLINE void quantize_bytes(const float* in, int64_t size, const Quantization& how, int32_t bias,
+                                    uint8_t* out) {
   if (how.zeros()) {
     for (int64_t i = 0; i < size; ++i) out[i] = static_cast<uint8_t>(bias);
     return;
   }
   const auto inverse = V::set(how.inverse);
   for (int64_t i = 0; i < size; i += kLanes) {
-    V::store_bytes(out + i, V::subtract(V::round(V::multiply(V::load(in + i), inverse)), -bias));
+    V::store_bytes(out + i, V::add(V::round(V::multiply(V::load(in + i), inverse)), bias));
   }
 }
 

@@ -77,8 +77,8 @@ Schedule::Schedule(const Step& step, const std::vector<Sequence>& sequences) {
   }
 
   const auto cost = [](const AttendTask& task) {
-    const int64_t tokens_of_task = task.whole ? task.tokens : std::min(kSpanTokens, task.tokens - task.span * kSpanTokens);
-    return tokens_of_task * (task.rows.end - task.rows.begin);
+    const int64_t context = task.whole ? task.tokens : std::min(kSpanTokens, task.tokens - task.span * kSpanTokens);
+    return context * (task.rows.end - task.rows.begin);
   };
   std::stable_sort(tasks.begin(), tasks.end(),
                    [&](const AttendTask& a, const AttendTask& b) { return cost(a) > cost(b); });

@@ -92,9 +92,9 @@ struct Avx2Vectors {
   static EDGE_RAG_INLINE Ints add(const Ints& a, const Ints& b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
   }
-  static EDGE_RAG_INLINE Ints subtract(const Ints& a, int32_t b) {
+  static EDGE_RAG_INLINE Ints add(const Ints& a, int32_t b) {
     const __m256i right = _mm256_set1_epi32(b);
-    return {_mm256_sub_epi32(a.low, right), _mm256_sub_epi32(a.high, right)};
+    return {_mm256_add_epi32(a.low, right), _mm256_add_epi32(a.high, right)};
   }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     const __m256i eight = _mm256_add_epi32(x.low, x.high);

@@ -60,7 +60,7 @@ struct Avx512Vectors {
   }
   static EDGE_RAG_INLINE Floats to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
   static EDGE_RAG_INLINE Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-  static EDGE_RAG_INLINE Ints subtract(Ints a, int32_t b) { return _mm512_sub_epi32(a, _mm512_set1_epi32(b)); }
+  static EDGE_RAG_INLINE Ints add(Ints a, int32_t b) { return _mm512_add_epi32(a, _mm512_set1_epi32(b)); }
   static EDGE_RAG_INLINE int32_t total(Ints x) { return _mm512_reduce_add_epi32(x); }
   static EDGE_RAG_INLINE Floats scale_by_power(Floats x, Floats shifted) {
     const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);

@@ -1,5 +1,6 @@
-// AVX-512 with its dot-product instruction, which sums 4 products of an unsigned and a signed byte. A row is kept as two
-// digits of an element: element = 128 * high + low, high in [-127, 127], low in [0, 127]; first all high, then all low.
+// AVX-512 with its dot-product instruction, which sums 4 products of an unsigned and a signed byte. A row is kept as
+// two digits of an element: element = 128 * high + low, high in [-127, 127], low in [0, 127]; first all high, then all
+// low.
 #pragma once
 
 #include "vectors_avx512.h"

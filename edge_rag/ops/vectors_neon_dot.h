@@ -1,6 +1,6 @@
 // Vectors of NEON with the dot-product instruction, which sums 4 products of signed bytes: 16 lanes are four registers.
-// A row is kept as two digits of an element: element = 128 * high + low, high in [-127, 127], low in [0, 127]; first all
-// high, then all low.
+// A row is kept as two digits of an element: element = 128 * high + low, high in [-127, 127], low in [0, 127]; first
+// all high, then all low.
 #pragma once
 
 #include <arm_neon.h>
@@ -93,8 +93,8 @@ struct NeonDotVectors {
   static EDGE_RAG_INLINE Ints add(const Ints& a, const Ints& b) {
     return each<Ints>([&](int i) { return vaddq_s32(a.part[i], b.part[i]); });
   }
-  static EDGE_RAG_INLINE Ints subtract(const Ints& a, int32_t b) {
-    return each<Ints>([&](int i) { return vsubq_s32(a.part[i], vdupq_n_s32(b)); });
+  static EDGE_RAG_INLINE Ints add(const Ints& a, int32_t b) {
+    return each<Ints>([&](int i) { return vaddq_s32(a.part[i], vdupq_n_s32(b)); });
   }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     return vaddvq_s32(vaddq_s32(vaddq_s32(x.part[0], x.part[1]), vaddq_s32(x.part[2], x.part[3])));
@@ -135,7 +135,8 @@ struct NeonDotVectors {
   }
   static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return sum; }
   static EDGE_RAG_INLINE Panel load_keys(const uint8_t* from) {
-    return each<Panel>([&](int i) { return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(from + 16 * i), vdupq_n_u8(kKeyBias))); });
+    const uint8x16_t bias = vdupq_n_u8(kKeyBias);
+    return each<Panel>([&](int i) { return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(from + 16 * i), bias)); });
   }
   static EDGE_RAG_INLINE Panel load_values(const uint8_t* from) {
     return each<Panel>([&](int i) { return vreinterpretq_s8_u8(vld1q_u8(from + 16 * i)); });

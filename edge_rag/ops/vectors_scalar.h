@@ -67,16 +67,17 @@ struct ScalarVectors {
   }
   // The magnitudes as integers, which order like the floats they are: those that are not finite come last.
   static EDGE_RAG_INLINE Floats larger_magnitude(const Floats& a, const Floats& b) {
-    return each<Floats>([&](int64_t i) { return magnitude_bits(b.lane[i]) > magnitude_bits(a.lane[i]) ? b.lane[i] : a.lane[i]; });
+    return each<Floats>([&](int64_t i) { return of_larger_magnitude(a.lane[i], b.lane[i]); });
   }
-  static EDGE_RAG_INLINE uint32_t magnitude_bits(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof(bits));
-    return bits & 0x7FFFFFFFu;
+  static EDGE_RAG_INLINE float of_larger_magnitude(float a, float b) {
+    uint32_t bits[2];
+    std::memcpy(&bits[0], &a, sizeof(a));
+    std::memcpy(&bits[1], &b, sizeof(b));
+    return (bits[1] & 0x7FFFFFFFu) > (bits[0] & 0x7FFFFFFFu) ? b : a;
   }
   static EDGE_RAG_INLINE float largest_magnitude(const Floats& x) {
     float result = x.lane[0];
-    for (int64_t i = 1; i < kLanes; ++i) result = magnitude_bits(x.lane[i]) > magnitude_bits(result) ? x.lane[i] : result;
+    for (int64_t i = 1; i < kLanes; ++i) result = of_larger_magnitude(result, x.lane[i]);
     return __builtin_fabsf(result);
   }
   // Sums lanes that are 8 apart, then 4, 2 and 1.
@@ -101,8 +102,8 @@ struct ScalarVectors {
   static EDGE_RAG_INLINE Ints add(const Ints& a, const Ints& b) {
     return each<Ints>([&](int64_t i) { return a.lane[i] + b.lane[i]; });
   }
-  static EDGE_RAG_INLINE Ints subtract(const Ints& a, int32_t b) {
-    return each<Ints>([&](int64_t i) { return a.lane[i] - b; });
+  static EDGE_RAG_INLINE Ints add(const Ints& a, int32_t b) {
+    return each<Ints>([&](int64_t i) { return a.lane[i] + b; });
   }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     int32_t sum = 0;
