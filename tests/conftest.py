@@ -2,6 +2,14 @@
 
 import signal
 
+from hypothesis import settings
+
+# The same examples in every run: whether a change may land must not depend on a draw. Run with
+# --hypothesis-profile=explore to look for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile("repeatable")
+
 
 def pytest_configure() -> None:
     # A shell starts background jobs with SIGINT ignored, and what the tests start would inherit that.

@@ -64,7 +64,7 @@ def chunk_document(document: ParsedDocument, limits: ChunkLimits, count_tokens: 
         In order, not overlapping, none empty; together they hold every character of every block that is no heading, but
         for white space. A heading with nothing below it is a chunk itself, so that it can be found.
     """
-    size = _bounded(count_tokens, limits.target)
+    size = _bounded(count_tokens, max(limits.target, limits.context))
     chunks: list[Chunk] = []
     for context, blocks in _sections(document, limits, size):
         pieces = [piece for block in blocks for piece in _pieces(document.text, block, limits.target, size)]
@@ -74,7 +74,7 @@ def chunk_document(document: ParsedDocument, limits: ChunkLimits, count_tokens: 
     return tuple(chunks)
 
 
-def _bounded(count_tokens: TokenCounter, target: int) -> TokenCounter:
+def _bounded(count_tokens: TokenCounter, largest: int) -> TokenCounter:
     """Counts without special tokens, and by length alone what is too long for any chunk.
 
     So a huge block is not tokenized again and again while it is cut.
@@ -83,7 +83,7 @@ def _bounded(count_tokens: TokenCounter, target: int) -> TokenCounter:
 
     def size(text: str) -> int:
         least = len(text) // _CHARACTERS_A_TOKEN
-        return least if least > target else max(least, count_tokens(text) - special)
+        return least if least > largest else max(least, count_tokens(text) - special)
 
     return size
 

@@ -38,15 +38,25 @@ def most_that_meet(base: float, slope: float, highest: int) -> int:
     return max([n for n in range(1, highest + 1) if base + slope * n <= TOO_SLOW * TARGET], default=1)
 
 
+def usual_slots(controller: SlotController, step_s: Callable[[int], float], windows: int) -> int:
+    """The median over odd many windows: the controller may be trying one slot more in some of them."""
+    seen = []
+    for _ in range(windows):
+        drive(controller, step_s, 1)
+        seen.append(controller.slots)
+    return sorted(seen)[windows // 2]
+
+
 @settings(max_examples=60, deadline=None)
 @given(base=st.floats(0.005, 0.08), slope=st.floats(0.0005, 0.05), seed=st.integers(0, 99))
 def test_it_settles_next_to_the_most_slots_that_meet_the_target(base: float, slope: float, seed: int) -> None:
     controller = SlotController(TARGET, 1, 32)
     step = linear(base, slope, 0.1, seed)
-    drive(controller, step, 400)
+    drive(controller, step, 300)
+    settled = usual_slots(controller, step, 101)
     best = most_that_meet(base, slope, 32)
-    assert base + slope * controller.slots <= 1.1 * TARGET or controller.slots <= 2
-    assert base + slope * (controller.slots + 1) >= 0.85 * TARGET or controller.slots >= best - 1
+    assert base + slope * settled <= 1.1 * TARGET or settled == 1
+    assert base + slope * (settled + 1) >= 0.85 * TARGET or settled >= best - 1
 
 
 @settings(max_examples=30, deadline=None)

@@ -70,12 +70,14 @@ def _attend(heads: Heads, step: Step, keys: list[NDArray[np.float64]], values: l
     return output.reshape(len(query), -1).astype(np.float32)
 
 
-def attention_over_pages(heads: Heads, step: Step, pages: Pages) -> Floats:
-    """Attention over what the pages hold, in float64."""
+def attention_over_pages(heads: Heads, step: Step, pages: Pages, magnitudes: bool = False) -> Floats:
+    """Attention over what the pages hold, in float64; or over the magnitudes of the values, which do not cancel out."""
     stored = take_apart(heads, pages)
     with np.errstate(invalid="ignore"):  # slots that nobody has written may hold any scale
         key = stored.key.astype(np.float64) * stored.key_scale[..., None]
         value = stored.value.astype(np.float64) * stored.value_scale[..., None]
+    if magnitudes:
+        value = np.abs(value)
 
     def rows(array: NDArray[np.float64], sequence: int) -> NDArray[np.float64]:
         ordered: NDArray[np.float64] = array[step.block_table[sequence]].transpose(0, 2, 1, 3)

@@ -45,11 +45,11 @@ def layers(draw: st.DrawFn) -> Heads:
     )
 
 
-def assert_close(found: Floats, expected: Floats) -> None:
-    """Within a twentieth of what INT8 keys and values cost, for every token: queries and weights are of 15 bits."""
+def assert_attends(found: Floats, heads: Heads, step: Step, pages: Pages) -> None:
+    """Within a tenth of what INT8 keys and values cost, for every token: queries and weights are of 15 bits."""
     assert np.isfinite(found).all()
-    errors = np.linalg.norm(found - expected, axis=1)
-    assert (errors <= 4e-4 * np.linalg.norm(expected, axis=1)).all()
+    errors = np.linalg.norm(found - attention_over_pages(heads, step, pages), axis=1)
+    assert (errors <= 1e-3 * np.linalg.norm(attention_over_pages(heads, step, pages, magnitudes=True), axis=1)).all()
 
 
 @settings(
@@ -67,7 +67,7 @@ def test_any_steps_over_any_pages_match_the_reference(heads: Heads, steps: list[
     for counts in steps:
         step = conversation.step(counts)
         output = run_op(heads, step, conversation.pages)
-        assert_close(output, attention_over_pages(heads, step, conversation.pages))
+        assert_attends(output, heads, step, conversation.pages)
 
 
 @pytest.mark.parametrize("head_size", HEAD_SIZES)
@@ -110,7 +110,7 @@ def test_a_single_token_attends_a_context_of_any_length(context: int) -> None:
         run_op(heads, conversation.step({0: context - 1}), conversation.pages)
     step = conversation.step({0: 1})
     output = run_op(heads, step, conversation.pages)
-    assert_close(output, attention_over_pages(heads, step, conversation.pages))
+    assert_attends(output, heads, step, conversation.pages)
 
 
 @pytest.mark.parametrize("head_size", [64, 80, 96, 128, 256])

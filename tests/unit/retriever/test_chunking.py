@@ -140,3 +140,11 @@ def test_a_huge_word_is_cut_even_where_the_tokenizer_takes_it_for_one_token() ->
 
 def test_what_is_embedded_has_the_headings_above_the_text() -> None:
     assert index_text(("Manual", "Bearings"), "Grease them.") == "Manual\nBearings\nGrease them."
+
+
+def test_a_heading_longer_than_any_chunk_still_counts_in_full_against_its_share() -> None:
+    builder = DocumentBuilder()
+    builder.add(BlockKind.HEADING, "a " * 170, 1)
+    builder.add(BlockKind.PARAGRAPH, "Grease them.")
+
+    assert [piece.context for piece in chunk(builder.build(), target=20, context=21)] == [()]
