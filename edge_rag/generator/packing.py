@@ -28,26 +28,27 @@ def pack(
         page_tokens: Tokens a page holds.
     """
     entries = plan.entries
-    input_ids = np.empty(plan.tokens, np.int64)
-    positions = np.empty(plan.tokens, np.int32)
-    slots = np.empty(plan.tokens, np.int32)
-    block_table: NDArray[np.int32] = np.zeros((len(entries), max(len(tables[e.sequence]) for e in entries)), np.int32)
-    ends = np.cumsum([entry.count for entry in entries], dtype=np.int32)
-    for row, (entry, end) in enumerate(zip(entries, ends.tolist(), strict=True)):
-        part = slice(end - entry.count, end)
-        last = entry.first + entry.count
-        pages = np.array(tables[entry.sequence], np.int32)
-        block_table[row, : len(pages)] = pages
-        input_ids[part] = sequences[entry.sequence].tokens[entry.first : last]
-        positions[part] = np.arange(entry.first, last, dtype=np.int32)
-        slots[part] = pages[positions[part] // page_tokens] * page_tokens + positions[part] % page_tokens
+    counts = np.array([entry.count for entry in entries], np.int32)
+    ends: NDArray[np.int32] = np.zeros(len(entries) + 1, np.int32)
+    np.cumsum(counts, out=ends[1:])
+    firsts = np.array([entry.first for entry in entries], np.int32)
+    held = [tables[entry.sequence] for entry in entries]
+    block_table: NDArray[np.int32] = np.zeros((len(entries), max(map(len, held))), np.int32)
+    for row, pages in zip(block_table, held, strict=True):
+        row[: len(pages)] = pages
+    owners = np.repeat(np.arange(len(entries)), counts)
+    positions = np.arange(plan.tokens, dtype=np.int32) + (firsts - ends[:-1])[owners]
+    page, offset = np.divmod(positions, np.int32(page_tokens))
+    input_ids: list[int] = []
+    for entry in entries:
+        input_ids += sequences[entry.sequence].tokens[entry.first : entry.first + entry.count]
     return PackedStep(
-        input_ids=input_ids,
+        input_ids=np.array(input_ids, np.int64),
         positions=positions,
-        slot_mapping=slots,
-        cumulative_sequence_lengths=np.concatenate([np.zeros(1, np.int32), ends]),
+        slot_mapping=block_table[owners, page] * np.int32(page_tokens) + offset,
+        cumulative_sequence_lengths=ends,
         block_table=block_table,
         logits_indices=np.array(
-            [end - 1 for entry, end in zip(entries, ends.tolist(), strict=True) if entry.wants_logits], np.int64
+            [end - 1 for entry, end in zip(entries, ends[1:].tolist(), strict=True) if entry.wants_logits], np.int64
         ),
     )

@@ -47,7 +47,7 @@ class ModelRunner(Protocol):
         """Computes a step, writing its keys and values into their pages.
 
         Returns:
-            float32 [R, V], logits of the tokens in ``step.logits_indices``.
+            float32 [R, V], logits of the tokens in ``step.logits_indices``; good until the next call.
 
         Raises:
             InferenceFailed: The runtime failed; pages the step was to write hold anything.

@@ -5,6 +5,7 @@ Order of operations, as is usual: constraint, repetition penalty, temperature, t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,6 +16,8 @@ from edge_rag.errors import InferenceFailed
 from edge_rag.generator.constraint import AnyToken, Masked, ModelMove, OneOf
 
 Logits = NDArray[np.float32]
+
+_NUCLEUS_GUESS = 256
 
 
 class Choice:
@@ -88,17 +91,12 @@ def choose(logits: Logits, choices: Sequence[Choice], moves: Sequence[ModelMove]
     Raises:
         InferenceFailed: A row holds something that is not a number.
     """
-    if np.isnan(logits).any():
+    best = np.argmax(logits, axis=1).tolist()  # the first that is no number, if there is one
+    if any(math.isnan(logits[row, token]) for row, token in enumerate(best)):
         raise InferenceFailed("the model's logits are not numbers")
-    plain = [
-        row
-        for row, (choice, move) in enumerate(zip(choices, moves, strict=True))
-        if choice.is_argmax and isinstance(move, AnyToken)
-    ]
-    best = dict(zip(plain, np.argmax(logits[plain], axis=1).tolist(), strict=True)) if plain else {}
     return [
-        best[row] if row in best else choice.choose(logits[row], move)
-        for row, (choice, move) in enumerate(zip(choices, moves, strict=True))
+        token if choice.is_argmax and isinstance(move, AnyToken) else choice.choose(row, move)
+        for token, row, choice, move in zip(best, logits, choices, moves, strict=True)
     ]
 
 
@@ -128,11 +126,33 @@ def probabilities(scores: Logits, sampling: Sampling) -> NDArray[np.float64]:
     """
     wide = scores.astype(np.float64)
     weights: NDArray[np.float64] = np.exp((wide - wide.max()) / sampling.temperature)
-    if sampling.top_k or sampling.top_p < 1:
-        order = np.argsort(-weights, kind="stable")
-        if sampling.top_k:
-            weights[order[sampling.top_k :]] = 0
-        if sampling.top_p < 1:
-            mass = np.cumsum(weights[order])
-            weights[order[np.searchsorted(mass, sampling.top_p * mass[-1]) + 1 :]] = 0
+    if sampling.top_k:
+        weights = _only(weights, _largest(weights, sampling.top_k))
+    if sampling.top_p < 1:
+        weights = _only(weights, _nucleus(weights, sampling.top_p))
     return np.asarray(weights / weights.sum())
+
+
+def _only(weights: NDArray[np.float64], kept: NDArray[np.int64]) -> NDArray[np.float64]:
+    result = np.zeros_like(weights)
+    result[kept] = weights[kept]
+    return result
+
+
+def _largest(weights: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Returns the indices of the largest weights, the largest first; without sorting the vocabulary."""
+    if count >= len(weights):
+        return np.argsort(-weights, kind="stable")
+    candidates = np.flatnonzero(weights >= np.partition(weights, -count)[-count])
+    return candidates[np.argsort(-weights[candidates], kind="stable")][:count]
+
+
+def _nucleus(weights: NDArray[np.float64], share: float) -> NDArray[np.int64]:
+    """Returns the fewest of the largest weights that make up a share of all (Holtzman et al., 2020, section 3.1)."""
+    wanted, count = share * weights.sum(), _NUCLEUS_GUESS
+    while True:
+        order = _largest(weights, count)
+        mass = np.cumsum(weights[order])
+        if mass[-1] >= wanted or len(order) == len(weights):
+            return order[: np.searchsorted(mass, wanted) + 1]
+        count *= 8

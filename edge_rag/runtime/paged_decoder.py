@@ -9,6 +9,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
+from edge_rag.runtime.bound_arrays import BoundInput, BoundRows
 from edge_rag.runtime.geometry import GRAPH_FILE, PagedGeometry, read_geometry
 from edge_rag.runtime.ops_library import ops_library
 from edge_rag.runtime.packed_step import PackedStep, check_step
@@ -34,6 +35,8 @@ class PagedDecoder:
         self._layers = [_aligned_pages(*shape) for _ in range(geometry.layers)]
         for layer, array in enumerate(self._layers):
             self._binding.bind_input(f"pages.{layer}", "cpu", 0, np.int8, shape, array.ctypes.data)
+        self._inputs = [(name, BoundInput(self._binding, name)) for name in PackedStep.__slots__]
+        self._logits = BoundRows(self._binding, "logits", geometry.vocabulary_size)
 
     @classmethod
     def open(cls, folder: Path, pages: int) -> PagedDecoder:
@@ -92,7 +95,7 @@ class PagedDecoder:
             step: The packed batch.
 
         Returns:
-            float32 [R, vocabulary_size], in the order of ``step.logits_indices``; the caller's to keep.
+            float32 [R, vocabulary_size], in the order of ``step.logits_indices``; overwritten by the next run.
 
         Raises:
             InferenceFailed: The step is refused, then no page has changed; or the run failed, then the slots of this
@@ -105,14 +108,11 @@ class PagedDecoder:
             page_tokens=self.page_tokens,
             pages=self.pages,
         )
-        logits = np.empty((step.logits_indices.size, self.vocabulary_size), np.float32)
-        binding = self._binding
         try:
-            for name in PackedStep.__slots__:
-                array = getattr(step, name)
-                binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-            binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
-            self._session.run_with_iobinding(binding)
+            for name, bound in self._inputs:
+                bound.put(getattr(step, name))
+            logits = self._logits.take(step.logits_indices.size)
+            self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise InferenceFailed(f"the model run failed: {error}") from error
         return logits

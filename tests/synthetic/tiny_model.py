@@ -75,7 +75,7 @@ def run(decoder: PagedDecoder, parts: list[tuple[Sequence, int]]) -> list[Logits
         table,
         np.arange(bounds[-1], dtype=np.int64),
     )
-    return np.split(decoder.run(step), bounds[1:-1])
+    return np.split(decoder.run(step).copy(), bounds[1:-1])
 
 
 def pages_for(decoder: PagedDecoder, tokens: int) -> int:
