@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.ops.op_graph import builds
+
 ROOT = Path(__file__).parents[3]
 ARM64_COMPILER, ARM64_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 ARM64_OPTIONS = (
@@ -18,10 +20,17 @@ ARM64_OPTIONS = (
 )
 
 
+def require(*programs: str) -> None:
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"no {program}")
+
+
 def build(folder: Path, *options: str) -> Path:
+    """Compiles the library and the kernels' own test as they are installed, but for warnings, which are errors here."""
     for command in (
-        ["cmake", "-S", str(ROOT), "-B", str(folder), *options],
-        ["cmake", "--build", str(folder), "--target", "kernel_test", "--parallel", "2"],
+        ["cmake", "-S", str(ROOT), "-B", str(folder), "-DEDGE_RAG_WARNINGS_AS_ERRORS=ON", *options],
+        ["cmake", "--build", str(folder), "--target", "edge_rag_ops", "kernel_test", "--parallel", "2"],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
@@ -35,11 +44,21 @@ def run(*command: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_arm64_kernels_agree_with_double_precision_and_give_the_bits_of_this_machine(tmp_path: Path) -> None:
-    for program in ("cmake", ARM64_COMPILER, ARM64_EMULATOR):
-        if shutil.which(program) is None:
-            pytest.skip(f"no {program}")
-    here, there = build(tmp_path / "here"), build(tmp_path / "arm64", *ARM64_OPTIONS)
-    checksum, *names = run(ARM64_EMULATOR, str(there), "12")
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require("cmake")
+    return build(tmp_path_factory.mktemp("here"))
+
+
+def test_the_library_compiles_without_a_warning_and_its_kernels_agree_with_double_precision(here: Path) -> None:
+    _checksum, *names = run(str(here))
+    assert tuple(names) == builds()
+
+
+def test_arm64_kernels_agree_with_double_precision_and_give_the_bits_of_this_machine(
+    here: Path, tmp_path: Path
+) -> None:
+    require(ARM64_COMPILER, ARM64_EMULATOR)
+    checksum, *names = run(ARM64_EMULATOR, str(build(tmp_path, *ARM64_OPTIONS)), "12")
     assert names == ["scalar", "neon_dot"]
     assert [checksum, "scalar"] == run(str(here), "12")[:2]
