@@ -1,0 +1,264 @@
+"""Quantized weights in the layout that ``ai.edge_rag::QuantizedMatMul`` and ``QuantizedRows`` read.
+
+A matrix [K, N] is cut into panels of 16 columns, and a panel into groups of 64 bytes that one vector register holds:
+
+- 8 bits: a group is a quad of 4 consecutive k; byte ``4 * lane + i`` is the weight of k ``4 * group + i``.
+- 4 bits: a group is 8 consecutive k; of byte ``4 * lane + i`` the low half is k ``8 * group + i`` and the high half
+  k ``8 * group + 4 + i``.
+
+``lane`` is the column within the panel. A weight stands for (stored - zero point) * scale. K is
+filled up to a multiple of 8 with zero points, N to a multiple of 16 with columns of scale 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+PANEL_COLUMNS = 16
+_GROUP_BYTES = 64
+_STEP = 8  # K is filled up to a multiple of this
+_COLUMNS_AT_ONCE = 4096
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+_Element = TypeVar("_Element", np.uint8, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFormat:
+    """Size and precision of a quantized matrix.
+
+    Attributes:
+        rows: K, the elements that are summed up.
+        columns: N, the elements of a result.
+        bits: Bits of a weight, 4 or 8.
+        block_size: Consecutive k of a column that share a scale, a multiple of 8; may be more than K.
+
+    Raises:
+        ValueError: A value is out of its range.
+    """
+
+    rows: int
+    columns: int
+    bits: int
+    block_size: int
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.columns < 1 or self.bits not in (4, 8) or self.block_size < 1 or self.block_size % 8:
+            raise ValueError(f"{self} has no packed form")
+
+    @property
+    def blocks(self) -> int:
+        """Scales a column has."""
+        return -(-self.rows // self.block_size)
+
+    @property
+    def panels(self) -> int:
+        """Panels that hold the columns."""
+        return -(-self.columns // PANEL_COLUMNS)
+
+    @property
+    def panel_bytes(self) -> int:
+        """Bytes of the weights of a panel."""
+        return -(-self.rows // _STEP) * _STEP * PANEL_COLUMNS * self.bits // 8
+
+    @property
+    def default_zero_point(self) -> int:
+        """The zero point of a matrix that stores none."""
+        return 1 << (self.bits - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedMatrix:
+    """A quantized matrix as one thinks of it.
+
+    Attributes:
+        form: Its size and precision.
+        values: uint8 [K, N], each below ``2 ** bits``.
+        scales: float32 [blocks, N].
+        zero_points: uint8 [blocks, N], each below ``2 ** bits``; None: ``form.default_zero_point`` throughout.
+    """
+
+    form: BlockFormat
+    values: Bytes
+    scales: Floats
+    zero_points: Bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """A quantized matrix as the operators read it.
+
+    Attributes:
+        form: Its size and precision.
+        weights: uint8 [panels, panel_bytes].
+        scales: float32 [panels, blocks, 16].
+        zero_points: uint8 [panels, blocks, 16], or None.
+    """
+
+    form: BlockFormat
+    weights: Bytes
+    scales: Floats
+    zero_points: Bytes | None = None
+
+
+def quantize(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
+    """Rounds a matrix to symmetric quantized weights: of each block, the largest magnitude becomes the largest value.
+
+    Args:
+        weights: float32 [K, N], finite.
+        bits: 4 or 8.
+        block_size: Consecutive k of a column that share a scale, a multiple of 8; K or more gives one scale a column.
+    """
+    rows, columns = weights.shape
+    form = BlockFormat(rows, columns, bits, block_size)
+    scales = np.empty((form.blocks, columns), np.float32)
+    values = np.empty((rows, columns), np.uint8)
+    limit = form.default_zero_point - 1
+    for block in range(form.blocks):
+        part = slice(block * block_size, (block + 1) * block_size)
+        scales[block] = np.abs(weights[part]).max(axis=0) / limit
+        steps = np.where(scales[block] > 0, scales[block], 1)
+        values[part] = np.clip(np.rint(weights[part] / steps), -limit, limit) + form.default_zero_point
+    return QuantizedMatrix(form, values, scales)
+
+
+def dequantize(matrix: QuantizedMatrix) -> Floats:
+    """Returns what a quantized matrix stands for, float32 [K, N]."""
+    values = matrix.values.astype(np.float32)
+    return (values - _by_row(matrix.form, _zero_points(matrix))) * _by_row(matrix.form, matrix.scales)
+
+
+def pack(matrix: QuantizedMatrix) -> PackedMatrix:
+    """Brings a matrix into the operators' layout."""
+    form = matrix.form
+    weights = np.empty((form.panels, form.panel_bytes), np.uint8)
+    for columns, panels in _pieces(form):
+        points = None if matrix.zero_points is None else matrix.zero_points[:, columns]
+        weights[panels] = _packed_weights(form, matrix.values[:, columns], points)
+    scales = _by_panel(form, matrix.scales, 0)
+    if matrix.zero_points is None:
+        return PackedMatrix(form, weights, scales)
+    return PackedMatrix(form, weights, scales, _by_panel(form, matrix.zero_points, form.default_zero_point))
+
+
+def unpack(packed: PackedMatrix) -> QuantizedMatrix:
+    """Turns ``pack`` around."""
+    form = packed.form
+    groups = packed.weights.reshape(form.panels, -1, PANEL_COLUMNS, 4)
+    if form.bits == 4:
+        groups = np.stack([groups & 15, groups >> 4], axis=2).reshape(form.panels, -1, PANEL_COLUMNS, 4)
+    values = groups.transpose(1, 3, 0, 2).reshape(-1, form.panels * PANEL_COLUMNS)[: form.rows, : form.columns]
+
+    def by_column(stored: NDArray[_Element]) -> NDArray[_Element]:
+        return np.ascontiguousarray(stored.transpose(1, 0, 2).reshape(form.blocks, -1)[:, : form.columns])
+
+    points = None if packed.zero_points is None else by_column(packed.zero_points)
+    return QuantizedMatrix(form, np.ascontiguousarray(values), by_column(packed.scales), points)
+
+
+def pack_matmul_nbits(
+    form: BlockFormat, weights: Bytes, scales: Floats, zero_points: Bytes | None = None
+) -> PackedMatrix:
+    """Packs the weights of ONNX Runtime's ``MatMulNBits``, a few thousand columns at a time.
+
+    Args:
+        form: The node's K, N, bits and block_size.
+        weights: uint8, N * blocks * block_size * bits / 8 elements in any shape; the low half of a byte first.
+        scales: float32, N * blocks elements in any shape.
+        zero_points: uint8, N rows of blocks * bits / 8 elements rounded up, in any shape; None: the default.
+
+    Raises:
+        ValueError: The numbers of elements are not what the format says.
+    """
+    stored = weights.reshape(form.columns, form.blocks * form.block_size * form.bits // 8)
+    packed = np.empty((form.panels, form.panel_bytes), np.uint8)
+    points = None if zero_points is None else _bytes_apart(form, zero_points.reshape(form.columns, -1), form.blocks).T
+    for columns, panels in _pieces(form):
+        values = _bytes_apart(form, stored[columns], form.rows).T
+        packed[panels] = _packed_weights(form, values, None if points is None else points[:, columns])
+    by_panel = _by_panel(form, scales.reshape(form.columns, form.blocks).T, 0)
+    if points is None:
+        return PackedMatrix(form, packed, by_panel)
+    return PackedMatrix(form, packed, by_panel, _by_panel(form, points, form.default_zero_point))
+
+
+def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
+    """Makes one matrix of two whose panels take turns, as the gated product wants them.
+
+    Args:
+        gate: The matrix whose product goes through SiLU; its columns fill whole panels.
+        up: The one that is multiplied by it; of the same format.
+
+    Raises:
+        ValueError: The formats differ, or the columns do not fill whole panels.
+    """
+    form = gate.form
+    if form != up.form or form.columns % PANEL_COLUMNS:
+        raise ValueError(f"{form} and {up.form} cannot alternate by panels")
+
+    def take_turns(first: NDArray[_Element], second: NDArray[_Element]) -> NDArray[_Element]:
+        return np.stack([first, second], axis=1).reshape(2 * form.panels, *first.shape[1:])
+
+    points = None
+    if gate.zero_points is not None or up.zero_points is not None:
+        points = take_turns(_stored_zero_points(gate), _stored_zero_points(up))
+    both = BlockFormat(form.rows, 2 * form.columns, form.bits, form.block_size)
+    return PackedMatrix(both, take_turns(gate.weights, up.weights), take_turns(gate.scales, up.scales), points)
+
+
+def _pieces(form: BlockFormat) -> Iterator[tuple[slice, slice]]:
+    """Yields ranges of columns and the panels that hold them, so that no unpacked copy of a large matrix is needed."""
+    for first in range(0, form.columns, _COLUMNS_AT_ONCE):
+        last = min(first + _COLUMNS_AT_ONCE, form.columns)
+        yield slice(first, last), slice(first // PANEL_COLUMNS, -(-last // PANEL_COLUMNS))
+
+
+def _packed_weights(form: BlockFormat, values: Bytes, zero_points: Bytes | None) -> Bytes:
+    """Packs values [K, n] into whole panels [ceil(n / 16), panel_bytes]."""
+    columns = values.shape[1]
+    panels = -(-columns // PANEL_COLUMNS)
+    filled = np.full((-(-form.rows // _STEP) * _STEP, panels * PANEL_COLUMNS), form.default_zero_point, np.uint8)
+    filled[: form.rows, :columns] = values
+    if zero_points is not None:
+        filled[form.rows :, :columns] = zero_points[-1]
+    if form.bits == 8:
+        groups = filled.reshape(-1, 4, panels, PANEL_COLUMNS)
+    else:
+        halves = filled.reshape(-1, 2, 4, panels, PANEL_COLUMNS)
+        groups = halves[:, 0] | halves[:, 1] << 4
+    return np.ascontiguousarray(groups.transpose(2, 0, 3, 1)).reshape(panels, form.panel_bytes)
+
+
+def _bytes_apart(form: BlockFormat, stored: Bytes, count: int) -> Bytes:
+    """Gives each stored value of a row a byte of its own and keeps the first so many, [n, count]."""
+    if form.bits == 8:
+        return stored[:, :count]
+    return np.stack([stored & 15, stored >> 4], axis=2).reshape(stored.shape[0], -1)[:, :count]
+
+
+def _by_panel(form: BlockFormat, values: NDArray[_Element], fill: int) -> NDArray[_Element]:
+    filled = np.full((form.blocks, form.panels * PANEL_COLUMNS), fill, values.dtype)
+    filled[:, : form.columns] = values
+    return np.ascontiguousarray(filled.reshape(form.blocks, form.panels, PANEL_COLUMNS).transpose(1, 0, 2))
+
+
+def _by_row(form: BlockFormat, by_block: NDArray[_Element]) -> NDArray[_Element]:
+    return np.repeat(by_block, form.block_size, axis=0)[: form.rows]
+
+
+def _zero_points(matrix: QuantizedMatrix) -> Bytes:
+    if matrix.zero_points is not None:
+        return matrix.zero_points
+    return np.full(matrix.scales.shape, matrix.form.default_zero_point, np.uint8)
+
+
+def _stored_zero_points(packed: PackedMatrix) -> Bytes:
+    if packed.zero_points is not None:
+        return packed.zero_points
+    return np.full(packed.scales.shape, packed.form.default_zero_point, np.uint8)

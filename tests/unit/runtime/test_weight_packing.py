@@ -1,0 +1,155 @@
+"""Packing moves weights about and changes none of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_rag.runtime.weight_packing import (
+    BlockFormat,
+    QuantizedMatrix,
+    alternate,
+    dequantize,
+    pack,
+    pack_matmul_nbits,
+    quantize,
+    unpack,
+)
+
+FORMATS = st.builds(
+    BlockFormat,
+    rows=st.integers(1, 70),
+    columns=st.integers(1, 50),
+    bits=st.sampled_from([4, 8]),
+    block_size=st.sampled_from([8, 16, 24, 32, 128]),
+)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> QuantizedMatrix:
+    form = draw(FORMATS)
+    random = np.random.default_rng(draw(st.integers(0, 1000)))
+    values = random.integers(0, 1 << form.bits, (form.rows, form.columns), np.uint8)
+    scales = random.random((form.blocks, form.columns), np.float32) + np.float32(0.1)
+    points = random.integers(0, 1 << form.bits, scales.shape, np.uint8) if draw(st.booleans()) else None
+    return QuantizedMatrix(form, values, scales, points)
+
+
+def assert_same(found: QuantizedMatrix, expected: QuantizedMatrix) -> None:
+    assert found.form == expected.form
+    np.testing.assert_array_equal(found.values, expected.values)
+    np.testing.assert_array_equal(found.scales, expected.scales)
+    assert (found.zero_points is None) == (expected.zero_points is None)
+    if found.zero_points is not None and expected.zero_points is not None:
+        np.testing.assert_array_equal(found.zero_points, expected.zero_points)
+
+
+def nibbles(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], bits: int) -> np.ndarray:
+    """Stores rows of values as MatMulNBits does, two to a byte where they have 4 bits, the first one low."""
+    if bits == 8:
+        return values
+    even = np.pad(values, ((0, 0), (0, values.shape[1] % 2)))
+    return even[:, 0::2] | even[:, 1::2] << 4
+
+
+@given(matrix=matrices())
+def test_unpacking_gives_back_what_was_packed(matrix: QuantizedMatrix) -> None:
+    assert_same(unpack(pack(matrix)), matrix)
+
+
+@given(matrix=matrices())
+def test_weights_stored_for_matmul_nbits_are_packed_as_what_they_stand_for(matrix: QuantizedMatrix) -> None:
+    form = matrix.form
+    filled = np.zeros((form.columns, form.blocks * form.block_size), np.uint8)
+    filled[:, : form.rows] = matrix.values.T
+    points = None if matrix.zero_points is None else nibbles(np.ascontiguousarray(matrix.zero_points.T), form.bits)
+    stored = nibbles(filled, form.bits)
+    packed = pack_matmul_nbits(form, stored, np.ascontiguousarray(matrix.scales.T), points)
+    assert_same(unpack(packed), matrix)
+
+
+@settings(max_examples=20)
+@given(matrix=matrices(), data=st.data())
+def test_every_weight_lies_where_the_layout_says(matrix: QuantizedMatrix, data: st.DataObject) -> None:
+    form, packed = matrix.form, pack(matrix)
+    k, n = data.draw(st.integers(0, form.rows - 1)), data.draw(st.integers(0, form.columns - 1))
+    panel, lane = divmod(n, 16)
+    if form.bits == 8:
+        found = packed.weights[panel, k // 4 * 64 + lane * 4 + k % 4]
+    else:
+        byte = packed.weights[panel, k // 8 * 64 + lane * 4 + k % 4]
+        found = byte >> 4 if k % 8 >= 4 else byte & 15
+    assert found == matrix.values[k, n]
+    assert packed.scales[panel, k // form.block_size, lane] == matrix.scales[k // form.block_size, n]
+
+
+@given(matrix=matrices())
+def test_what_fills_a_panel_up_stands_for_zero(matrix: QuantizedMatrix) -> None:
+    form, packed = matrix.form, pack(matrix)
+    whole = BlockFormat(-(-form.rows // 8) * 8, form.panels * 16, form.bits, form.block_size)
+    last = (whole.rows - 1) // form.block_size == form.blocks - 1
+    if last:  # else the fill lies in a block that has no scale of its own
+        filled = dequantize(unpack(type(packed)(whole, packed.weights, packed.scales, packed.zero_points)))
+        np.testing.assert_array_equal(filled[form.rows :], 0)
+        np.testing.assert_array_equal(filled[:, form.columns :], 0)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_matrix_of_many_columns_is_packed_in_pieces_that_fit_together(bits: int) -> None:
+    form = BlockFormat(24, 9001, bits, 16)
+    random = np.random.default_rng(0)
+    values = random.integers(0, 1 << bits, (24, 9001), np.uint8)
+    matrix = QuantizedMatrix(form, values, random.random((2, 9001), np.float32))
+    assert_same(unpack(pack(matrix)), matrix)
+
+
+@given(matrix=matrices())
+def test_gate_and_up_take_turns_by_panels(matrix: QuantizedMatrix) -> None:
+    form = matrix.form
+    whole = BlockFormat(form.rows, form.panels * 16, form.bits, form.block_size)
+    packed = pack(matrix)
+    gate = type(packed)(whole, packed.weights, packed.scales, packed.zero_points)
+    up = type(packed)(whole, packed.weights[::-1], packed.scales[::-1], None)
+    both = alternate(gate, up)
+    assert both.form.columns == 2 * whole.columns
+    np.testing.assert_array_equal(both.weights[0::2], gate.weights)
+    np.testing.assert_array_equal(both.weights[1::2], up.weights)
+    np.testing.assert_array_equal(both.scales[1::2], up.scales)
+    assert (both.zero_points is None) == (matrix.zero_points is None)
+    if both.zero_points is not None:
+        np.testing.assert_array_equal(both.zero_points[0::2], packed.zero_points)
+        np.testing.assert_array_equal(both.zero_points[1::2], form.default_zero_point)
+
+
+def test_matrices_that_do_not_fill_their_panels_cannot_alternate() -> None:
+    matrix = pack(quantize(np.ones((8, 20), np.float32), 8, 8))
+    with pytest.raises(ValueError, match="alternate"):
+        alternate(matrix, matrix)
+
+
+@settings(max_examples=30)
+@given(form=FORMATS, seed=st.integers(0, 1000))
+def test_quantizing_is_off_by_at_most_half_a_step(form: BlockFormat, seed: int) -> None:
+    weights = np.random.default_rng(seed).standard_normal((form.rows, form.columns)).astype(np.float32)
+    weights[:, 0] = 0
+    matrix = quantize(weights, form.bits, form.block_size)
+    error = np.abs(dequantize(matrix) - weights)
+    steps = np.repeat(matrix.scales, form.block_size, axis=0)[: form.rows]
+    assert (error <= 0.5001 * steps).all()
+
+
+def test_one_scale_a_column_is_the_columns_largest_weight_over_the_largest_value() -> None:
+    weights = np.array([[1.0, -3.0], [-2.0, 0.5], [0.0, 1.5]], np.float32)
+    matrix = quantize(weights, 8, 64)
+    np.testing.assert_allclose(matrix.scales, [[2 / 127, 3 / 127]], rtol=1e-6)
+    np.testing.assert_array_equal(matrix.values, [[192, 1], [1, 149], [128, 192]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "bits", "block"), [(0, 1, 4, 8), (1, 0, 4, 8), (1, 1, 2, 8), (1, 1, 4, 12)]
+)
+def test_a_format_the_operators_do_not_know_is_refused(rows: int, columns: int, bits: int, block: int) -> None:
+    with pytest.raises(ValueError, match="no packed form"):
+        BlockFormat(rows, columns, bits, block)
