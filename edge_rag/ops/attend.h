@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "exponential.h"
 #include "kernels.h"
 #include "multiply.h"
 #include "quantize.h"
@@ -16,22 +17,6 @@ namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 constexpr int64_t kBlockVectors = kBlockTokens / kLanes;
-
-// 2^x for x <= 0, and 2^-125 below that; relative error below 5e-6. The fraction is in [-1/2, 1/2], where a polynomial
-// of degree 4 that is 1 at 0 suffices; adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-template <class V>
-EDGE_RAG_INLINE typename V::Floats power_of_two(typename V::Floats x) {
-  const auto round = V::set(12582912.0f);
-  const auto bounded = V::larger(V::set(-125.0f), x);
-  const auto shifted = V::add(bounded, round);
-  const auto fraction = V::subtract(bounded, V::subtract(shifted, round));
-  auto power = V::set(9.582852945e-03f);
-  power = V::fused(power, fraction, V::set(5.590642616e-02f));
-  power = V::fused(power, fraction, V::set(2.402409911e-01f));
-  power = V::fused(power, fraction, V::set(6.931241751e-01f));
-  power = V::fused(power, fraction, V::set(1.0f));
-  return V::scale_by_power(power, shifted);
-}
 
 // One block of a sequence's context for one kv head: up to kBlockTokens tokens, on consecutive pages of its table.
 struct Block {
@@ -387,7 +372,7 @@ EDGE_RAG_INLINE void with_elements(int64_t head_size, Body&& body) {
 }
 
 template <class V>
-constexpr KernelBuild make_build(const char* name) {
+constexpr KernelBuild make_build(const char* name, const QuantizedKernels& quantized) {
   return {name, store_tokens<V>,
           [](const Step& step, const RowRange& range) {
             with_elements(step.layout.head_size, [&](auto elements) EDGE_RAG_LAMBDA {
@@ -403,7 +388,8 @@ constexpr KernelBuild make_build(const char* name) {
             with_elements(step.layout.head_size, [&](auto elements) EDGE_RAG_LAMBDA {
               merge_tile<V, decltype(elements)::value>(step, range, spans);
             });
-          }};
+          },
+          quantized};
 }
 
 }  // namespace

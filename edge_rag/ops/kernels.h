@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "quantized_kernels.h"
 #include "step.h"
 
 namespace edge_rag {
@@ -53,6 +54,8 @@ struct KernelBuild {
 
   // Merges what attend_span made of spans 0 to the rows' last and writes the rows' output, as attend would have.
   void (*merge_spans)(const Step& step, const RowRange& rows, const Partial* spans);
+
+  QuantizedKernels quantized;
 };
 
 // Elements of a row of queries or outputs while it is worked on.

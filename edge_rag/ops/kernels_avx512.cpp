@@ -1,9 +1,10 @@
 #include "attend.h"
+#include "quantized_multiply.h"
 #include "vectors_avx512.h"
 
 namespace edge_rag {
 
 extern const KernelBuild kAvx512Build;
-const KernelBuild kAvx512Build = make_build<Avx512Vectors>("avx512");
+const KernelBuild kAvx512Build = make_build<Avx512Vectors>("avx512", make_quantized_kernels<Avx512Vectors>());
 
 }  // namespace edge_rag

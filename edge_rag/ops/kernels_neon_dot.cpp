@@ -1,9 +1,10 @@
 #include "attend.h"
+#include "quantized_multiply.h"
 #include "vectors_neon_dot.h"
 
 namespace edge_rag {
 
 extern const KernelBuild kNeonDotBuild;
-const KernelBuild kNeonDotBuild = make_build<NeonDotVectors>("neon_dot");
+const KernelBuild kNeonDotBuild = make_build<NeonDotVectors>("neon_dot", make_quantized_kernels<NeonDotVectors>());
 
 }  // namespace edge_rag

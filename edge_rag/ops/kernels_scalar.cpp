@@ -1,9 +1,10 @@
 #include "attend.h"
+#include "quantized_multiply.h"
 #include "vectors_scalar.h"
 
 namespace edge_rag {
 
 extern const KernelBuild kScalarBuild;
-const KernelBuild kScalarBuild = make_build<ScalarVectors>("scalar");
+const KernelBuild kScalarBuild = make_build<ScalarVectors>("scalar", make_quantized_kernels<ScalarVectors>());
 
 }  // namespace edge_rag

@@ -19,7 +19,7 @@ namespace edge_rag {
 constexpr uint32_t kOrtApiVersion = 17;
 
 enum OrtErrorCode : int { kOrtFail = 1, kOrtInvalidArgument = 2 };
-enum OrtElementType : int { kOrtFloat = 1, kOrtInt8 = 3, kOrtInt32 = 6, kOrtInt64 = 7 };
+enum OrtElementType : int { kOrtFloat = 1, kOrtUint8 = 2, kOrtInt8 = 3, kOrtInt32 = 6, kOrtInt64 = 7 };
 enum OrtCharacteristic : int { kOrtRequired = 0, kOrtOptional = 1 };
 
 }  // namespace edge_rag

@@ -6,6 +6,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "ort_abi.h"
@@ -38,24 +39,42 @@ inline void append(std::string& text, const std::vector<int64_t>& dims) {
 template <class... Parts>
 void require(bool holds, const Parts&... parts) {
   if (holds) return;
-  std::string message = "PagedAttention: ";
+  std::string message;
   (append(message, parts), ...);
   throw InvalidInput(message);
 }
 
-// Runs body and returns what became of it as a status.
+// Runs body and returns what became of it as a status, whose message begins with the op's name.
 template <class Body>
-OrtStatus* guarded(const OrtApi* api, Body&& body) noexcept {
+OrtStatus* guarded(const OrtApi* api, const char* op, Body&& body) noexcept {
   try {
     body();
     return nullptr;
   } catch (const OrtFailure& failure) {
     return failure.status;
   } catch (const InvalidInput& error) {
-    return api->CreateStatus(kOrtInvalidArgument, error.what());
+    return api->CreateStatus(kOrtInvalidArgument, (std::string(op) + ": " + error.what()).c_str());
   } catch (const std::exception& error) {
-    return api->CreateStatus(kOrtFail, error.what());
+    return api->CreateStatus(kOrtFail, (std::string(op) + ": " + error.what()).c_str());
   }
+}
+
+inline void require_shape(const char* name, const std::vector<int64_t>& dims, const std::vector<int64_t>& expected) {
+  require(dims == expected, name, " has shape ", dims, ", expected ", expected);
+}
+
+inline int64_t attribute(const OrtApi* api, const OrtKernelInfo* info, const char* name) {
+  int64_t value = 0;
+  check(api->KernelInfoGetAttribute_int64(info, name, &value));
+  return value;
+}
+
+inline int64_t attribute_or(const OrtApi* api, const OrtKernelInfo* info, const char* name, int64_t otherwise) {
+  int64_t value = 0;
+  OrtStatus* const status = api->KernelInfoGetAttribute_int64(info, name, &value);
+  if (status == nullptr) return value;
+  api->ReleaseStatus(status);
+  return otherwise;
 }
 
 template <class Element>
@@ -89,6 +108,25 @@ Tensor<Element> input(const OrtApi* api, const OrtKernelContext* context, size_t
   tensor.data = static_cast<Element*>(data);
   tensor.present = true;
   return tensor;
+}
+
+// Makes the output and returns its data.
+template <class Element>
+Element* output(const OrtApi* api, OrtKernelContext* context, const std::vector<int64_t>& dims) {
+  OrtValue* value = nullptr;
+  check(api->KernelContext_GetOutput(context, 0, dims.data(), dims.size(), &value));
+  void* data = nullptr;
+  check(api->GetTensorMutableData(value, &data));
+  return static_cast<Element*>(data);
+}
+
+// Calls body(index) for every index below total, on the threads of ONNX Runtime's pool, each taking the next index when
+// it has done its last.
+template <class Body>
+void parallel_for(const OrtApi* api, const OrtKernelContext* context, size_t total, Body&& body) {
+  if (total == 0) return;
+  const auto call = [](void* user, size_t index) { (*static_cast<std::remove_reference_t<Body>*>(user))(index); };
+  check(api->KernelContext_ParallelFor(context, call, total, total, &body));
 }
 
 }  // namespace edge_rag

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,8 @@ namespace {
 
 enum Input : size_t { kQuery, kKey, kValue, kPages, kCosine, kSine, kPositions, kSlots, kCumulative, kTable, kInputs };
 
+constexpr const char* kName = "PagedAttention";
+
 struct Kernel {
   const OrtApi* api;
   const KernelBuild* build;
@@ -24,10 +25,6 @@ struct Kernel {
   int64_t page_tokens;
   float scale;
 };
-
-void require_shape(const char* name, const std::vector<int64_t>& dims, const std::vector<int64_t>& expected) {
-  require(dims == expected, name, " has shape ", dims, ", expected ", expected);
-}
 
 // Operands are [T, columns] or [1, T, columns].
 std::pair<int64_t, int64_t> rows_and_columns(const char* name, const std::vector<int64_t>& dims) {
@@ -138,15 +135,6 @@ std::vector<Sequence> read_sequences(const Kernel& kernel, const OrtKernelContex
   return found;
 }
 
-// Calls body(index) for every index below total, on the threads of ONNX Runtime's pool, each taking the next index when
-// it has done its last.
-template <class Body>
-void parallel_for(const Kernel& kernel, const OrtKernelContext* context, size_t total, Body&& body) {
-  if (total == 0) return;
-  const auto call = [](void* user, size_t index) { (*static_cast<std::remove_reference_t<Body>*>(user))(index); };
-  check(kernel.api->KernelContext_ParallelFor(context, call, total, total, &body));
-}
-
 void compute(const Kernel& kernel, OrtKernelContext* context) {
   Step step{};
   step.query_heads = kernel.query_heads;
@@ -159,19 +147,15 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   read_tokens(kernel, context, pages, positions, step);
   const std::vector<Sequence> sequences = read_sequences(kernel, context, pages, step);
 
-  OrtValue* output = nullptr;
-  check(kernel.api->KernelContext_GetOutput(context, 0, output_dims.data(), output_dims.size(), &output));
-  void* data = nullptr;
-  check(kernel.api->GetTensorMutableData(output, &data));
-  step.output = static_cast<float*>(data);
+  step.output = output<float>(kernel.api, context, output_dims);
   const Schedule schedule(step, sequences);
 
   // Nothing below can fail: every index has been checked, and the tasks neither allocate nor throw.
   const KernelBuild& build = *kernel.build;
-  parallel_for(kernel, context, schedule.stores.size(), [&](size_t task) {
+  parallel_for(kernel.api, context, schedule.stores.size(), [&](size_t task) {
     build.store(step, schedule.stores[task].begin, schedule.stores[task].end);
   });
-  parallel_for(kernel, context, schedule.tasks.size(), [&](size_t index) {
+  parallel_for(kernel.api, context, schedule.tasks.size(), [&](size_t index) {
     const AttendTask& task = schedule.tasks[index];
     if (task.whole) {
       build.attend(step, task.rows);
@@ -179,7 +163,7 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
       build.attend_span(step, task.rows, task.span, schedule.partials[task.partial]);
     }
   });
-  parallel_for(kernel, context, schedule.merges.size(), [&](size_t index) {
+  parallel_for(kernel.api, context, schedule.merges.size(), [&](size_t index) {
     const MergeTask& task = schedule.merges[index];
     build.merge_spans(step, task.rows, &schedule.partials[task.first_partial]);
   });
@@ -218,7 +202,7 @@ int input_type(const OrtCustomOp*, size_t index) {
 OrtCustomOp make_op() {
   OrtCustomOp op{};
   op.version = kOrtApiVersion;
-  op.GetName = [](const OrtCustomOp*) -> const char* { return "PagedAttention"; };
+  op.GetName = [](const OrtCustomOp*) -> const char* { return kName; };
   op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return "CPUExecutionProvider"; };
   op.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return kInputs; };
   op.GetInputType = input_type;
@@ -230,11 +214,11 @@ OrtCustomOp make_op() {
   op.GetOutputType = [](const OrtCustomOp*, size_t) -> int { return kOrtFloat; };
   op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) -> int { return kOrtRequired; };
   op.CreateKernelV2 = [](const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** out) {
-    return guarded(api, [&] { *out = make_kernel(api, info).release(); });
+    return guarded(api, kName, [&] { *out = make_kernel(api, info).release(); });
   };
   op.KernelComputeV2 = [](void* self, OrtKernelContext* context) {
     const Kernel& kernel = *static_cast<Kernel*>(self);
-    return guarded(kernel.api, [&] { compute(kernel, context); });
+    return guarded(kernel.api, kName, [&] { compute(kernel, context); });
   };
   op.KernelDestroy = [](void* self) { delete static_cast<Kernel*>(self); };
   op.GetStartVersion = [](const OrtCustomOp*) -> int { return 1; };

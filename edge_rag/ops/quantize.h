@@ -58,15 +58,18 @@ struct Quantization {
   EDGE_RAG_INLINE bool zeros() const { return inverse == 0.0f; }
 };
 
+EDGE_RAG_INLINE Quantization quantization_of(float magnitude, float limit) {
+  if (!(magnitude < __builtin_inff())) return {0.0f, __builtin_nanf(""), false};
+  if (magnitude < kSmallestMagnitude) return {0.0f, 0.0f, true};
+  return {limit / magnitude, magnitude / limit, true};
+}
+
 // Of a head that is filled up with zeros to a whole number of vectors.
 template <class V>
 EDGE_RAG_INLINE Quantization quantization(const float* in, int64_t size, float limit) {
   auto largest = V::set(0.0f);
   for (int64_t i = 0; i < size; i += kLanes) largest = V::larger_magnitude(largest, V::load(in + i));
-  const float magnitude = V::largest_magnitude(largest);
-  if (!(magnitude < __builtin_inff())) return {0.0f, __builtin_nanf(""), false};
-  if (magnitude < kSmallestMagnitude) return {0.0f, 0.0f, true};
-  return {limit / magnitude, magnitude / limit, true};
+  return quantization_of(V::largest_magnitude(largest), limit);
 }
 
 template <class V>

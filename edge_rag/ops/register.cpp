@@ -5,6 +5,8 @@
 #include "ort_abi.h"
 #include "ort_tensor.h"
 #include "paged_attention.h"
+#include "quantized_matmul.h"
+#include "quantized_rows.h"
 
 extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
                                                                                const OrtApiBase* base) {
@@ -12,10 +14,12 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
   const OrtApi* api = base->GetApi(edge_rag::kOrtApiVersion);
   // Too old a runtime: without its API not even an error can be made. The session then reports that the op is unknown.
   if (api == nullptr) return nullptr;
-  return edge_rag::guarded(api, [&] {
+  return edge_rag::guarded(api, "ai.edge_rag", [&] {
     OrtCustomOpDomain* domain = nullptr;
     check(api->CreateCustomOpDomain("ai.edge_rag", &domain));  // owned by the options from AddCustomOpDomain on
     check(api->CustomOpDomain_Add(domain, &edge_rag::paged_attention_op()));
+    check(api->CustomOpDomain_Add(domain, &edge_rag::quantized_matmul_op()));
+    check(api->CustomOpDomain_Add(domain, &edge_rag::quantized_rows_op()));
     check(api->AddCustomOpDomain(options, domain));
   });
 }

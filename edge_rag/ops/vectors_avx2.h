@@ -40,11 +40,18 @@ struct Avx2Vectors {
   static EDGE_RAG_INLINE Floats multiply(const Floats& a, const Floats& b) {
     return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
   }
+  static EDGE_RAG_INLINE Floats divide(const Floats& a, const Floats& b) {
+    return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+  }
   static EDGE_RAG_INLINE Floats fused(const Floats& a, const Floats& b, const Floats& c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
   }
   static EDGE_RAG_INLINE Floats larger(const Floats& a, const Floats& b) {
     return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+  }
+  static EDGE_RAG_INLINE Floats by_sign(const Floats& x, const Floats& negative, const Floats& otherwise) {
+    return {_mm256_blendv_ps(otherwise.low, negative.low, x.low),
+            _mm256_blendv_ps(otherwise.high, negative.high, x.high)};
   }
   static EDGE_RAG_INLINE Floats first_lanes(int64_t count, const Floats& x, const Floats& otherwise) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -95,6 +102,14 @@ struct Avx2Vectors {
   static EDGE_RAG_INLINE Ints add(const Ints& a, int32_t b) {
     const __m256i right = _mm256_set1_epi32(b);
     return {_mm256_add_epi32(a.low, right), _mm256_add_epi32(a.high, right)};
+  }
+  static EDGE_RAG_INLINE Ints multiply(const Ints& a, int32_t b) {
+    const __m256i right = _mm256_set1_epi32(b);
+    return {_mm256_mullo_epi32(a.low, right), _mm256_mullo_epi32(a.high, right)};
+  }
+  static EDGE_RAG_INLINE Ints load_bytes(const uint8_t* from) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
   }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     const __m256i eight = _mm256_add_epi32(x.low, x.high);
@@ -172,6 +187,77 @@ struct Avx2Vectors {
   }
   static EDGE_RAG_INLINE Sum add_value_products(const Sum& sum, const Panel& panel, Factor factor) {
     return add_key_products(sum, panel, factor);
+  }
+
+  static EDGE_RAG_INLINE __m256i half(const uint8_t* from, int64_t i) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32 * i));
+  }
+  static EDGE_RAG_INLINE __m256i low_nibbles(__m256i x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
+  static EDGE_RAG_INLINE __m256i high_nibbles(__m256i x) { return low_nibbles(_mm256_srli_epi16(x, 4)); }
+  static EDGE_RAG_INLINE void split_nibbles(const uint8_t* from, uint8_t* to) {
+    for (int64_t i = 0; i < 2; ++i) {
+      const __m256i bytes = half(from, i);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32 * i), low_nibbles(bytes));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + kLanes * kQuad + 32 * i), high_nibbles(bytes));
+    }
+  }
+
+  // Bytes are widened to 16 bits: two products of 255 and 127 do not fit them.
+  template <int kBits>
+  struct Products {
+    static constexpr int kRows = 2;
+    static constexpr int kColumns = 1;
+    static constexpr int32_t kBias = 0;
+
+    using Sum = Avx2Vectors::Sum;
+    using Weights = Panel;
+    using Factor = __m256i;
+
+    static EDGE_RAG_INLINE Sum start(int32_t x) {
+      const __m256i low = _mm256_set1_epi64x(static_cast<uint32_t>(x));
+      return {{low, low, low, low}};
+    }
+    static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return Avx2Vectors::finish(sum); }
+    static EDGE_RAG_INLINE Weights load(const uint8_t* from) { return load_keys(from); }
+    static EDGE_RAG_INLINE Factor factor(const int8_t* from) {
+      int32_t elements;
+      std::memcpy(&elements, from, sizeof(elements));
+      return _mm256_cvtepi8_epi16(_mm_set1_epi32(elements));
+    }
+    static EDGE_RAG_INLINE Sum add(const Sum& sum, const Weights& weights, Factor factor) {
+      return add_key_products(sum, weights, factor);
+    }
+  };
+};
+
+template <>
+struct Avx2Vectors::Products<4> {
+  static constexpr int kRows = 4;
+  static constexpr int kColumns = 1;
+  static constexpr int32_t kBias = 0;
+
+  using Sum = Ints;
+  using Weights = Ints;
+  using Factor = __m256i;
+
+  static EDGE_RAG_INLINE Sum start(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+  static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return sum; }
+  static EDGE_RAG_INLINE Weights load(const uint8_t* from) { return {half(from, 0), half(from, 1)}; }
+  static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) {
+    return {low_nibbles(half(from, 0)), low_nibbles(half(from, 1))};
+  }
+  static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) {
+    return {high_nibbles(half(from, 0)), high_nibbles(half(from, 1))};
+  }
+  static EDGE_RAG_INLINE Factor factor(const int8_t* from) {
+    int32_t elements;
+    std::memcpy(&elements, from, sizeof(elements));
+    return _mm256_set1_epi32(elements);
+  }
+  static EDGE_RAG_INLINE __m256i sum_of_pairs(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+  static EDGE_RAG_INLINE Sum add(const Sum& sum, const Weights& weights, Factor factor) {
+    return {_mm256_add_epi32(sum.low, sum_of_pairs(_mm256_maddubs_epi16(weights.low, factor))),
+            _mm256_add_epi32(sum.high, sum_of_pairs(_mm256_maddubs_epi16(weights.high, factor)))};
   }
 };
 

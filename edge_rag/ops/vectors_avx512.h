@@ -25,8 +25,12 @@ struct Avx512Vectors {
   static EDGE_RAG_INLINE Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
   static EDGE_RAG_INLINE Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
   static EDGE_RAG_INLINE Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+  static EDGE_RAG_INLINE Floats divide(Floats a, Floats b) { return _mm512_div_ps(a, b); }
   static EDGE_RAG_INLINE Floats fused(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
   static EDGE_RAG_INLINE Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+  static EDGE_RAG_INLINE Floats by_sign(Floats x, Floats negative, Floats otherwise) {
+    return _mm512_mask_blend_ps(_mm512_movepi32_mask(_mm512_castps_si512(x)), otherwise, negative);
+  }
   static EDGE_RAG_INLINE Floats first_lanes(int64_t count, Floats x, Floats otherwise) {
     const auto lanes = static_cast<__mmask16>(count >= kLanes ? 0xFFFF : count <= 0 ? 0 : (1 << count) - 1);
     return _mm512_mask_blend_ps(lanes, otherwise, x);
@@ -61,6 +65,10 @@ struct Avx512Vectors {
   static EDGE_RAG_INLINE Floats to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
   static EDGE_RAG_INLINE Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
   static EDGE_RAG_INLINE Ints add(Ints a, int32_t b) { return _mm512_add_epi32(a, _mm512_set1_epi32(b)); }
+  static EDGE_RAG_INLINE Ints multiply(Ints a, int32_t b) { return _mm512_mullo_epi32(a, _mm512_set1_epi32(b)); }
+  static EDGE_RAG_INLINE Ints load_bytes(const uint8_t* from) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
   static EDGE_RAG_INLINE int32_t total(Ints x) { return _mm512_reduce_add_epi32(x); }
   static EDGE_RAG_INLINE Floats scale_by_power(Floats x, Floats shifted) {
     const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
@@ -118,6 +126,71 @@ struct Avx512Vectors {
   }
   static EDGE_RAG_INLINE Sum add_value_products(const Sum& sum, const Panel& panel, Factor factor) {
     return add_key_products(sum, panel, factor);
+  }
+
+  static EDGE_RAG_INLINE __m512i low_nibbles(const uint8_t* from) {
+    return _mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(15));
+  }
+  static EDGE_RAG_INLINE __m512i high_nibbles(const uint8_t* from) {
+    return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(from), 4), _mm512_set1_epi8(15));
+  }
+  static EDGE_RAG_INLINE void split_nibbles(const uint8_t* from, uint8_t* to) {
+    _mm512_storeu_si512(to, low_nibbles(from));
+    _mm512_storeu_si512(to + kLanes * kQuad, high_nibbles(from));
+  }
+  static EDGE_RAG_INLINE __m512i same_quad(const int8_t* from) {
+    int32_t elements;
+    std::memcpy(&elements, from, sizeof(elements));
+    return _mm512_set1_epi32(elements);
+  }
+
+  // Bytes are widened to 16 bits: two products of 255 and 127 do not fit them.
+  template <int kBits>
+  struct Products {
+    static constexpr int kRows = 8;
+    static constexpr int kColumns = 1;
+    static constexpr int32_t kBias = 0;
+
+    using Sum = Avx512Vectors::Sum;
+    using Weights = Panel;
+    using Factor = __m512i;
+
+    static EDGE_RAG_INLINE Sum start(int32_t x) {
+      const __m512i low = _mm512_set1_epi64(static_cast<uint32_t>(x));
+      return {low, low};
+    }
+    static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return Avx512Vectors::finish(sum); }
+    static EDGE_RAG_INLINE Weights load(const uint8_t* from) { return load_keys(from); }
+    static EDGE_RAG_INLINE Factor factor(const int8_t* from) {
+      int32_t elements;
+      std::memcpy(&elements, from, sizeof(elements));
+      return _mm512_cvtepi8_epi16(_mm256_set1_epi32(elements));
+    }
+    static EDGE_RAG_INLINE Sum add(const Sum& sum, const Weights& weights, Factor factor) {
+      return add_key_products(sum, weights, factor);
+    }
+  };
+};
+
+template <>
+struct Avx512Vectors::Products<4> {
+  static constexpr int kRows = 8;
+  static constexpr int kColumns = 2;
+  static constexpr int32_t kBias = 0;
+
+  using Sum = __m512i;
+  using Weights = __m512i;
+  using Factor = __m512i;
+
+  static EDGE_RAG_INLINE Sum start(int32_t x) { return _mm512_set1_epi32(x); }
+  static EDGE_RAG_INLINE Ints finish(Sum sum) { return sum; }
+  static EDGE_RAG_INLINE Weights load(const uint8_t* from) { return _mm512_loadu_si512(from); }
+  static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) { return low_nibbles(from); }
+  static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) { return high_nibbles(from); }
+  static EDGE_RAG_INLINE Factor factor(const int8_t* from) { return same_quad(from); }
+  static EDGE_RAG_INLINE Sum add(Sum sum, Weights weights, Factor factor) {
+    const __m512i pairs = _mm512_maddubs_epi16(weights, factor);
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
   }
 };
 

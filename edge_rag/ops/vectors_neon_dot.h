@@ -48,11 +48,19 @@ struct NeonDotVectors {
   static EDGE_RAG_INLINE Floats multiply(const Floats& a, const Floats& b) {
     return each<Floats>([&](int i) { return vmulq_f32(a.part[i], b.part[i]); });
   }
+  static EDGE_RAG_INLINE Floats divide(const Floats& a, const Floats& b) {
+    return each<Floats>([&](int i) { return vdivq_f32(a.part[i], b.part[i]); });
+  }
   static EDGE_RAG_INLINE Floats fused(const Floats& a, const Floats& b, const Floats& c) {
     return each<Floats>([&](int i) { return vfmaq_f32(c.part[i], a.part[i], b.part[i]); });
   }
   static EDGE_RAG_INLINE Floats larger(const Floats& a, const Floats& b) {
     return each<Floats>([&](int i) { return vmaxq_f32(a.part[i], b.part[i]); });
+  }
+  static EDGE_RAG_INLINE Floats by_sign(const Floats& x, const Floats& negative, const Floats& otherwise) {
+    return each<Floats>([&](int i) {
+      return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(x.part[i])), negative.part[i], otherwise.part[i]);
+    });
   }
   static EDGE_RAG_INLINE Floats first_lanes(int64_t count, const Floats& x, const Floats& otherwise) {
     const int32_t order[4] = {0, 1, 2, 3};
@@ -95,6 +103,16 @@ struct NeonDotVectors {
   }
   static EDGE_RAG_INLINE Ints add(const Ints& a, int32_t b) {
     return each<Ints>([&](int i) { return vaddq_s32(a.part[i], vdupq_n_s32(b)); });
+  }
+  static EDGE_RAG_INLINE Ints multiply(const Ints& a, int32_t b) {
+    return each<Ints>([&](int i) { return vmulq_n_s32(a.part[i], b); });
+  }
+  static EDGE_RAG_INLINE Ints load_bytes(const uint8_t* from) {
+    const uint8x16_t bytes = vld1q_u8(from);
+    const uint16x8_t first = vmovl_u8(vget_low_u8(bytes));
+    const uint16x8_t second = vmovl_u8(vget_high_u8(bytes));
+    return {{vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(first))), vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(first))),
+             vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(second))), vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(second)))}};
   }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     return vaddvq_s32(vaddq_s32(vaddq_s32(x.part[0], x.part[1]), vaddq_s32(x.part[2], x.part[3])));
@@ -152,6 +170,50 @@ struct NeonDotVectors {
   static EDGE_RAG_INLINE Sum add_value_products(const Sum& sum, const Panel& panel, Factor factor) {
     return add_key_products(sum, panel, factor);
   }
+
+  static EDGE_RAG_INLINE uint8x16_t low_nibbles(uint8x16_t x) { return vandq_u8(x, vdupq_n_u8(15)); }
+  static EDGE_RAG_INLINE uint8x16_t high_nibbles(uint8x16_t x) { return vshrq_n_u8(x, 4); }
+  static EDGE_RAG_INLINE void split_nibbles(const uint8_t* from, uint8_t* to) {
+    for (int i = 0; i < 4; ++i) {
+      const uint8x16_t bytes = vld1q_u8(from + 16 * i);
+      vst1q_u8(to + 16 * i, low_nibbles(bytes));
+      vst1q_u8(to + kLanes * kQuad + 16 * i, high_nibbles(bytes));
+    }
+  }
+
+  // The instruction takes signed bytes: what is above 127 is brought down by a bias.
+  template <int kBits>
+  struct Products {
+    static constexpr int kRows = 4;
+    static constexpr int kColumns = 1;
+    static constexpr int32_t kBias = kBits == 8 ? kKeyBias : 0;
+
+    using Sum = NeonDotVectors::Sum;
+    using Weights = Panel;
+    using Factor = int8x16_t;
+
+    static EDGE_RAG_INLINE Sum start(int32_t x) {
+      return each<Sum>([&](int) { return vdupq_n_s32(x); });
+    }
+    static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return sum; }
+    static EDGE_RAG_INLINE Weights load(const uint8_t* from) {
+      return kBits == 8 ? load_keys(from) : load_values(from);
+    }
+    static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) {
+      return each<Weights>([&](int i) { return vreinterpretq_s8_u8(low_nibbles(vld1q_u8(from + 16 * i))); });
+    }
+    static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) {
+      return each<Weights>([&](int i) { return vreinterpretq_s8_u8(high_nibbles(vld1q_u8(from + 16 * i))); });
+    }
+    static EDGE_RAG_INLINE Factor factor(const int8_t* from) {
+      int32_t elements;
+      std::memcpy(&elements, from, sizeof(elements));
+      return vreinterpretq_s8_s32(vdupq_n_s32(elements));
+    }
+    static EDGE_RAG_INLINE Sum add(const Sum& sum, const Weights& weights, Factor factor) {
+      return add_key_products(sum, weights, factor);
+    }
+  };
 };
 
 }  // namespace

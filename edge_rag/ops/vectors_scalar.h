@@ -48,6 +48,9 @@ struct ScalarVectors {
   static EDGE_RAG_INLINE Floats multiply(const Floats& a, const Floats& b) {
     return each<Floats>([&](int64_t i) { return a.lane[i] * b.lane[i]; });
   }
+  static EDGE_RAG_INLINE Floats divide(const Floats& a, const Floats& b) {
+    return each<Floats>([&](int64_t i) { return a.lane[i] / b.lane[i]; });
+  }
   // a * b + c, rounded once.
   static EDGE_RAG_INLINE Floats fused(const Floats& a, const Floats& b, const Floats& c) {
     return each<Floats>([&](int64_t i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
@@ -55,6 +58,10 @@ struct ScalarVectors {
   // Where b is not a number, neither is the result; where a is not, the result may be b.
   static EDGE_RAG_INLINE Floats larger(const Floats& a, const Floats& b) {
     return each<Floats>([&](int64_t i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+  // negative where x has its sign bit set, otherwise in the rest.
+  static EDGE_RAG_INLINE Floats by_sign(const Floats& x, const Floats& negative, const Floats& otherwise) {
+    return each<Floats>([&](int64_t i) { return __builtin_signbit(x.lane[i]) ? negative.lane[i] : otherwise.lane[i]; });
   }
   // x in the first count lanes, otherwise in the rest.
   static EDGE_RAG_INLINE Floats first_lanes(int64_t count, const Floats& x, const Floats& otherwise) {
@@ -104,6 +111,12 @@ struct ScalarVectors {
   }
   static EDGE_RAG_INLINE Ints add(const Ints& a, int32_t b) {
     return each<Ints>([&](int64_t i) { return a.lane[i] + b; });
+  }
+  static EDGE_RAG_INLINE Ints multiply(const Ints& a, int32_t b) {
+    return each<Ints>([&](int64_t i) { return a.lane[i] * b; });
+  }
+  static EDGE_RAG_INLINE Ints load_bytes(const uint8_t* from) {
+    return each<Ints>([&](int64_t i) { return static_cast<int32_t>(from[i]); });
   }
   static EDGE_RAG_INLINE int32_t total(const Ints& x) {
     int32_t sum = 0;
@@ -186,6 +199,60 @@ struct ScalarVectors {
   }
   static EDGE_RAG_INLINE Sum add_value_products(const Sum& sum, const Panel& panel, const Factor& factor) {
     return add_products(sum, panel, factor);
+  }
+
+  // Products of quantized matrices: Weights are 64 bytes below 2^kBits, 16 lanes of 4; a Factor is 4 signed bytes, the
+  // same for all lanes; what is added up is the products of weights less kBias. kRows and kColumns as above.
+  template <int kBits>
+  struct Products {
+    static constexpr int kRows = 4;
+    static constexpr int kColumns = 1;
+    static constexpr int32_t kBias = 0;
+
+    using Sum = Ints;
+    struct Weights {
+      uint8_t byte[kLanes * kQuad];
+    };
+    struct Factor {
+      int8_t element[kQuad];
+    };
+    static EDGE_RAG_INLINE Sum start(int32_t x) { return each<Sum>([&](int64_t) { return x; }); }
+    static EDGE_RAG_INLINE Ints finish(const Sum& sum) { return sum; }
+    static EDGE_RAG_INLINE Weights load(const uint8_t* from) {
+      Weights weights;
+      std::memcpy(weights.byte, from, sizeof(weights.byte));
+      return weights;
+    }
+    // The low and the high nibbles of 64 bytes.
+    static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) {
+      Weights weights;
+      for (int64_t i = 0; i < kLanes * kQuad; ++i) weights.byte[i] = from[i] & 15;
+      return weights;
+    }
+    static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) {
+      Weights weights;
+      for (int64_t i = 0; i < kLanes * kQuad; ++i) weights.byte[i] = static_cast<uint8_t>(from[i] >> 4);
+      return weights;
+    }
+    static EDGE_RAG_INLINE Factor factor(const int8_t* from) {
+      Factor factor;
+      std::memcpy(factor.element, from, sizeof(factor.element));
+      return factor;
+    }
+    static EDGE_RAG_INLINE Sum add(const Sum& sum, const Weights& weights, const Factor& factor) {
+      return each<Sum>([&](int64_t i) {
+        int32_t result = sum.lane[i];
+        for (int64_t j = 0; j < kQuad; ++j) result += weights.byte[kQuad * i + j] * factor.element[j];
+        return result;
+      });
+    }
+  };
+  // 64 bytes of two nibbles each become 128 bytes: all low ones, then all high ones.
+  static EDGE_RAG_INLINE void split_nibbles(const uint8_t* from, uint8_t* to) {
+    for (int64_t i = 0; i < kLanes * kQuad; ++i) {
+      to[i] = from[i] & 15;
+      to[kLanes * kQuad + i] = static_cast<uint8_t>(from[i] >> 4);
+    }
   }
 };
 

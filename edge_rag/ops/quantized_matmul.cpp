@@ -1,0 +1,171 @@
+#include "quantized_matmul.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "kernels.h"
+#include "ort_tensor.h"
+#include "quantized_operand.h"
+
+namespace edge_rag {
+namespace {
+
+enum Input : size_t { kActivations, kWeights, kScales, kZeroPoints, kInputs };
+
+constexpr const char* kName = "QuantizedMatMul";
+
+struct Kernel {
+  const OrtApi* api;
+  const QuantizedKernels* build;
+  QuantizedMatrix matrix;  // without its data
+  bool gated;
+};
+
+// Quantized activations of one call, at most this many bytes of them (or those of a few rows, if they are longer): more
+// rows than that are multiplied one part after the other.
+constexpr int64_t kMaxActivationBytes = int64_t{4} << 20;
+
+// A strip's activations are to stay in the second-level cache.
+constexpr int64_t kStripBytes = int64_t{640} << 10;
+
+// Elements below which several threads cost more than they save.
+constexpr int64_t kSerialElements = 1 << 15;
+constexpr int64_t kSerialWeightBytes = 1 << 15;
+constexpr int64_t kTasks = 32;
+
+int64_t divided_up(int64_t total, int64_t by) { return (total + by - 1) / by; }
+int64_t rounded_up(int64_t total, int64_t multiple) { return divided_up(total, multiple) * multiple; }
+
+// The room that the activations of one thread's calls have, kept from call to call.
+class Room {
+ public:
+  Activations take(const QuantizedMatrix& matrix, int64_t rows) {
+    const int64_t padded = rounded_up(rows, kActivationRows);
+    const int64_t stride = rounded_up(matrix.block_rows, kLanes);
+    const int64_t cells = matrix.blocks() * padded;
+    grow(integers_, static_cast<size_t>(cells * stride));
+    grow(scales_, static_cast<size_t>(cells));
+    grow(offsets_, static_cast<size_t>(cells));
+    const Activations found{integers_.data(), scales_.data(), offsets_.data(), padded, stride};
+    for (int64_t block = 0; block < matrix.blocks(); ++block) {
+      const int64_t at = found.at(block, rows);
+      const auto count = static_cast<size_t>(padded - rows);
+      std::memset(found.integers + at * stride, 0, count * static_cast<size_t>(stride));
+      std::memset(found.scales + at, 0, count * sizeof(float));
+      std::memset(found.offsets + at, 0, count * sizeof(int32_t));
+    }
+    return found;
+  }
+
+ private:
+  template <class Element>
+  static void grow(std::vector<Element>& room, size_t size) {
+    if (room.size() < size) room.resize(size);
+  }
+
+  std::vector<int8_t> integers_;
+  std::vector<float> scales_;
+  std::vector<int32_t> offsets_;
+};
+
+void quantize(const Kernel& kernel, const OrtKernelContext* context, const QuantizedMatrix& matrix, const float* in,
+              int64_t rows, const Activations& out) {
+  const int64_t rows_of_task = std::max<int64_t>(1, kSerialElements / matrix.rows);
+  if (rows <= rows_of_task) return kernel.build->quantize(in, matrix, 0, rows, out);
+  const int64_t tasks = divided_up(rows, rows_of_task);
+  parallel_for(kernel.api, context, static_cast<size_t>(tasks), [&](size_t task) {
+    const int64_t begin = static_cast<int64_t>(task) * rows_of_task;
+    kernel.build->quantize(in, matrix, begin, std::min(rows, begin + rows_of_task), out);
+  });
+}
+
+void multiply(const Kernel& kernel, const OrtKernelContext* context, const QuantizedMatrix& matrix,
+              const Activations& activations, int64_t rows, const ProductOutput& out) {
+  const int64_t pairs = divided_up(matrix.panels, 2);
+  const int64_t cached = std::max(kActivationRows, kStripBytes / matrix.padded_rows() / kActivationRows * kActivationRows);
+  const int64_t strip = std::min(kStripRows, cached);
+  const int64_t strips = divided_up(rows, strip);
+  const int64_t work = matrix.panels * matrix.panel_bytes();
+  const int64_t wanted = std::min(kTasks, work / kSerialWeightBytes);
+  const int64_t pairs_of_task = divided_up(pairs, std::max<int64_t>(1, wanted));
+  const int64_t columns = divided_up(pairs, pairs_of_task);
+  auto task = [&](size_t index) {
+    const int64_t row = static_cast<int64_t>(index) / columns * strip;
+    const int64_t first = static_cast<int64_t>(index) % columns * pairs_of_task * 2;
+    const int64_t last = std::min(first + pairs_of_task * 2, matrix.panels);
+    kernel.build->multiply(activations, matrix, {row, std::min(rows, row + strip), first, last}, out);
+  };
+  if (strips * columns == 1) return task(0);
+  parallel_for(kernel.api, context, static_cast<size_t>(strips * columns), task);
+}
+
+void compute(const Kernel& kernel, OrtKernelContext* context) {
+  const auto a = input<const float>(kernel.api, context, kActivations);
+  const QuantizedMatrix matrix = matrix_inputs(kernel.api, context, kWeights, kernel.matrix);
+  require(!a.dims.empty() && a.dims.back() == matrix.rows, "a has shape ", a.dims, ", expected ", matrix.rows,
+          " columns");
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < a.dims.size(); ++i) rows *= a.dims[i];
+  std::vector<int64_t> dims = a.dims;
+  dims.back() = kernel.gated ? matrix.columns / 2 : matrix.columns;
+  ProductOutput out{output<float>(kernel.api, context, dims), dims.back(), kernel.gated};
+  if (rows == 0) return;
+
+  thread_local Room room;
+  const int64_t most = std::max(kActivationRows, kMaxActivationBytes / matrix.padded_rows());
+  const int64_t parts = divided_up(rows, most);
+  const int64_t rows_of_part = rounded_up(divided_up(rows, parts), kActivationRows);
+  for (int64_t begin = 0; begin < rows; begin += rows_of_part) {
+    const int64_t count = std::min(rows_of_part, rows - begin);
+    const Activations activations = room.take(matrix, count);
+    quantize(kernel, context, matrix, a.data + begin * matrix.rows, count, activations);
+    multiply(kernel, context, matrix, activations, count, {out.data + begin * out.columns, out.columns, out.gated});
+  }
+}
+
+std::unique_ptr<Kernel> make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
+  const int64_t gated = attribute_or(api, info, "gated", 0);
+  require(gated == 0 || gated == 1, "gated is ", gated, ", must be 0 or 1");
+  const QuantizedMatrix matrix = matrix_attributes(api, info, gated == 1);
+  return std::make_unique<Kernel>(Kernel{api, &choose_kernel_build().quantized, matrix, gated == 1});
+}
+
+OrtCustomOp make_op() {
+  OrtCustomOp op{};
+  op.version = kOrtApiVersion;
+  op.GetName = [](const OrtCustomOp*) -> const char* { return kName; };
+  op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return "CPUExecutionProvider"; };
+  op.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return kInputs; };
+  op.GetInputType = [](const OrtCustomOp*, size_t index) -> int {
+    return index == kWeights || index == kZeroPoints ? kOrtUint8 : kOrtFloat;
+  };
+  op.GetInputCharacteristic = [](const OrtCustomOp*, size_t index) -> int {
+    return index == kZeroPoints ? kOrtOptional : kOrtRequired;
+  };
+  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) -> int { return 0; };
+  op.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
+  op.GetOutputType = [](const OrtCustomOp*, size_t) -> int { return kOrtFloat; };
+  op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) -> int { return kOrtRequired; };
+  op.CreateKernelV2 = [](const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** out) {
+    return guarded(api, kName, [&] { *out = make_kernel(api, info).release(); });
+  };
+  op.KernelComputeV2 = [](void* self, OrtKernelContext* context) {
+    const Kernel& kernel = *static_cast<Kernel*>(self);
+    return guarded(kernel.api, kName, [&] { compute(kernel, context); });
+  };
+  op.KernelDestroy = [](void* self) { delete static_cast<Kernel*>(self); };
+  op.GetStartVersion = [](const OrtCustomOp*) -> int { return 1; };
+  op.GetEndVersion = [](const OrtCustomOp*) -> int { return 1; };
+  return op;
+}
+
+}  // namespace
+
+const OrtCustomOp& quantized_matmul_op() {
+  static const OrtCustomOp op = make_op();
+  return op;
+}
+
+}  // namespace edge_rag

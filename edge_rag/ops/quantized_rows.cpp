@@ -1,0 +1,109 @@
+#include "quantized_rows.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "kernels.h"
+#include "ort_tensor.h"
+#include "quantized_operand.h"
+
+namespace edge_rag {
+namespace {
+
+enum Input : size_t { kIndices, kWeights, kScales, kZeroPoints, kInputs };
+
+constexpr const char* kName = "QuantizedRows";
+
+// Elements that one task looks up.
+constexpr int64_t kTaskElements = 1 << 13;
+
+struct Kernel {
+  const OrtApi* api;
+  QuantizedMatrix matrix;  // without its data
+};
+
+// Element of a row of the matrix, in the panel and lane that `bytes` points to the first quad of.
+int32_t integer_at(const QuantizedMatrix& matrix, const uint8_t* bytes, int64_t row) {
+  const int64_t line = matrix.line_rows();
+  const uint8_t byte = bytes[row / line * kLineBytes + row % kQuad];
+  if (matrix.bits == 8) return byte;
+  return row % line < kQuad ? byte & 15 : byte >> 4;
+}
+
+void look_up(const QuantizedMatrix& matrix, int64_t column, float* out) {
+  const int64_t panel = column / kLanes;
+  const int64_t lane = column % kLanes;
+  const uint8_t* const bytes = matrix.weights + panel * matrix.panel_bytes() + lane * kQuad;
+  for (int64_t block = 0; block < matrix.blocks(); ++block) {
+    const int64_t at = matrix.at_scale(panel, block) + lane;
+    const float scale = matrix.scales[at];
+    const int32_t zero = matrix.zero_points == nullptr ? matrix.middle() : matrix.zero_points[at];
+    const int64_t end = std::min(matrix.rows, (block + 1) * matrix.block_rows);
+    for (int64_t row = block * matrix.block_rows; row < end; ++row) {
+      out[row] = static_cast<float>(integer_at(matrix, bytes, row) - zero) * scale;
+    }
+  }
+}
+
+void compute(const Kernel& kernel, OrtKernelContext* context) {
+  const auto indices = input<const int64_t>(kernel.api, context, kIndices);
+  const QuantizedMatrix matrix = matrix_inputs(kernel.api, context, kWeights, kernel.matrix);
+  int64_t count = 1;
+  for (const int64_t dim : indices.dims) count *= dim;
+  for (int64_t i = 0; i < count; ++i) {
+    require(indices.data[i] >= 0 && indices.data[i] < matrix.columns, "index ", indices.data[i], " is outside [0, ",
+            matrix.columns, ")");
+  }
+  std::vector<int64_t> dims = indices.dims;
+  dims.push_back(matrix.rows);
+  float* const out = output<float>(kernel.api, context, dims);
+  const int64_t of_task = std::max<int64_t>(1, kTaskElements / matrix.rows);
+  const int64_t tasks = (count + of_task - 1) / of_task;
+  parallel_for(kernel.api, context, static_cast<size_t>(tasks), [&](size_t task) {
+    const int64_t begin = static_cast<int64_t>(task) * of_task;
+    for (int64_t i = begin; i < std::min(count, begin + of_task); ++i) {
+      look_up(matrix, indices.data[i], out + i * matrix.rows);
+    }
+  });
+}
+
+OrtCustomOp make_op() {
+  OrtCustomOp op{};
+  op.version = kOrtApiVersion;
+  op.GetName = [](const OrtCustomOp*) -> const char* { return kName; };
+  op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return "CPUExecutionProvider"; };
+  op.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return kInputs; };
+  op.GetInputType = [](const OrtCustomOp*, size_t index) -> int {
+    return index == kIndices ? kOrtInt64 : index == kScales ? kOrtFloat : kOrtUint8;
+  };
+  op.GetInputCharacteristic = [](const OrtCustomOp*, size_t index) -> int {
+    return index == kZeroPoints ? kOrtOptional : kOrtRequired;
+  };
+  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) -> int { return 0; };
+  op.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
+  op.GetOutputType = [](const OrtCustomOp*, size_t) -> int { return kOrtFloat; };
+  op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) -> int { return kOrtRequired; };
+  op.CreateKernelV2 = [](const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** out) {
+    return guarded(api, kName, [&] {
+      *out = std::make_unique<Kernel>(Kernel{api, matrix_attributes(api, info, false)}).release();
+    });
+  };
+  op.KernelComputeV2 = [](void* self, OrtKernelContext* context) {
+    const Kernel& kernel = *static_cast<Kernel*>(self);
+    return guarded(kernel.api, kName, [&] { compute(kernel, context); });
+  };
+  op.KernelDestroy = [](void* self) { delete static_cast<Kernel*>(self); };
+  op.GetStartVersion = [](const OrtCustomOp*) -> int { return 1; };
+  op.GetEndVersion = [](const OrtCustomOp*) -> int { return 1; };
+  return op;
+}
+
+}  // namespace
+
+const OrtCustomOp& quantized_rows_op() {
+  static const OrtCustomOp op = make_op();
+  return op;
+}
+
+}  // namespace edge_rag

@@ -1,0 +1,171 @@
+"""Quantized matrices as the ops take them, the ops alone in a graph, and what they compute in numpy."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from edge_rag.runtime.sessions import open_session
+from tests.unit.ops.op_graph import BUILD_VARIABLE, library
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+LANES, QUAD = 16, 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The attributes of an op on a quantized matrix."""
+
+    K: int
+    N: int
+    bits: int = 4
+    block_size: int = 32
+    gated: int = 0
+
+    @property
+    def padded(self) -> int:
+        return -(-self.K // 8) * 8
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.K // self.block_size)
+
+    @property
+    def panels(self) -> int:
+        return -(-self.N // (LANES << self.gated)) << self.gated
+
+    @property
+    def outputs(self) -> int:
+        return self.N >> self.gated
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Integers [K, N], with scales and zero points [blocks, N], or None where every zero point is the middle."""
+
+    shape: Shape
+    integers: Bytes
+    scales: Floats
+    zero_points: Bytes | None
+
+    @classmethod
+    def random(cls, shape: Shape, seed: int, zero_points: bool) -> Matrix:
+        rng = np.random.default_rng(seed)
+        blocks = (shape.blocks, shape.N)
+        return cls(
+            shape,
+            rng.integers(0, 1 << shape.bits, (shape.K, shape.N), np.uint8),
+            rng.uniform(0.5, 1.5, blocks).astype(np.float32) * np.float32(shape.K**-0.5 / (1 << shape.bits)),
+            rng.integers(0, 1 << shape.bits, blocks, np.uint8) if zero_points else None,
+        )
+
+    def values(self) -> NDArray[np.float64]:
+        block = np.arange(self.shape.K) // self.shape.block_size
+        scales = self.scales[block].astype(np.float64)
+        if self.zero_points is None:
+            return (self.integers.astype(np.float64) - (1 << (self.shape.bits - 1))) * scales
+        return (self.integers.astype(np.float64) - self.zero_points[block]) * scales
+
+    def feeds(self) -> dict[str, NDArray[Any]]:
+        """The ops' inputs."""
+        shape = self.shape
+        columns = np.full(shape.panels * LANES, -1)
+        if shape.gated:
+            order = np.arange(shape.outputs)
+            columns[order // LANES * 2 * LANES + order % LANES] = order
+            columns[order // LANES * 2 * LANES + LANES + order % LANES] = shape.outputs + order
+        else:
+            columns[: shape.N] = np.arange(shape.N)
+        integers = np.full((shape.padded, columns.size), 1 << (shape.bits - 1), np.uint8)
+        integers[: shape.K] = np.where(columns >= 0, self.integers[:, columns], 1 << (shape.bits - 1))
+        quads = integers.reshape(shape.padded // QUAD, QUAD, shape.panels, LANES).transpose(2, 0, 3, 1)
+        lines: Bytes = quads.reshape(shape.panels, -1, LANES * QUAD)
+        if shape.bits == 4:
+            lines = lines[:, 0::2] | (lines[:, 1::2] << 4).astype(np.uint8)
+        feeds: dict[str, NDArray[Any]] = {
+            "weights": lines.reshape(shape.panels, -1),
+            "scales": self._by_panel(self.scales, columns),
+        }
+        if self.zero_points is not None:
+            feeds["zero_points"] = self._by_panel(self.zero_points, columns)
+        return {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+
+    def _by_panel(self, of_blocks: NDArray[Any], columns: NDArray[np.int64]) -> NDArray[Any]:
+        chosen = np.where(columns >= 0, of_blocks[:, columns], 0).astype(of_blocks.dtype)
+        return chosen.reshape(self.shape.blocks, self.shape.panels, LANES).swapaxes(0, 1)
+
+
+def open_matrix_op(op: str, shape: Shape, zero_points: bool, **attributes: int) -> ort.InferenceSession:
+    return _open(op, shape, zero_points, tuple(attributes.items()), os.environ.get(BUILD_VARIABLE, ""))
+
+
+@cache
+def _open(
+    op: str, shape: Shape, zero_points: bool, attributes: tuple[tuple[str, int], ...], build: str
+) -> ort.InferenceSession:
+    rows = ("indices", TensorProto.INT64) if op == "QuantizedRows" else ("a", TensorProto.FLOAT)
+    kinds = [rows, ("weights", TensorProto.UINT8), ("scales", TensorProto.FLOAT)]
+    if zero_points:
+        kinds.append(("zero_points", TensorProto.UINT8))
+    values = {"K": shape.K, "N": shape.N, "bits": shape.bits, "block_size": shape.block_size}
+    if op == "QuantizedMatMul" and shape.gated:
+        values["gated"] = shape.gated
+    node = helper.make_node(op, [n for n, _ in kinds], ["y"], domain="ai.edge_rag", **(values | dict(attributes)))
+    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds]
+    graph = helper.make_graph([node], "op", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    domains = [helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)]
+    model = helper.make_model(graph, opset_imports=domains, ir_version=10)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "op.onnx"
+        path.write_bytes(model.SerializeToString())
+        return open_session(path, library())
+
+
+def run_matrix_op(op: str, matrix: Matrix, first: NDArray[Any]) -> Floats:
+    """Runs the op; ``first`` is its first input, the activations or the indices."""
+    session = open_matrix_op(op, matrix.shape, matrix.zero_points is not None)
+    name = session.get_inputs()[0].name
+    output: Floats = session.run(None, {name: first} | matrix.feeds())[0]
+    return output
+
+
+def _quantized(activations: Floats, block_size: int) -> NDArray[np.float64]:
+    """The activations as the op sees them: 8 bits, a scale for every row and block."""
+    rounded = np.empty(activations.shape, np.float64)
+    for begin in range(0, activations.shape[-1], block_size):
+        block = activations[..., begin : begin + block_size]
+        largest = np.abs(block).max(axis=-1, keepdims=True)
+        inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
+        scale = (largest / np.float32(127)).astype(np.float64)
+        rounded[..., begin : begin + block_size] = np.rint(block * inverse) * scale
+    return rounded
+
+
+def product(matrix: Matrix, activations: Floats) -> NDArray[np.float64]:
+    """What QuantizedMatMul computes, with every sum in float64."""
+    result: NDArray[np.float64] = _quantized(activations, matrix.shape.block_size) @ matrix.values()
+    if not matrix.shape.gated:
+        return result
+    gate, operand = np.split(result, 2, axis=-1)
+    silu: NDArray[np.float64] = gate * np.exp(-np.logaddexp(0, -gate))
+    return silu * operand
+
+
+def magnitude(matrix: Matrix, activations: Floats) -> NDArray[np.float64]:
+    """The product of magnitudes, which rounding errors are to be compared with: there nothing cancels out."""
+    result: NDArray[np.float64] = np.abs(_quantized(activations, matrix.shape.block_size)) @ np.abs(matrix.values())
+    if not matrix.shape.gated:
+        return result
+    gate, operand = np.split(result, 2, axis=-1)
+    return (1 + gate) * operand

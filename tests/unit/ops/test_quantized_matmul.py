@@ -1,0 +1,139 @@
+"""QuantizedMatMul against float64, and every kernel build against the scalar one, bit for bit."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds
+from tests.unit.ops.quantized_case import Floats, Matrix, Shape, magnitude, product, run_matrix_op
+
+SCALAR, *OTHERS = builds()
+TOLERANCE = 3e-6  # of a sum in float32 over the blocks; of an exponential with a gate, 1e-5
+EXAMPLES = 10 if LIBRARY_VARIABLE in os.environ else 60
+
+
+def multiply(matrix: Matrix, activations: Floats, build: str = "") -> Floats:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(BUILD_VARIABLE, build)
+        return run_matrix_op("QuantizedMatMul", matrix, activations)
+
+
+def activations_of(rows: int, columns: int, seed: int) -> Floats:
+    """Rows whose magnitudes differ by orders, with a few outliers in each."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(rows, columns)) * 10.0 ** rng.uniform(-3, 3, (rows, 1))
+    return (values * np.where(rng.random(values.shape) < 0.01, 50, 1)).astype(np.float32)
+
+
+def assert_close(found: Floats, matrix: Matrix, activations: Floats) -> None:
+    tolerance = 1e-5 if matrix.shape.gated else TOLERANCE
+    error = np.abs(found - product(matrix, activations))
+    np.testing.assert_array_less(error, tolerance * magnitude(matrix, activations) + 1e-30)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> Matrix:
+    gated = draw(st.integers(0, 1))
+    shape = Shape(
+        K=draw(st.integers(1, 600)),
+        N=draw(st.integers(1, 100)) << gated,
+        bits=draw(st.sampled_from([4, 8])),
+        block_size=draw(st.sampled_from([8, 16, 24, 32, 40, 128, 256, 264, 1024])),
+        gated=gated,
+    )
+    return Matrix.random(shape, seed=draw(st.integers(0, 2**32 - 1)), zero_points=draw(st.booleans()))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(matrix=matrices(), rows=st.integers(1, 70), seed=st.integers(0, 2**32 - 1))
+def test_any_product_agrees_with_float64_and_has_the_same_bits_in_every_build(
+    matrix: Matrix, rows: int, seed: int
+) -> None:
+    activations = activations_of(rows, matrix.shape.K, seed)
+    expected = multiply(matrix, activations, SCALAR)
+    assert_close(expected, matrix, activations)
+    for build in OTHERS:
+        np.testing.assert_array_equal(multiply(matrix, activations, build).view(np.int32), expected.view(np.int32))
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 64, 512, 1100])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(K=896, N=1152, block_size=128),
+        Shape(K=896, N=2048, block_size=128, gated=1),
+        Shape(K=4864, N=48, block_size=128),
+        Shape(K=896, N=512, bits=8, block_size=32),
+        Shape(K=1536, N=384, bits=8, block_size=1536),
+    ],
+    ids=str,
+)
+def test_a_layers_product_agrees_with_float64_and_has_the_scalar_bits(shape: Shape, rows: int) -> None:
+    matrix = Matrix.random(shape, seed=rows, zero_points=rows == 64)
+    activations = activations_of(rows, shape.K, seed=1)
+    found = multiply(matrix, activations)
+    assert_close(found, matrix, activations)
+    np.testing.assert_array_equal(found[-9:].view(np.int32), multiply(matrix, activations[-9:], SCALAR).view(np.int32))
+
+
+@pytest.mark.parametrize("build", builds())
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_largest_integers_do_not_overflow(build: str, bits: int) -> None:
+    rows, columns, most = 4096, 32, (1 << bits) - 1
+    integers = np.full((rows, columns), most, np.uint8)
+    scales, zeros = np.ones((1, columns), np.float32), np.zeros((1, columns), np.uint8)
+    matrix = Matrix(Shape(rows, columns, bits, block_size=rows), integers, scales, zeros)
+    signs = np.where(np.arange(30) % 2, -1, 1).astype(np.float32)[:, None]
+    found = multiply(matrix, signs * np.ones((1, rows), np.float32), build)
+    np.testing.assert_allclose(found, np.broadcast_to(signs * rows * most, found.shape), rtol=1e-6)
+
+
+@pytest.mark.parametrize("gated", [0, 1])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_spoils_its_own_row_only(value: float, gated: int) -> None:
+    matrix = Matrix.random(Shape(K=200, N=64, block_size=32, gated=gated), seed=0, zero_points=True)
+    activations = activations_of(40, 200, seed=0)
+    whole = multiply(matrix, activations)
+    activations[17, 150] = value
+    found = multiply(matrix, activations)
+    assert np.isnan(found[17]).all()
+    others = np.arange(40) != 17
+    np.testing.assert_array_equal(found[others], whole[others])
+
+
+@pytest.mark.parametrize("shape", [Shape(K=512, N=1024, block_size=128), Shape(K=512, N=1024, bits=8)], ids=str)
+def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(shape: Shape) -> None:
+    matrix = Matrix.random(shape, seed=3, zero_points=False)
+    activations = activations_of(300, 512, seed=3)
+    together = multiply(matrix, activations)
+    for rows in (1, 2, 3, 7, 31, 65):
+        np.testing.assert_array_equal(multiply(matrix, activations[100 : 100 + rows]), together[100 : 100 + rows])
+
+
+def test_rows_of_zeros_give_zeros() -> None:
+    matrix = Matrix.random(Shape(K=64, N=33), seed=0, zero_points=True)
+    assert not multiply(matrix, np.zeros((3, 64), np.float32)).any()
+
+
+def test_leading_dimensions_are_kept_and_no_rows_give_no_rows() -> None:
+    matrix = Matrix.random(Shape(K=40, N=24, gated=1), seed=0, zero_points=False)
+    activations = activations_of(6, 40, seed=0)
+    flat = multiply(matrix, activations)
+    np.testing.assert_array_equal(multiply(matrix, activations.reshape(2, 3, 40)), flat.reshape(2, 3, 12))
+    np.testing.assert_array_equal(multiply(matrix, activations[0]), flat[0])
+    assert multiply(matrix, activations[:0]).shape == (0, 12)
+
+
+def test_runs_that_overlap_do_not_disturb_each_other() -> None:
+    matrix = Matrix.random(Shape(K=384, N=384, bits=8, block_size=384), seed=0, zero_points=False)
+    inputs = [activations_of(rows, 384, seed=rows) for rows in (1, 5, 64, 200)]
+    expected = [multiply(matrix, activations) for activations in inputs]
+    with ThreadPoolExecutor(4) as threads:
+        for found, wanted in zip(threads.map(lambda a: multiply(matrix, a), inputs * 10), expected * 10, strict=True):
+            np.testing.assert_array_equal(found, wanted)
