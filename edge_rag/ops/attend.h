@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "block.h"
 #include "exponential.h"
 #include "kernels.h"
 #include "multiply.h"
@@ -15,29 +16,15 @@
 namespace edge_rag {
 namespace {
 
-constexpr float kMinusInfinity = -__builtin_inff();
-constexpr int64_t kBlockVectors = kBlockTokens / kLanes;
-
-// One block of a sequence's context for one kv head: up to kBlockTokens tokens, on consecutive pages of its table.
-struct Block {
-  const uint8_t* keys[kBlockVectors];
-  const uint8_t* values[kBlockVectors];
-  int64_t begin;   // position of its first token
-  int64_t tokens;  // those that some row sees
-  alignas(64) float key_scale[kBlockTokens];
-  alignas(64) float value_scale[kBlockTokens];
-  alignas(64) float value_share[kBlockTokens];  // of a whole block: the scale in units of the weights
-  float value_unit;                             // of a whole block: what a weight of 1 stands for
-};
-
 // Rows that are attended together, over one span, and as many that see nothing as fill up the last register tile.
 template <int64_t kElements>
 struct Tile {
   static constexpr int64_t kRows = kTileElements / kElements;
 
   int64_t rows;
+  int64_t first_seen;          // of all rows, the first position that one sees
   int64_t last_position;       // of all rows
-  int64_t positions[kRows];    // a row sees positions 0 to this
+  int64_t positions[kRows];    // the last that a row sees
   float query_scale[kRows];
   int32_t sums[kRows];         // of a row's elements
   alignas(64) uint8_t queries[kRows * 2 * kElements];
@@ -47,6 +34,7 @@ template <class V, int64_t kElements>
 EDGE_RAG_INLINE void fill_tile(const Step& step, const RowRange& range, Tile<kElements>& tile) {
   const int64_t group = step.group();
   tile.rows = range.end - range.begin;
+  tile.first_seen = INT64_MAX;
   tile.last_position = 0;
   for (int64_t r = 0; r < tile.rows; ++r) {
     const int64_t row = range.begin + r;
@@ -56,6 +44,8 @@ EDGE_RAG_INLINE void fill_tile(const Step& step, const RowRange& range, Tile<kEl
     tile.query_scale[r] = query.scale;
     tile.sums[r] = query.sum;
     tile.positions[r] = step.positions[token];
+    const int64_t first_seen = step.first_seen(tile.positions[r]);
+    tile.first_seen = first_seen < tile.first_seen ? first_seen : tile.first_seen;
     tile.last_position = tile.positions[r] > tile.last_position ? tile.positions[r] : tile.last_position;
   }
   for (int64_t r = tile.rows; r < padded_rows(tile.rows); ++r) {
@@ -66,136 +56,29 @@ EDGE_RAG_INLINE void fill_tile(const Step& step, const RowRange& range, Tile<kEl
   }
 }
 
-// The largest of the value scales of the first `seen` tokens of a block.
-template <class V>
-EDGE_RAG_INLINE float largest_value_scale(const Block& block, int64_t seen) {
-  const auto none = V::set(0.0f);
-  auto largest = none;
-  for (int64_t t = 0; t < seen; t += kLanes) {
-    largest = V::larger(largest, V::first_lanes(seen - t, V::load(block.value_scale + t), none));
-  }
-  return V::largest(largest);
-}
-
-EDGE_RAG_INLINE float reciprocal_unit(float largest) { return largest > 0.0f ? kRowLimit / largest : 0.0f; }
-
-template <class V>
-EDGE_RAG_INLINE void open_block(const Step& step, const RowRange& range, int64_t begin, int64_t tokens, Block& block) {
-  const PageLayout& layout = step.layout;
-  const int32_t* table = step.block_table + range.sequence * step.table_width + begin / layout.page_tokens;
-  block.begin = begin;
-  block.tokens = tokens;
-  for (int64_t p = 0; p * layout.page_tokens < tokens; ++p) {
-    const uint8_t* page = step.pages + table[p] * step.page_bytes;
-    block.keys[p] = page + layout.key(range.kv_head);
-    block.values[p] = page + layout.value(range.kv_head);
-    const auto* key_scale = reinterpret_cast<const float*>(page + layout.key_scale(range.kv_head));
-    const auto* value_scale = reinterpret_cast<const float*>(page + layout.value_scale(range.kv_head));
-    const int64_t at = p * layout.page_tokens;
-    for (int64_t t = 0; t < layout.page_tokens; t += kLanes) {
-      V::store(block.key_scale + at + t, V::load(key_scale + t));
-      V::store(block.value_scale + at + t, V::load(value_scale + t));
-    }
-  }
-  if (tokens < kBlockTokens) return;
-  const float largest = largest_value_scale<V>(block, kBlockTokens);
-  block.value_unit = largest / kRowLimit;
-  const auto inverse = V::set(reciprocal_unit(largest));
-  for (int64_t t = 0; t < kBlockTokens; t += kLanes) {
-    V::store(block.value_share + t, V::multiply(V::load(block.value_scale + t), inverse));
-  }
-}
-
-// What a block comes to for the rows of a register tile.
-struct BlockSoftmax {
-  alignas(64) float scores[kRowStep][kBlockTokens];  // in units of the query
-  alignas(64) uint8_t weights[kRowStep * 2 * kBlockTokens];
-  alignas(64) float sums[kRowStep][kLanes];
-  float maximum[kLanes];  // a lane a row; lanes past the rows are not used
-  float unit[kLanes];     // of the weights
-};
-
-// Turns a row's scores into weights: 2^(score - maximum) times the token's value scale, as integers.
-template <class V>
-__attribute__((noinline)) void weigh(const Block& block, float query_scale, int64_t r, BlockSoftmax& softmax) {
-  typename V::Floats scores[kBlockVectors];
-  const auto scale = V::set(query_scale);
-  auto maximum = V::set(kMinusInfinity);
-#pragma GCC unroll 8
-  for (int64_t i = 0; i < kBlockVectors; ++i) {
-    scores[i] = V::multiply(V::load(softmax.scores[r] + i * kLanes), scale);
-    maximum = V::larger(maximum, scores[i]);
-  }
-  softmax.maximum[r] = V::largest(maximum);
-  softmax.unit[r] = block.value_unit;
-  maximum = V::set(softmax.maximum[r]);
-  auto sum = V::set(0.0f);
-#pragma GCC unroll 2
-  for (int64_t part = 0; part < kBlockVectors; part += 4) {
-    typename V::Ints weights[4];
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < 4; ++i) {
-      const auto power = power_of_two<V>(V::subtract(scores[part + i], maximum));
-      sum = V::add(sum, power);
-      weights[i] = V::round(V::multiply(power, V::load(block.value_share + (part + i) * kLanes)));
-    }
-    V::template store_row_of_64<kBlockTokens>(softmax.weights + r * 2 * kBlockTokens, part * kLanes, weights);
-  }
-  V::store(softmax.sums[r], sum);
-}
-
-// The same for a row that sees the first `seen` tokens of a block only: none of the others may show in its result.
-template <class V>
-__attribute__((noinline)) void weigh_seen(const Block& block, int64_t seen, float query_scale, int64_t r,
-                                          BlockSoftmax& softmax) {
-  const auto scale = V::set(query_scale);
-  const auto none = V::set(0.0f);
-  auto maximum = V::set(kMinusInfinity);
-  for (int64_t t = 0; t < seen; t += kLanes) {
-    const auto scores = V::multiply(V::load(softmax.scores[r] + t), scale);
-    maximum = V::larger(maximum, V::first_lanes(seen - t, scores, V::set(kMinusInfinity)));
-  }
-  softmax.maximum[r] = V::largest(maximum);
-  maximum = V::set(softmax.maximum[r]);
-  const float largest = largest_value_scale<V>(block, seen);
-  softmax.unit[r] = largest / kRowLimit;
-  const auto inverse = V::set(reciprocal_unit(largest));
-  auto sum = none;
-  for (int64_t part = 0; part < kBlockTokens; part += 4 * kLanes) {
-    typename V::Ints weights[4];
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < 4; ++i) {
-      const int64_t t = part + i * kLanes;
-      weights[i] = V::round(none);
-      if (t >= seen) continue;
-      const auto scores = V::multiply(V::load(softmax.scores[r] + t), scale);
-      const auto power = V::first_lanes(seen - t, power_of_two<V>(V::subtract(scores, maximum)), none);
-      const auto share = V::multiply(V::load(block.value_scale + t), inverse);
-      sum = V::add(sum, power);
-      weights[i] = V::round(V::multiply(power, V::first_lanes(seen - t, share, none)));
-    }
-    V::template store_row_of_64<kBlockTokens>(softmax.weights + r * 2 * kBlockTokens, part, weights);
-  }
-  V::store(softmax.sums[r], sum);
-}
-
 // Adds a block to the partial sums of R rows from `first` on.
 template <class V, int64_t kElements, int R>
-__attribute__((noinline)) void attend_block(const PageLayout& layout, const Block& block, const Tile<kElements>& tile,
+__attribute__((noinline)) void attend_block(const Step& step, const Block& block, const Tile<kElements>& tile,
                                             int64_t first, const Partial& out) {
-  int64_t seen[R];
-  int64_t most = 0;
+  const PageLayout& layout = step.layout;
+  Seen seen[R];
+  Seen any{kBlockTokens, 0};
   for (int r = 0; r < R; ++r) {
-    const int64_t tokens = tile.positions[first + r] + 1 - block.begin;
-    seen[r] = tokens < kBlockTokens ? tokens : kBlockTokens;
-    most = seen[r] > most ? seen[r] : most;
+    const int64_t position = tile.positions[first + r];
+    const int64_t begin = step.first_seen(position) - block.begin;
+    const int64_t end = position + 1 - block.begin;
+    seen[r] = {begin > 0 ? begin : 0, end < kBlockTokens ? end : kBlockTokens};
+    if (seen[r].none()) continue;
+    any.begin = seen[r].begin < any.begin ? seen[r].begin : any.begin;
+    any.end = seen[r].end > any.end ? seen[r].end : any.end;
   }
-  if (most == 0) return;
-  const int64_t pages = (most + layout.page_tokens - 1) / layout.page_tokens;
+  if (any.none()) return;
+  const int64_t first_page = any.begin / layout.page_tokens;
+  const int64_t end_page = (any.end + layout.page_tokens - 1) / layout.page_tokens;
 
   BlockSoftmax softmax;
-  for (int64_t p = 0; p < pages; ++p) {
-    const Panels keys{&block.keys[p], 1, layout.head_size / kQuad, layout.page_tokens * kQuad};
+  for (int64_t p = first_page; p < end_page; ++p) {
+    const Panels keys{0, &block.keys[p], 1, layout.head_size / kQuad, layout.page_tokens * kQuad};
     in_equal_parts<V::kColumns>(layout.page_tokens / kLanes, [&](int64_t vector, auto columns) EDGE_RAG_LAMBDA {
       constexpr int kColumns = decltype(columns)::value;
       typename V::Ints products[R * kColumns];
@@ -214,10 +97,16 @@ __attribute__((noinline)) void attend_block(const PageLayout& layout, const Bloc
   }
 #pragma GCC unroll 1
   for (int r = 0; r < R; ++r) {
-    if (seen[r] == kBlockTokens) {
-      weigh<V>(block, tile.query_scale[first + r], r, softmax);
-    } else if (seen[r] > 0) {
-      weigh_seen<V>(block, seen[r], tile.query_scale[first + r], r, softmax);
+    float query_scale = tile.query_scale[first + r];
+    if (step.softcap > 0.0f && !seen[r].none()) {
+      cap_scores<V>(step.softcap, query_scale, first_page * layout.page_tokens, end_page * layout.page_tokens,
+                    softmax.scores[r]);
+      query_scale = 1.0f;
+    }
+    if (seen[r].all()) {
+      weigh<V>(block, query_scale, r, softmax);
+    } else if (!seen[r].none()) {
+      weigh_seen<V>(block, seen[r], query_scale, r, softmax);
     } else {
       softmax.maximum[r] = softmax.unit[r] = 0.0f;
       std::memset(softmax.weights + r * 2 * kBlockTokens, 0, 2 * kBlockTokens);
@@ -239,21 +128,22 @@ __attribute__((noinline)) void attend_block(const PageLayout& layout, const Bloc
   V::store(share, shares);
   V::store(unit, V::multiply(shares, V::load(softmax.unit)));
   for (int r = 0; r < R; ++r) {
-    if (seen[r] <= 0) continue;
+    if (seen[r].none()) continue;
     out.maximum[first + r] = kept[r];
     float* sum = out.sum + (first + r) * kLanes;
     const auto added = V::multiply(V::load(softmax.sums[r]), V::set(share[r]));
     V::store(sum, V::fused(V::load(sum), V::set(decay[r]), added));
   }
 
-  const Panels values{block.values, pages, layout.page_tokens / kQuad, layout.head_size * kQuad};
+  const Panels values{first_page * layout.page_tokens, &block.values[first_page], end_page - first_page,
+                      layout.page_tokens / kQuad, layout.head_size * kQuad};
   const int64_t vectors = (layout.head_size + kLanes - 1) / kLanes;
   in_equal_parts<V::kColumns>(vectors, [&](int64_t vector, auto columns) EDGE_RAG_LAMBDA {
     constexpr int kColumns = decltype(columns)::value;
     typename V::Ints sums[R * kColumns];
     multiply<V, Operand::kValues, kBlockTokens, R, kColumns>(softmax.weights, nullptr, values, vector * kLanes, sums);
     for (int r = 0; r < R; ++r) {
-      if (seen[r] <= 0) continue;
+      if (seen[r].none()) continue;
       float* output = out.output + (first + r) * kElements + vector * kLanes;
 #pragma GCC unroll 4
       for (int c = 0; c < kColumns; ++c) {
@@ -274,17 +164,29 @@ void attend_tile_span(const Step& step, const RowRange& range, const Tile<kEleme
   for (int64_t i = 0; i < kSpanTokens / kBlockTokens; ++i) {
     const int64_t begin = span * kSpanTokens + i * kBlockTokens;
     if (begin > tile.last_position) return;
+    if (begin + kBlockTokens <= tile.first_seen) continue;
+    const int64_t unseen = tile.first_seen - begin;
     const int64_t tokens = tile.last_position + 1 - begin;
-    open_block<V>(step, range, begin, tokens < kBlockTokens ? tokens : kBlockTokens, block);
+    open_block<V>(step, range, begin, {unseen > 0 ? unseen : 0, tokens < kBlockTokens ? tokens : kBlockTokens}, block);
     in_powers_of_two<V::kRows>(tile.rows, [&](int64_t first, auto rows) EDGE_RAG_LAMBDA {
-      attend_block<V, kElements, decltype(rows)::value>(step.layout, block, tile, first, out);
+      attend_block<V, kElements, decltype(rows)::value>(step, block, tile, first, out);
     });
   }
 }
 
-// Adds a later span to what precedes it.
+// Adds a later span to what precedes it, for a row whose token is at a position. The first span that the row sees takes
+// the place of what came of its tile's earlier ones, so that the result has the same bits in any tile.
 template <class V, int64_t kElements>
-EDGE_RAG_INLINE void merge_row(int64_t row, const Partial& from, const Partial& into) {
+EDGE_RAG_INLINE void merge_row(const Step& step, int64_t position, int64_t span, int64_t row, const Partial& from,
+                               const Partial& into) {
+  const int64_t first_span = step.first_seen(position) / kSpanTokens;
+  if (span < first_span || span * kSpanTokens > position) return;
+  if (span == first_span) {
+    into.maximum[row] = from.maximum[row];
+    std::memcpy(into.sum + row * kLanes, from.sum + row * kLanes, kLanes * sizeof(float));
+    std::memcpy(into.output + row * kElements, from.output + row * kElements, kElements * sizeof(float));
+    return;
+  }
   const float maximum = from.maximum[row] > into.maximum[row] ? from.maximum[row] : into.maximum[row];
   alignas(64) float factors[kLanes] = {into.maximum[row] - maximum, from.maximum[row] - maximum};
   V::store(factors, power_of_two<V>(V::load(factors)));
@@ -332,13 +234,14 @@ void attend_tile(const Step& step, const RowRange& range) {
   Tile<kElements> tile;
   fill_tile<V>(step, range, tile);
   PartialRoom<kElements> whole;
-  attend_tile_span<V>(step, range, tile, 0, whole.view());
-  if (tile.last_position >= kSpanTokens) {
+  int64_t span = tile.first_seen / kSpanTokens;
+  attend_tile_span<V>(step, range, tile, span, whole.view());
+  if (++span * kSpanTokens <= tile.last_position) {
     PartialRoom<kElements> part;
-    for (int64_t span = 1; span * kSpanTokens <= tile.last_position; ++span) {
+    for (; span * kSpanTokens <= tile.last_position; ++span) {
       attend_tile_span<V>(step, range, tile, span, part.view());
       for (int64_t r = 0; r < tile.rows; ++r) {
-        if (tile.positions[r] >= span * kSpanTokens) merge_row<V, kElements>(r, part.view(), whole.view());
+        merge_row<V, kElements>(step, tile.positions[r], span, r, part.view(), whole.view());
       }
     }
   }
@@ -353,10 +256,12 @@ void attend_one_span(const Step& step, const RowRange& range, int64_t span, cons
 }
 
 template <class V, int64_t kElements>
-void merge_tile(const Step& step, const RowRange& range, const Partial* spans) {
+void merge_tile(const Step& step, const RowRange& range, int64_t first_span, const Partial* spans) {
   for (int64_t r = 0; r < range.end - range.begin; ++r) {
     const int64_t position = step.positions[range.first_token + (range.begin + r) / step.group()];
-    for (int64_t span = 1; span * kSpanTokens <= position; ++span) merge_row<V, kElements>(r, spans[span], spans[0]);
+    for (int64_t span = first_span + 1; span * kSpanTokens <= position; ++span) {
+      merge_row<V, kElements>(step, position, span, r, spans[span - first_span], spans[0]);
+    }
   }
   write_output<V, kElements>(step, range, spans[0]);
 }
@@ -384,9 +289,9 @@ constexpr KernelBuild make_build(const char* name, const QuantizedKernels& quant
               attend_one_span<V, decltype(elements)::value>(step, range, span, out);
             });
           },
-          [](const Step& step, const RowRange& range, const Partial* spans) {
+          [](const Step& step, const RowRange& range, int64_t first_span, const Partial* spans) {
             with_elements(step.layout.head_size, [&](auto elements) EDGE_RAG_LAMBDA {
-              merge_tile<V, decltype(elements)::value>(step, range, spans);
+              merge_tile<V, decltype(elements)::value>(step, range, first_span, spans);
             });
           },
           quantized};

@@ -52,8 +52,9 @@ struct KernelBuild {
   // Attends rows over one span of their context.
   void (*attend_span)(const Step& step, const RowRange& rows, int64_t span, const Partial& out);
 
-  // Merges what attend_span made of spans 0 to the rows' last and writes the rows' output, as attend would have.
-  void (*merge_spans)(const Step& step, const RowRange& rows, const Partial* spans);
+  // Merges what attend_span made of the rows' first span to their last and writes the rows' output, as attend would
+  // have.
+  void (*merge_spans)(const Step& step, const RowRange& rows, int64_t first_span, const Partial* spans);
 
   QuantizedKernels quantized;
 };

@@ -12,9 +12,10 @@ namespace {
 
 enum class Operand { kKeys, kValues };
 
-// What rows are multiplied by: `count` stretches of a page, each with `quads` groups of 4 bytes for every lane, a group
-// `stride` bytes after the one before.
+// What rows are multiplied by, from their element `begin` on: `count` stretches of a page, each with `quads` groups of 4
+// bytes for every lane, a group `stride` bytes after the one before.
 struct Panels {
+  int64_t begin;
   const uint8_t* const* data;
   int64_t count;
   int64_t quads;
@@ -59,7 +60,7 @@ EDGE_RAG_INLINE void in_powers_of_two(int64_t total, Body&& body) {
 // Adds the products of one pass over the rows' elements. Both loops run at least once.
 template <class V, Operand kOperand, int64_t kElements, int R, int C, int kPass>
 EDGE_RAG_INLINE void add_pass(const uint8_t* rows, const Panels& panels, int64_t lane, typename V::Sum (&sums)[R][C]) {
-  int64_t at = 0;
+  int64_t at = panels.begin;
   int64_t p = 0;
   do {
     const uint8_t* from = panels.data[p] + lane * kQuad;

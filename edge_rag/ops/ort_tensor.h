@@ -69,9 +69,17 @@ inline int64_t attribute(const OrtApi* api, const OrtKernelInfo* info, const cha
   return value;
 }
 
+// An attribute, or what it is where the model leaves it out.
 inline int64_t attribute_or(const OrtApi* api, const OrtKernelInfo* info, const char* name, int64_t otherwise) {
   int64_t value = 0;
   OrtStatus* const status = api->KernelInfoGetAttribute_int64(info, name, &value);
+  if (status == nullptr) return value;
+  api->ReleaseStatus(status);
+  return otherwise;
+}
+inline float float_attribute_or(const OrtApi* api, const OrtKernelInfo* info, const char* name, float otherwise) {
+  float value = 0.0f;
+  OrtStatus* const status = api->KernelInfoGetAttribute_float(info, name, &value);
   if (status == nullptr) return value;
   api->ReleaseStatus(status);
   return otherwise;

@@ -1,6 +1,8 @@
 #include "paged_attention.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -24,6 +26,8 @@ struct Kernel {
   int64_t kv_heads;
   int64_t page_tokens;
   float scale;
+  int64_t window;
+  float softcap;
 };
 
 // Operands are [T, columns] or [1, T, columns].
@@ -124,9 +128,11 @@ std::vector<Sequence> read_sequences(const Kernel& kernel, const OrtKernelContex
     const int32_t end = cumulative.data[s + 1];
     require(begin <= end && end <= step.tokens, "cumulative_sequence_lengths falls from ", begin, " to ", end);
     if (begin == end) continue;
-    const int64_t last = *std::max_element(step.positions + begin, step.positions + end) / step.layout.page_tokens;
+    const auto [lowest, highest] = std::minmax_element(step.positions + begin, step.positions + end);
+    const int64_t first = step.first_seen(*lowest) / step.layout.page_tokens;
+    const int64_t last = *highest / step.layout.page_tokens;
     require(last < step.table_width, "sequence ", s, " needs ", last + 1, " pages, block_table has ", step.table_width);
-    for (int64_t i = 0; i <= last; ++i) {
+    for (int64_t i = first; i <= last; ++i) {
       const int32_t page = table.data[s * step.table_width + i];
       require(page >= 0 && page < pages, "page ", page, " of sequence ", s, " is outside [0, ", pages, ")");
     }
@@ -140,6 +146,8 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   step.query_heads = kernel.query_heads;
   step.kv_heads = kernel.kv_heads;
   step.scale = kernel.scale;
+  step.window = kernel.window;
+  step.softcap = kernel.softcap;
   std::vector<int64_t> output_dims;
   read_operands(kernel, context, step, output_dims);
   const int64_t pages = read_pages(kernel, context, step);
@@ -165,7 +173,7 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   });
   parallel_for(kernel.api, context, schedule.merges.size(), [&](size_t index) {
     const MergeTask& task = schedule.merges[index];
-    build.merge_spans(step, task.rows, &schedule.partials[task.first_partial]);
+    build.merge_spans(step, task.rows, task.first_span, &schedule.partials[task.first_partial]);
   });
 }
 
@@ -177,6 +185,11 @@ std::unique_ptr<Kernel> make_kernel(const OrtApi* api, const OrtKernelInfo* info
   check(api->KernelInfoGetAttribute_int64(info, "kv_num_heads", &kernel->kv_heads));
   check(api->KernelInfoGetAttribute_int64(info, "page_tokens", &kernel->page_tokens));
   check(api->KernelInfoGetAttribute_float(info, "scale", &kernel->scale));
+  kernel->softcap = float_attribute_or(api, info, "softcap", 0.0f);
+  require(kernel->softcap >= 0.0f && std::isfinite(kernel->softcap), "softcap must be finite and not negative");
+  const int64_t window = attribute_or(api, info, "local_window_size", -1);
+  require(window == -1 || window > 0, "local_window_size is ", window, ", must be -1 or positive");
+  kernel->window = window > 0 ? window : std::numeric_limits<int64_t>::max();
   require(kernel->kv_heads > 0 && kernel->query_heads > 0 && kernel->query_heads % kernel->kv_heads == 0, "num_heads ",
           kernel->query_heads, " is not a multiple of kv_num_heads ", kernel->kv_heads);
   const int64_t page_tokens = kernel->page_tokens;

@@ -123,6 +123,8 @@ void store_tokens(const Step& step, int64_t begin, int64_t end) {
   }
 }
 
+constexpr float kLog2E = 1.44269504088896341f;
+
 // A query as a row: kElements elements, their sum, and what a score in powers of two is in units of row times key.
 struct QueryRow {
   int32_t sum;
@@ -131,7 +133,6 @@ struct QueryRow {
 
 template <class V, int64_t kElements>
 EDGE_RAG_INLINE QueryRow quantize_query(const Step& step, int64_t token, int64_t head, uint8_t* row) {
-  constexpr float kLog2E = 1.44269504088896341f;
   const int64_t size = step.layout.head_size;
   alignas(64) float values[kMaxHeadSize];
   rotate<V>(step.query.data + token * step.query.token_stride + head * size, step, step.positions[token], values);

@@ -31,11 +31,13 @@ Schedule::Schedule(const Step& step, const std::vector<Sequence>& sequences) {
   for (const Sequence& sequence : sequences) {
     for (int64_t begin = sequence.begin; begin < sequence.end; begin += tokens) {
       const int64_t end = std::min(sequence.end, begin + tokens);
-      const int64_t context = *std::max_element(step.positions + begin, step.positions + end) + 1;
+      const auto [first, last] = std::minmax_element(step.positions + begin, step.positions + end);
+      const int64_t first_seen = step.first_seen(*first);
+      const int64_t context = *last + 1;
       for (int64_t head = 0; head < step.kv_heads; ++head) {
         for (int64_t row = 0; row < (end - begin) * group; row += most_rows) {
           const RowRange rows{sequence.index, begin, head, row, std::min((end - begin) * group, row + most_rows)};
-          tasks.push_back({rows, context, true, 0, 0});
+          tasks.push_back({rows, first_seen, context, true, 0, 0});
         }
       }
     }
@@ -50,11 +52,12 @@ Schedule::Schedule(const Step& step, const std::vector<Sequence>& sequences) {
       return padded_rows(rows) + rows * row_floats;
     };
     for (AttendTask task : tasks) {
-      const int64_t spans = (task.tokens + kSpanTokens - 1) / kSpanTokens;
-      if (spans > 1) {
+      const int64_t first_span = task.begin / kSpanTokens;
+      const int64_t end_span = (task.end + kSpanTokens - 1) / kSpanTokens;
+      if (end_span - first_span > 1) {
         task.whole = false;
-        merges.push_back({task.rows, static_cast<int64_t>(partials.size())});
-        for (task.span = 0; task.span < spans; ++task.span) {
+        merges.push_back({task.rows, first_span, static_cast<int64_t>(partials.size())});
+        for (task.span = first_span; task.span < end_span; ++task.span) {
           task.partial = static_cast<int64_t>(partials.size());
           partials.emplace_back();
           divided.push_back(task);
@@ -77,8 +80,9 @@ Schedule::Schedule(const Step& step, const std::vector<Sequence>& sequences) {
   }
 
   const auto cost = [](const AttendTask& task) {
-    const int64_t context = task.whole ? task.tokens : std::min(kSpanTokens, task.tokens - task.span * kSpanTokens);
-    return context * (task.rows.end - task.rows.begin);
+    const int64_t begin = task.whole ? task.begin : std::max(task.begin, task.span * kSpanTokens);
+    const int64_t end = task.whole ? task.end : std::min(task.end, (task.span + 1) * kSpanTokens);
+    return (end - begin) * (task.rows.end - task.rows.begin);
   };
   std::stable_sort(tasks.begin(), tasks.end(),
                    [&](const AttendTask& a, const AttendTask& b) { return cost(a) > cost(b); });

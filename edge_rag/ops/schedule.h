@@ -23,15 +23,17 @@ struct TokenRange {
 
 struct AttendTask {
   RowRange rows;
-  int64_t tokens;  // of context, to order tasks by
-  bool whole;      // all of the context; otherwise one span of it, into a partial result
+  int64_t begin;  // positions that some row sees
+  int64_t end;
+  bool whole;     // all of them; otherwise those of one span, into a partial result
   int64_t span;
   int64_t partial;
 };
 
 struct MergeTask {
   RowRange rows;
-  int64_t first_partial;  // spans 0 and up follow each other
+  int64_t first_span;
+  int64_t first_partial;  // the first span's; those of the next follow
 };
 
 struct Schedule {

@@ -17,7 +17,9 @@ struct Step {
   PageLayout layout;
   int64_t query_heads;
   int64_t kv_heads;
-  float scale;  // of the scores
+  float scale;     // of the scores
+  int64_t window;  // tokens that a token sees, itself the last of them
+  float softcap;   // bound of the scores' magnitudes; 0 for none
 
   int64_t tokens;
   Heads query;
@@ -39,6 +41,9 @@ struct Step {
   float* output;  // [tokens, query_heads, head_size]
 
   EDGE_RAG_INLINE int64_t group() const { return query_heads / kv_heads; }
+
+  // The first position that the token at a position sees.
+  EDGE_RAG_INLINE int64_t first_seen(int64_t position) const { return position < window ? 0 : position - window + 1; }
 };
 
 }  // namespace edge_rag

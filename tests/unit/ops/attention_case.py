@@ -22,6 +22,8 @@ class Heads:
     page_tokens: int = 32
     packed: bool = True
     scale: float = 0.125
+    window: int = -1
+    softcap: float = 0.0
 
     @property
     def page_bytes(self) -> int:

@@ -53,6 +53,10 @@ def expected_store(step: Step) -> tuple[NDArray[np.int8], Floats, NDArray[np.int
     return (*_quantize(_rotate(step.key, step.cos, step.sin, step.positions)), *_quantize(step.value))
 
 
+def first_seen(heads: Heads, position: int) -> int:
+    return 0 if heads.window < 0 else max(0, position + 1 - heads.window)
+
+
 def _attend(heads: Heads, step: Step, keys: list[NDArray[np.float64]], values: list[NDArray[np.float64]]) -> Floats:
     """float64 attention; keys and values are [context, kv heads, D] for each sequence of the step."""
     query = _rotate(step.query, step.cos, step.sin, step.positions).astype(np.float64)
@@ -61,12 +65,14 @@ def _attend(heads: Heads, step: Step, keys: list[NDArray[np.float64]], values: l
     bounds = step.cumulative_sequence_lengths
     for sequence, (begin, end) in enumerate(itertools.pairwise(bounds)):
         for token in range(begin, end):
-            seen = step.positions[token] + 1
+            seen = slice(first_seen(heads, step.positions[token]), step.positions[token] + 1)
             grouped = query[token].reshape(heads.kv_heads, group, heads.head_size)
-            scores = heads.scale * np.einsum("kgd,nkd->kgn", grouped, keys[sequence][:seen])
+            scores = heads.scale * np.einsum("kgd,nkd->kgn", grouped, keys[sequence][seen])
+            if heads.softcap:
+                scores = heads.softcap * np.tanh(scores / heads.softcap)
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
             weights /= weights.sum(axis=-1, keepdims=True)
-            output[token] = np.einsum("kgn,nkd->kgd", weights, values[sequence][:seen]).reshape(query[token].shape)
+            output[token] = np.einsum("kgn,nkd->kgd", weights, values[sequence][seen]).reshape(query[token].shape)
     return output.reshape(len(query), -1).astype(np.float32)
 
 

@@ -56,6 +56,8 @@ def _open_op(heads: Heads, build: str) -> ort.InferenceSession:
         "cumulative_sequence_lengths": TensorProto.INT32,
         "block_table": TensorProto.INT32,
     }
+    optional = {"local_window_size": (heads.window, Heads.window), "softcap": (heads.softcap, Heads.softcap)}
+    given = {name: value for name, (value, default) in optional.items() if value != default}
     absent = {"key", "value"} if heads.packed else set()
     node = helper.make_node(
         "PagedAttention",
@@ -66,6 +68,7 @@ def _open_op(heads: Heads, build: str) -> ort.InferenceSession:
         kv_num_heads=heads.kv_heads,
         page_tokens=heads.page_tokens,
         scale=heads.scale,
+        **given,
     )
     inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items() if name not in absent]
     output = helper.make_tensor_value_info("output", TensorProto.FLOAT, None)

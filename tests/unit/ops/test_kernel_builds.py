@@ -47,10 +47,19 @@ def test_any_steps_over_any_pages_give_the_scalar_bits(build: str, heads: Heads,
     assert_builds_agree(build, heads, steps, context=600, seed=seed)
 
 
+@pytest.mark.parametrize(("window", "softcap"), [(-1, 0.0), (515, 30.0)])
 @pytest.mark.parametrize("head_size", [64, 80, 96, 128, 256])
 @pytest.mark.parametrize("build", OTHERS)
-def test_long_contexts_give_the_scalar_bits(build: str, head_size: int) -> None:
-    heads = Heads(query_heads=7, kv_heads=1, head_size=head_size, rotary_pairs=head_size // 2, scale=head_size**-0.5)
+def test_long_contexts_give_the_scalar_bits(build: str, head_size: int, window: int, softcap: float) -> None:
+    heads = Heads(
+        query_heads=7,
+        kv_heads=1,
+        head_size=head_size,
+        rotary_pairs=head_size // 2,
+        scale=head_size**-0.5,
+        window=window,
+        softcap=softcap,
+    )
     assert_builds_agree(build, heads, [{0: 1030, 1: 515}, {0: 1, 1: 1, 2: 1}, {1: 9}], context=1040, seed=head_size)
 
 

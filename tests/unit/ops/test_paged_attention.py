@@ -42,6 +42,8 @@ def layers(draw: st.DrawFn) -> Heads:
         page_tokens=draw(st.sampled_from((16, 32, 64))),
         packed=draw(st.booleans()),
         scale=draw(st.sampled_from((head_size**-0.5, 0.3))),
+        window=draw(st.sampled_from((-1, -1, -1, 1, 9, 32, 100))),
+        softcap=draw(st.sampled_from((0.0, 0.0, 2.0, 50.0))),
     )
 
 
@@ -133,9 +135,11 @@ def test_large_scores_neither_overflow_nor_lose_the_largest() -> None:
     assert np.linalg.norm(output - expected) < 5e-3 * np.linalg.norm(expected)  # scores of hundreds, from 15 bits
 
 
-@pytest.mark.parametrize("context", [90, 700])
-def test_a_result_is_the_same_bits_alone_in_a_batch_and_in_chunks(context: int) -> None:
-    heads = Heads(query_heads=6, kv_heads=2)
+@pytest.mark.parametrize(
+    ("context", "window", "softcap"), [(90, -1, 0.0), (700, -1, 0.0), (90, 20, 0.0), (700, 300, 2.0), (1200, 515, 0.0)]
+)
+def test_a_result_is_the_same_bits_alone_in_a_batch_and_in_chunks(context: int, window: int, softcap: float) -> None:
+    heads = Heads(query_heads=6, kv_heads=2, window=window, softcap=softcap)
 
     def attend(schedule: list[dict[int, int]]) -> dict[tuple[int, int], bytes]:
         pages, rows = _pages(), {}

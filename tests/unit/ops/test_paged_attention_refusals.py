@@ -100,6 +100,11 @@ def test_table_entries_past_the_last_position_are_never_read() -> None:
         (Heads(page_tokens=48), "page_tokens is 48, must be 16, 32 or 64"),
         (Heads(page_tokens=128), "page_tokens is 128"),
         (Heads(page_tokens=-32), "page_tokens is -32"),
+        (Heads(window=0), "local_window_size is 0, must be -1 or positive"),
+        (Heads(window=-2), "local_window_size is -2"),
+        (Heads(softcap=-1.0), "softcap must be finite and not negative"),
+        (Heads(softcap=float("inf")), "softcap must be finite"),
+        (Heads(softcap=float("nan")), "softcap must be finite"),
     ],
 )
 def test_attributes_that_make_no_sense_are_refused_when_the_model_is_opened(heads: Heads, message: str) -> None:
