@@ -2,7 +2,8 @@
 
 A model folder is code: a graph may name external data files and a configuration may name a library to load. So a folder
 is closed: it holds exactly the files its manifest lists, as plain files, and every one is read and hashed before ONNX
-Runtime or a tokenizer sees any of them.
+Runtime or a tokenizer sees any of them. That the files are the manifest's says nothing of what they ask for, so then
+their contents are read against lists of what is allowed (``folder_trust``).
 
 Hard links need a decision of their own. Installers (uv) and image-based systems (OSTree, Nix) hard-link files from a
 store as a matter of course, so a link count above one says nothing by itself. Content cannot be smuggled in through a
@@ -23,6 +24,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from edge_rag.errors import ModelFolderInvalid
+from edge_rag.runtime.folder_trust import check_contents
 from edge_rag.runtime.model_manifest import (
     MANIFEST_NAME,
     FileRecord,
@@ -39,7 +41,7 @@ _READ_BYTES = 1 << 20
 
 
 def verify_model_folder(folder: Path, role: ModelRole | None = None, required: tuple[str, ...] = ()) -> ModelManifest:
-    """Checks a model folder against its manifest, byte for byte.
+    """Checks a model folder against its manifest, byte for byte, and its files against what such files may hold.
 
     The check holds for as long as nobody writes to the folder; it must belong to whoever runs or installed the daemon.
 
@@ -53,8 +55,8 @@ def verify_model_folder(folder: Path, role: ModelRole | None = None, required: t
 
     Raises:
         ModelFolderInvalid: The folder has no readable manifest; or a file is missing, truncated, altered, not listed, a
-            link, or not a plain file; or the model has another role; or a required file is not listed. Names the folder
-            and the file, and says what to do.
+            link, not a plain file, or holds something that is not allowed; or the model has another role; or a required
+            file is not listed. Names the folder and the file, and says what to do.
     """
     if not folder.is_dir():
         raise ModelFolderInvalid(f"{folder}: there is no such model folder; check the path of the model")
@@ -73,6 +75,11 @@ def verify_model_folder(folder: Path, role: ModelRole | None = None, required: t
         raise _invalid(folder, path, "is not in the manifest", "remove it if it is not part of the model")
     for path, record in sorted(manifest.files.items()):
         _verify_file(folder, path, record)
+    sizes = {path: record.bytes for path, record in manifest.files.items()}
+    try:
+        check_contents(sizes, lambda path: _read(folder, path, sizes[path]))
+    except ValueError as error:
+        raise ModelFolderInvalid(f"model folder {folder}: {error}; do not use it") from error
     return manifest
 
 
@@ -195,6 +202,11 @@ def _verify_file(folder: Path, path: str, record: FileRecord) -> None:
         raise _invalid(
             folder, path, f"was altered: SHA-256 {record.sha256} expected, {found.sha256} found", "restore it"
         )
+
+
+def _read(folder: Path, path: str, size: int) -> bytes:
+    with os.fdopen(_open_plain(folder, path), "rb") as file:
+        return file.read(size)
 
 
 def _measure(folder: Path, path: str, stop_after: int | None = None) -> FileRecord:

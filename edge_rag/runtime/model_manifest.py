@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from edge_rag.errors import ModelFolderInvalid
+from edge_rag.runtime.strict_json import parse_object
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
@@ -76,12 +77,18 @@ class ModelManifest:
         return value
 
 
-def _plain_relative_path(path: str) -> str:
+def plain_relative_path(path: str) -> str:
+    """Returns a path that names a file inside its folder in one way only, on any system.
+
+    Raises:
+        ValueError: It climbs, is absolute, or could be read as something else than a path: ONNX Runtime takes a
+            location with asterisks for an address in memory.
+    """
     parts = path.split("/")
     if (
         not path
         or not path.isprintable()
-        or "\\" in path
+        or any(character in path for character in "\\*")
         or PurePosixPath(path).is_absolute()
         or PureWindowsPath(path).drive
         or any(part in ("", ".", "..") for part in parts)
@@ -92,7 +99,7 @@ def _plain_relative_path(path: str) -> str:
     return path
 
 
-_FilePath = Annotated[str, AfterValidator(_plain_relative_path)]
+_FilePath = Annotated[str, AfterValidator(plain_relative_path)]
 _Line = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
@@ -128,15 +135,11 @@ def parse_manifest(content: bytes) -> ModelManifest:
         ValueError: It is not such a manifest; says where and why.
     """
     try:
-        document = _ManifestDocument.model_validate(
-            json.loads(content.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-        )
+        document = _ManifestDocument.model_validate(parse_object(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the manifest"
         raise ValueError(f"{where}: {first['msg']}") from error
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
     return ModelManifest(
         name=document.name,
         role=ModelRole(document.role),
@@ -165,14 +168,3 @@ def render_manifest(manifest: ModelManifest) -> bytes:
         },
     }
     return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    keys = dict(pairs)
-    if len(keys) != len(pairs):
-        raise ValueError("a key is given twice")
-    return keys
-
-
-def _refuse_constant(constant: str) -> object:
-    raise ValueError(f"{constant} is not a number")

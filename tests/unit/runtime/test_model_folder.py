@@ -15,7 +15,7 @@ from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.model_folder import ModelRole, verify_model_folder, write_manifest
 from edge_rag.runtime.model_manifest import parse_manifest, render_manifest
 
-CONTENT = {"model.onnx": b"weights " * 1000, "tokenizer.json": b"{}", "parts/extra.bin": b"more"}
+CONTENT = {"model.data": b"weights " * 1000, "tokenizer.json": b"{}", "parts/extra.data": b"more"}
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def list_file(folder: Path, path: str, content: bytes) -> None:
 
 
 def test_a_written_folder_verifies_and_says_what_it_is(folder: Path) -> None:
-    manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=("model.onnx",))
+    manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=("model.data",))
     assert (manifest.name, manifest.role, manifest.licence) == ("tiny", ModelRole.EMBEDDER, "Apache-2.0")
     assert {path: record.bytes for path, record in manifest.files.items()} == {
         path: len(content) for path, content in CONTENT.items()
@@ -69,7 +69,7 @@ def test_a_manifest_survives_being_written_and_read(folder: Path) -> None:
 
 
 def test_writing_a_manifest_again_replaces_it_and_leaves_nothing_behind(folder: Path) -> None:
-    (folder / "model.onnx").write_bytes(b"other weights")
+    (folder / "model.data").write_bytes(b"other weights")
     write_manifest(
         folder, name="tiny", role=ModelRole.GENERATOR, licence="MIT", source="here", made_by="a test", parameters={}
     )
@@ -84,19 +84,19 @@ class Damage:
 
 
 def truncate(folder: Path) -> None:
-    os.truncate(folder / "model.onnx", 17)
+    os.truncate(folder / "model.data", 17)
 
 
 def flip_a_bit(folder: Path) -> None:
-    content = bytearray((folder / "model.onnx").read_bytes())
+    content = bytearray((folder / "model.data").read_bytes())
     content[4321] ^= 1
-    (folder / "model.onnx").write_bytes(content)
+    (folder / "model.data").write_bytes(content)
 
 
 def link_to_a_copy(folder: Path) -> None:
     outside = folder.parent / "outside.onnx"
-    (folder / "model.onnx").rename(outside)
-    (folder / "model.onnx").symlink_to(outside)
+    (folder / "model.data").rename(outside)
+    (folder / "model.data").symlink_to(outside)
 
 
 def link_a_folder(folder: Path) -> None:
@@ -110,13 +110,13 @@ def link_the_manifest(folder: Path) -> None:
 
 
 def hard_link_that_others_can_write(folder: Path) -> None:
-    os.link(folder / "model.onnx", folder.parent / "second-name")
-    (folder / "model.onnx").chmod(0o666)
+    os.link(folder / "model.data", folder.parent / "second-name")
+    (folder / "model.data").chmod(0o666)
 
 
 def put_a_fifo_in_place(folder: Path) -> None:
-    (folder / "model.onnx").unlink()
-    os.mkfifo(folder / "model.onnx")
+    (folder / "model.data").unlink()
+    os.mkfifo(folder / "model.data")
 
 
 def climb(path: str) -> Callable[[Path], None]:
@@ -142,32 +142,32 @@ def drop_key(key: str) -> Callable[[Path], None]:
 
 
 def set_record(record: object) -> Callable[[Path], None]:
-    return lambda folder: rewrite(folder, lambda document: document["files"].__setitem__("model.onnx", record))
+    return lambda folder: rewrite(folder, lambda document: document["files"].__setitem__("model.data", record))
 
 
 DAMAGES = {
     "the folder is gone": Damage(lambda folder: folder.rename(folder.parent / "gone"), ("no such model folder",)),
     "no manifest": Damage(lambda folder: (folder / "manifest.json").unlink(), ("manifest.json", "not a model folder")),
     "a file is missing": Damage(lambda folder: (folder / "tokenizer.json").unlink(), ("tokenizer.json", "missing")),
-    "a nested file is missing": Damage(lambda folder: (folder / "parts/extra.bin").unlink(), ("parts/extra.bin",)),
-    "truncated": Damage(truncate, ("model.onnx", "truncated", "8000 bytes expected", "17 found")),
-    "emptied": Damage(lambda folder: os.truncate(folder / "model.onnx", 0), ("truncated", "0 found")),
-    "one bit flipped": Damage(flip_a_bit, ("model.onnx", "altered", "SHA-256")),
-    "grown": Damage(lambda folder: os.truncate(folder / "model.onnx", 8001), ("model.onnx", "longer", "8000")),
+    "a nested file is missing": Damage(lambda folder: (folder / "parts/extra.data").unlink(), ("parts/extra.data",)),
+    "truncated": Damage(truncate, ("model.data", "truncated", "8000 bytes expected", "17 found")),
+    "emptied": Damage(lambda folder: os.truncate(folder / "model.data", 0), ("truncated", "0 found")),
+    "one bit flipped": Damage(flip_a_bit, ("model.data", "altered", "SHA-256")),
+    "grown": Damage(lambda folder: os.truncate(folder / "model.data", 8001), ("model.data", "longer", "8000")),
     "a stray file": Damage(lambda folder: (folder / "x.so").write_bytes(b"x"), ("x.so", "not in the manifest")),
     "a stray nested file": Damage(lambda folder: (folder / "parts/.x").write_bytes(b"x"), ("parts/.x",)),
-    "a symbolic link": Damage(link_to_a_copy, ("model.onnx", "symbolic link")),
+    "a symbolic link": Damage(link_to_a_copy, ("model.data", "symbolic link")),
     "a linked folder": Damage(link_a_folder, ("parts", "symbolic link")),
     "a linked manifest": Damage(link_the_manifest, ("manifest.json", "symbolic link")),
     "a dangling link": Damage(lambda folder: (folder / "y").symlink_to("/nowhere"), ("y", "symbolic link")),
-    "a hard link others can write": Damage(hard_link_that_others_can_write, ("model.onnx", "hard link", "copy")),
-    "a FIFO": Damage(put_a_fifo_in_place, ("model.onnx", "not a plain file")),
+    "a hard link others can write": Damage(hard_link_that_others_can_write, ("model.data", "hard link", "copy")),
+    "a FIFO": Damage(put_a_fifo_in_place, ("model.data", "not a plain file")),
     "a path that climbs": Damage(climb("../canary"), ("../canary", "inside the folder")),
     "a path that climbs later": Damage(climb("parts/../../canary"), ("inside the folder",)),
     "an absolute path": Damage(climb("/etc/passwd"), ("/etc/passwd", "inside the folder")),
     "a Windows path": Damage(climb("..\\canary"), ("inside the folder",)),
     "a drive": Damage(climb("C:canary"), ("inside the folder",)),
-    "a path with a dot": Damage(climb("./model.onnx"), ("inside the folder",)),
+    "a path with a dot": Damage(climb("./model.data"), ("inside the folder",)),
     "an empty path": Damage(climb(""), ("inside the folder",)),
     "a path with a line break": Damage(climb("a\nb"), ("inside the folder",)),
     "the manifest lists itself": Damage(climb("manifest.json"), ("cannot list itself",)),
@@ -214,8 +214,8 @@ def test_a_folder_without_a_needed_file_is_refused(folder: Path) -> None:
 
 
 def test_a_file_hard_linked_from_an_installers_store_is_accepted(folder: Path) -> None:
-    os.link(folder / "model.onnx", folder.parent / "store-name")
-    (folder / "model.onnx").chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
+    os.link(folder / "model.data", folder.parent / "store-name")
+    (folder / "model.data").chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
     assert verify_model_folder(folder).name == "tiny"
 
 
