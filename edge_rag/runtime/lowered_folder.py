@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx
 
-from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
+from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.geometry import (
     GEOMETRY_FILE,
     GRAPH_FILE,
@@ -82,9 +82,20 @@ def _sizes(folder: Path, config: dict[str, Any]) -> DecoderSizes:
     ends: list[Any] = end if isinstance(end, list) else [end]
     if type(head_size) is not int or type(context) is not int or not all(type(token) is int for token in ends):
         raise ModelFolderInvalid(f"{folder / CONFIG_FILE}: head_size, context_length or eos_token_id is missing")
-    if config["decoder"].get("sliding_window"):
-        raise ModelNotLowerable("sliding-window attention has no paged form")
-    return DecoderSizes(head_size, context, frozenset(ends))
+    window, layers = _sliding_window(folder, config)
+    return DecoderSizes(head_size, context, frozenset(ends), window, layers)
+
+
+def _sliding_window(folder: Path, config: dict[str, Any]) -> tuple[int | None, frozenset[int]]:
+    """Returns the tokens of the window and the layers that are said to have it."""
+    match config["decoder"].get("sliding_window"):
+        case None:
+            return None, frozenset()
+        case {"window_size": int(tokens), **rest} if tokens > 0:
+            layers = rest.get("layers", [])
+            if isinstance(layers, list) and all(type(layer) is int for layer in layers):
+                return tokens, frozenset(layers)
+    raise ModelFolderInvalid(f"{folder / CONFIG_FILE}: sliding_window is not a window_size and a list of layers")
 
 
 def _sha256(path: Path) -> str:

@@ -23,7 +23,7 @@ OPS_DOMAIN = "ai.edge_rag"
 
 _AXIS, _TOKENS, _ROWS, _LOGITS = "edge_rag.axis", "edge_rag.tokens", "edge_rag.rows", "edge_rag.logits"
 
-_HEAD_OPS = frozenset({"Add", "Cast", "Div", "MatMul", "MatMulNBits", "Mul"})
+_HEAD_OPS = frozenset({"Add", "Cast", "Div", "MatMul", "MatMulNBits", "Mul", "Tanh"})
 _NORMS = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
 _STEP_INPUTS = (
     ("positions", TensorProto.INT32, ["num_tokens"]),
@@ -32,12 +32,13 @@ _STEP_INPUTS = (
     ("block_table", TensorProto.INT32, ["batch", "max_pages"]),
     ("logits_indices", TensorProto.INT64, ["num_logits"]),
 )
-# Attributes of GroupQueryAttention that change nothing at these values.
+# Attributes of GroupQueryAttention that the op has too, and what they are where they change nothing.
+_SHARED: Mapping[str, Any] = {"local_window_size": -1, "softcap": 0.0}
+# Attributes of GroupQueryAttention that change nothing at these values; where past keys are kept is the pages' matter.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "do_rotary": (1,),
     "rotary_interleaved": (0,),
-    "local_window_size": (-1,),
-    "softcap": (0.0,),
+    "sliding_window_cache": (0, 1),
     "smooth_softmax": (0, -1),
     "qk_output": (0,),
 }
@@ -52,11 +53,15 @@ class DecoderSizes:
         head_size: Elements of a head.
         context_length: Positions the model was made for, tokens.
         end_tokens: Token ids that end a text.
+        window: Tokens that a layer with a sliding window sees; None if the model has no such layers.
+        windowed_layers: Which layers these are; empty if the graph's converter could not tell.
     """
 
     head_size: int
     context_length: int
     end_tokens: frozenset[int]
+    window: int | None = None
+    windowed_layers: frozenset[int] = frozenset()
 
 
 def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto, PagedGeometry]:
@@ -94,7 +99,7 @@ def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto,
         head_size=sizes.head_size,
         page_tokens=PAGE_TOKENS,
         vocabulary_size=vocabulary_size,
-        max_context=min(sizes.context_length, *(_positions(node, walk) for node in attentions)),
+        max_context=min(_context_length(attentions, sizes), *(_positions(node, walk) for node in attentions)),
         end_tokens=sizes.end_tokens,
     )
 
@@ -127,13 +132,36 @@ def _vocabulary_size(graph: onnx.GraphProto) -> int:
     raise ModelNotLowerable("the graph has no output logits [batch, tokens, vocabulary] of known vocabulary")
 
 
+def _context_length(attentions: list[onnx.NodeProto], sizes: DecoderSizes) -> int:
+    """Returns how many positions the graph computes what the configuration says of sliding windows for.
+
+    The converter gives windows to the layers that it knows to have one. Where it knows of a window but of no layer, all
+    layers see everything, and that is what the model does as long as the window holds everything.
+    """
+    if sizes.window is None:
+        return sizes.context_length
+    windows = enumerate(attributes(node).get("local_window_size", -1) for node in attentions)
+    found = {layer: window for layer, window in windows if window != -1}
+    if not found and not sizes.windowed_layers:
+        return min(sizes.context_length, sizes.window)
+    if found != dict.fromkeys(sizes.windowed_layers or found, sizes.window):
+        layers = sorted(sizes.windowed_layers) or "some"
+        raise ModelNotLowerable(
+            f"by its configuration, layers {layers} see {sizes.window} tokens, the graph says {found}"
+        )
+    return sizes.context_length
+
+
 def _paged_attention(node: onnx.NodeProto, layer: int, sizes: DecoderSizes, walk: GraphWalk) -> onnx.NodeProto:
     found = attributes(node)
     for name, value in found.items():
-        if name in ("num_heads", "kv_num_heads", "scale"):
+        if name in ("num_heads", "kv_num_heads", "scale", *_SHARED):
             continue
         if name not in _NEUTRAL or value not in _NEUTRAL[name]:
             raise ModelNotLowerable(f"{node.name}: {name} = {value} has no paged form")
+    shared = {name: found[name] for name, neutral in _SHARED.items() if found.get(name, neutral) != neutral}
+    if any(value <= 0 for value in shared.values()):
+        raise ModelNotLowerable(f"{node.name}: {shared} has no paged form")
     if found.get("do_rotary") != 1:
         raise ModelNotLowerable(f"{node.name}: the rotary embedding is not part of the attention")
     inputs = [*node.input, *[""] * (_FIRST_UNKNOWN - len(node.input))]
@@ -157,6 +185,7 @@ def _paged_attention(node: onnx.NodeProto, layer: int, sizes: DecoderSizes, walk
         kv_num_heads=found["kv_num_heads"],
         page_tokens=PAGE_TOKENS,
         scale=found.get("scale") or sizes.head_size**-0.5,
+        **shared,
     )  # fmt: skip
 
 

@@ -67,9 +67,23 @@ def test_a_graph_outside_the_folder_is_refused(folder: Path, name: object) -> No
         lower_folder(folder)
 
 
-def test_a_sliding_window_in_the_configuration_is_refused(folder: Path) -> None:
-    set_config(folder, "decoder", "sliding_window", {"window_size": 128})
-    with pytest.raises(ModelNotLowerable, match="sliding"):
+def test_a_window_that_the_graph_gives_to_no_layer_bounds_the_context(folder: Path) -> None:
+    set_config(folder, "decoder", "sliding_window", {"window_size": 128, "layers": []})
+    assert lower_folder(folder).max_context == 128
+
+
+@pytest.mark.parametrize(
+    "window", [128, {}, {"window_size": 0}, {"window_size": "128"}, {"window_size": 128, "layers": ["0"]}]
+)
+def test_a_sliding_window_of_another_form_is_refused(folder: Path, window: object) -> None:
+    set_config(folder, "decoder", "sliding_window", window)
+    with pytest.raises(ModelFolderInvalid, match="sliding_window"):
+        lower_folder(folder)
+
+
+def test_a_window_for_a_layer_that_has_none_in_the_graph_is_refused(folder: Path) -> None:
+    set_config(folder, "decoder", "sliding_window", {"window_size": 128, "layers": [1]})
+    with pytest.raises(ModelNotLowerable, match=r"layers \[1\] see 128 tokens"):
         lower_folder(folder)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Collection
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_rag.errors import ModelNotLowerable
+from edge_rag.runtime.graph_walk import attributes
 from edge_rag.runtime.lowering import DecoderSizes, lower
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES
 
@@ -109,8 +111,8 @@ def forget_layers(graph: onnx.GraphProto) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_attribute("local_window_size", 128), "local_window_size = 128"),
-        (set_attribute("softcap", 50.0), "softcap = 50"),
+        (set_attribute("local_window_size", 0), "'local_window_size': 0"),
+        (set_attribute("softcap", -1.0), "'softcap': -1.0"),
         (set_attribute("smooth_softmax", 1), "smooth_softmax = 1"),
         (set_attribute("rotary_interleaved", 1), "rotary_interleaved = 1"),
         (set_attribute("do_rotary", 0), "do_rotary = 0"),
@@ -155,6 +157,41 @@ def test_the_context_is_what_both_the_configuration_and_the_rotary_table_allow()
     assert lower(original(), SIZES)[1].max_context == 400
     longer = DecoderSizes(head_size=32, context_length=100_000, end_tokens=frozenset())
     assert lower(original(), longer)[1].max_context == 512
+
+
+def windowed(*windows: int) -> onnx.ModelProto:
+    """The model with a window in each of its layers; -1 for none."""
+    model = original()
+    attentions = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
+    for node, window in zip(attentions, windows, strict=True):
+        kept = [attribute for attribute in node.attribute if attribute.name != "local_window_size"]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute("local_window_size", window)])
+    return model
+
+
+def test_window_and_cap_are_carried_over_layer_by_layer() -> None:
+    model = windowed(100, -1)
+    for name, value in (("softcap", 50.0), ("sliding_window_cache", 1)):
+        set_attribute(name, value)(model.graph)
+    lowered, geometry = lower(model, dataclasses.replace(SIZES, window=100, windowed_layers=frozenset({0})))
+    first, second = (attributes(node) for node in lowered.graph.node if node.op_type == "PagedAttention")
+    assert (first["local_window_size"], first["softcap"]) == (100, 50.0)
+    assert not {"local_window_size", "softcap"} & second.keys()
+    assert geometry.max_context == 400
+
+
+def test_a_window_that_no_layer_is_known_to_have_bounds_the_context() -> None:
+    assert lower(windowed(-1, -1), dataclasses.replace(SIZES, window=100))[1].max_context == 100
+    assert lower(windowed(100, -1), dataclasses.replace(SIZES, window=100))[1].max_context == 400
+
+
+@pytest.mark.parametrize(("windows", "layers"), [((99, -1), {0}), ((100, -1), {1}), ((-1, -1), {0}), ((100, 99), ())])
+def test_a_graph_whose_windows_are_not_those_of_its_configuration_is_refused(
+    windows: tuple[int, int], layers: Collection[int]
+) -> None:
+    with pytest.raises(ModelNotLowerable, match="see 100 tokens, the graph says"):
+        lower(windowed(*windows), dataclasses.replace(SIZES, window=100, windowed_layers=frozenset(layers)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
