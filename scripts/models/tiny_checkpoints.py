@@ -95,6 +95,25 @@ def tiny_models() -> tuple[TinyModel, ...]:
             ),
             seed=3,
         ),
+        TinyModel(
+            "tiny-gemma2",
+            transformers.Gemma2Config(
+                hidden_size=64,
+                intermediate_size=96,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=48,
+                query_pre_attn_scalar=16,
+                sliding_window=40,  # of every other layer
+                attn_logit_softcapping=5.0,
+                final_logit_softcapping=30.0,
+                max_position_embeddings=512,
+                rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+                tie_word_embeddings=True,
+                **shared,
+            ),
+            seed=4,
+        ),
     )
 
 

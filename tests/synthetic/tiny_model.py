@@ -14,7 +14,7 @@ from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.sessions import open_session
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-FAMILIES = ("tiny-llama", "tiny-qwen2", "tiny-qwen3")
+FAMILIES = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2")
 
 Logits = NDArray[np.float32]
 TokenIds = NDArray[np.int64]
@@ -40,7 +40,9 @@ def original_logits(folder: Path, token_ids: TokenIds) -> Logits:
     head_size = read_geometry(folder).head_size
     for value in session.get_inputs():
         if value.name.startswith("past_key_values"):
-            feeds[value.name] = np.zeros((1, value.shape[1], 0, head_size), np.float32)
+            # A layer with a window keeps its keys in a ring, for which there must be room beforehand.
+            room = token_ids.size if "sliding" in value.shape[2] else 0
+            feeds[value.name] = np.zeros((1, value.shape[1], room, head_size), np.float32)
     logits: Logits = session.run(["logits"], feeds)[0][0]
     return logits
 
