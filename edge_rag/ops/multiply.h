@@ -41,6 +41,38 @@ EDGE_RAG_INLINE void in_equal_parts(int64_t total, Body&& body) {
   }
 }
 
+// Calls body with size, which is in [1, kMost], as a constant.
+template <int kMost, class Body>
+EDGE_RAG_INLINE void with_size(int64_t size, Body&& body) {
+  if constexpr (kMost > 1) {
+    if (size < kMost) return with_size<kMost - 1>(size, body);
+  }
+  body(std::integral_constant<int, kMost>{});
+}
+
+// One or two runs that cover [0, total), each divided into parts of one size; the sizes differ by at most 1.
+struct EqualRuns {
+  int64_t total;
+  int64_t size;   // of the parts of the first run
+  int64_t bound;  // where the second run begins
+};
+
+// Parts are of kMost or fewer.
+template <int kMost>
+EDGE_RAG_INLINE EqualRuns equal_runs(int64_t total) {
+  const int64_t parts = (total + kMost - 1) / kMost;
+  const int64_t size = (total + parts - 1) / parts;
+  return {total, size, (total - parts * (size - 1)) * size};
+}
+
+// Calls body(begin, end, size) for each run; size is a constant.
+template <int kMost, class Body>
+EDGE_RAG_INLINE void for_each_run(const EqualRuns& runs, Body&& body) {
+  with_size<kMost>(runs.size, [&](auto size) EDGE_RAG_LAMBDA { body(int64_t{0}, runs.bound, size); });
+  if (runs.bound == runs.total) return;
+  with_size<kMost>(runs.size - 1, [&](auto size) EDGE_RAG_LAMBDA { body(runs.bound, runs.total, size); });
+}
+
 // Calls body(first, size) for parts that cover [0, total), each of kMost but the last, which is the smallest power of
 // two that holds the rest; size is a constant.
 template <int kMost, class Body>

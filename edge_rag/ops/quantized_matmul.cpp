@@ -1,7 +1,6 @@
 #include "quantized_matmul.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -12,7 +11,7 @@
 namespace edge_rag {
 namespace {
 
-enum Input : size_t { kActivations, kWeights, kScales, kZeroPoints, kInputs };
+enum Input : size_t { kActivations, kWeights, kScales, kZeroPoints, kBias, kInputs };
 
 constexpr const char* kName = "QuantizedMatMul";
 
@@ -20,7 +19,7 @@ struct Kernel {
   const OrtApi* api;
   const QuantizedKernels* build;
   QuantizedMatrix matrix;  // without its data
-  bool gated;
+  Epilogue epilogue;
 };
 
 // Quantized activations of one call, at most this many bytes of them (or those of a few rows, if they are longer): more
@@ -42,21 +41,12 @@ int64_t rounded_up(int64_t total, int64_t multiple) { return divided_up(total, m
 class Room {
  public:
   Activations take(const QuantizedMatrix& matrix, int64_t rows) {
-    const int64_t padded = rounded_up(rows, kActivationRows);
     const int64_t stride = rounded_up(matrix.block_rows, kLanes);
-    const int64_t cells = matrix.blocks() * padded;
+    const int64_t cells = matrix.blocks * rows;
     grow(integers_, static_cast<size_t>(cells * stride));
     grow(scales_, static_cast<size_t>(cells));
     grow(offsets_, static_cast<size_t>(cells));
-    const Activations found{integers_.data(), scales_.data(), offsets_.data(), padded, stride};
-    for (int64_t block = 0; block < matrix.blocks(); ++block) {
-      const int64_t at = found.at(block, rows);
-      const auto count = static_cast<size_t>(padded - rows);
-      std::memset(found.integers + at * stride, 0, count * static_cast<size_t>(stride));
-      std::memset(found.scales + at, 0, count * sizeof(float));
-      std::memset(found.offsets + at, 0, count * sizeof(int32_t));
-    }
-    return found;
+    return {integers_.data(), scales_.data(), offsets_.data(), rows, stride};
   }
 
  private:
@@ -83,18 +73,16 @@ void quantize(const Kernel& kernel, const OrtKernelContext* context, const Quant
 
 void multiply(const Kernel& kernel, const OrtKernelContext* context, const QuantizedMatrix& matrix,
               const Activations& activations, int64_t rows, const ProductOutput& out) {
-  const int64_t pairs = divided_up(matrix.panels, 2);
-  const int64_t cached = std::max(kActivationRows, kStripBytes / matrix.padded_rows() / kActivationRows * kActivationRows);
-  const int64_t strip = std::min(kStripRows, cached);
-  const int64_t strips = divided_up(rows, strip);
-  const int64_t work = matrix.panels * matrix.panel_bytes();
-  const int64_t wanted = std::min(kTasks, work / kSerialWeightBytes);
-  const int64_t pairs_of_task = divided_up(pairs, std::max<int64_t>(1, wanted));
-  const int64_t columns = divided_up(pairs, pairs_of_task);
+  const int64_t groups = divided_up(matrix.panels, kPartPanels);
+  const int64_t strips = divided_up(rows, std::min(kStripRows, std::max<int64_t>(1, kStripBytes / matrix.padded_rows())));
+  const int64_t strip = divided_up(rows, strips);
+  const int64_t wanted = std::min(kTasks, matrix.panels * matrix.panel_bytes() / kSerialWeightBytes);
+  const int64_t groups_of_task = divided_up(groups, std::max<int64_t>(1, wanted));
+  const int64_t columns = divided_up(groups, groups_of_task);
   auto task = [&](size_t index) {
     const int64_t row = static_cast<int64_t>(index) / columns * strip;
-    const int64_t first = static_cast<int64_t>(index) % columns * pairs_of_task * 2;
-    const int64_t last = std::min(first + pairs_of_task * 2, matrix.panels);
+    const int64_t first = static_cast<int64_t>(index) % columns * groups_of_task * kPartPanels;
+    const int64_t last = std::min(first + groups_of_task * kPartPanels, matrix.panels);
     kernel.build->multiply(activations, matrix, {row, std::min(rows, row + strip), first, last}, out);
   };
   if (strips * columns == 1) return task(0);
@@ -109,27 +97,38 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < a.dims.size(); ++i) rows *= a.dims[i];
   std::vector<int64_t> dims = a.dims;
-  dims.back() = kernel.gated ? matrix.columns / 2 : matrix.columns;
-  ProductOutput out{output<float>(kernel.api, context, dims), dims.back(), kernel.gated};
+  const bool gated = kernel.epilogue == Epilogue::kGate;
+  dims.back() = gated ? matrix.columns / 2 : matrix.columns;
+  const auto bias = input<const float>(kernel.api, context, kBias);
+  if (bias.present) {
+    require(!gated, "there is no bias with a gate");
+    require_shape("bias", bias.dims, {matrix.columns});
+  }
+  const ProductOutput out{output<float>(kernel.api, context, dims), dims.back(), bias.data, kernel.epilogue};
   if (rows == 0) return;
 
   thread_local Room room;
-  const int64_t most = std::max(kActivationRows, kMaxActivationBytes / matrix.padded_rows());
-  const int64_t parts = divided_up(rows, most);
-  const int64_t rows_of_part = rounded_up(divided_up(rows, parts), kActivationRows);
+  const int64_t most = std::max<int64_t>(1, kMaxActivationBytes / matrix.padded_rows());
+  const int64_t rows_of_part = divided_up(rows, divided_up(rows, most));
   for (int64_t begin = 0; begin < rows; begin += rows_of_part) {
     const int64_t count = std::min(rows_of_part, rows - begin);
     const Activations activations = room.take(matrix, count);
     quantize(kernel, context, matrix, a.data + begin * matrix.rows, count, activations);
-    multiply(kernel, context, matrix, activations, count, {out.data + begin * out.columns, out.columns, out.gated});
+    ProductOutput part = out;
+    part.data += begin * out.columns;
+    multiply(kernel, context, matrix, activations, count, part);
   }
 }
 
 std::unique_ptr<Kernel> make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
   const int64_t gated = attribute_or(api, info, "gated", 0);
+  const int64_t gelu = attribute_or(api, info, "gelu", 0);
   require(gated == 0 || gated == 1, "gated is ", gated, ", must be 0 or 1");
+  require(gelu == 0 || gelu == 1, "gelu is ", gelu, ", must be 0 or 1");
+  require(gated + gelu <= 1, "there is no gelu with a gate");
+  const Epilogue epilogue = gated == 1 ? Epilogue::kGate : gelu == 1 ? Epilogue::kGelu : Epilogue::kNone;
   const QuantizedMatrix matrix = matrix_attributes(api, info, gated == 1);
-  return std::make_unique<Kernel>(Kernel{api, &choose_kernel_build().quantized, matrix, gated == 1});
+  return std::make_unique<Kernel>(Kernel{api, &choose_kernel_build().quantized, matrix, epilogue});
 }
 
 OrtCustomOp make_op() {
@@ -142,7 +141,7 @@ OrtCustomOp make_op() {
     return index == kWeights || index == kZeroPoints ? kOrtUint8 : kOrtFloat;
   };
   op.GetInputCharacteristic = [](const OrtCustomOp*, size_t index) -> int {
-    return index == kZeroPoints ? kOrtOptional : kOrtRequired;
+    return index == kZeroPoints || index == kBias ? kOrtOptional : kOrtRequired;
   };
   op.GetInputMemoryType = [](const OrtCustomOp*, size_t) -> int { return 0; };
   op.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };

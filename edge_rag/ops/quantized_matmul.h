@@ -11,10 +11,12 @@ namespace edge_rag {
 //   1 weights      uint8 [panels, bytes of a panel]; the layout is quantized_matrix.h
 //   2 scales       float [panels, blocks, 16]
 //   3 zero_points  uint8 [panels, blocks, 16], optional; without them every zero point is 8, or 128 with 8 bits
+//   4 bias         float [N], optional, not with a gate: added to the product
 // Output: float [.., N]; with a gate [.., N/2].
-// Attributes: K, N, bits (4 or 8), block_size (a multiple of 8), gated (0 or 1, default 0).
+// Attributes: K, N, bits (4 or 8), block_size (a multiple of 8), gated (0 or 1, default 0), gelu (0 or 1, default
+// 0, not with a gate).
 // With gated = 1 the matrix is a gate and its operand, alternating panel by panel, and the result is silu(gate) *
-// operand (Shazeer, GLU variants improve Transformer, 2020).
+// operand (Shazeer, GLU variants improve Transformer, 2020). With gelu = 1 it is gelu(product + bias).
 // Each row of activations is quantized to 8 bits with a scale for every block of K. A row's result is the same bits
 // whatever the other rows, and whichever kernel build runs; what is not finite in a row makes that row NaN.
 const OrtCustomOp& quantized_matmul_op();

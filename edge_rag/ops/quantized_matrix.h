@@ -25,25 +25,20 @@ struct QuantizedMatrix {
   int64_t columns;
   int64_t bits;
   int64_t block_rows;  // a multiple of 8, at most padded_rows()
+  int64_t blocks;
   int64_t panels;
   const uint8_t* weights;
   const float* scales;
   const uint8_t* zero_points;  // null: the middle of the integers' range
 
   EDGE_RAG_INLINE int64_t padded_rows() const { return (rows + kRowPadding - 1) / kRowPadding * kRowPadding; }
-  EDGE_RAG_INLINE int64_t blocks() const { return (rows + block_rows - 1) / block_rows; }
-  EDGE_RAG_INLINE int64_t rows_of_block(int64_t block) const {
-    const int64_t rest = padded_rows() - block * block_rows;
-    return rest < block_rows ? rest : block_rows;
-  }
-  EDGE_RAG_INLINE int64_t line_rows() const { return bits == 4 ? 2 * kQuad : kQuad; }
-  EDGE_RAG_INLINE int64_t panel_bytes() const { return padded_rows() / line_rows() * kLineBytes; }
   EDGE_RAG_INLINE int32_t middle() const { return bits == 4 ? 8 : 128; }
 
-  EDGE_RAG_INLINE const uint8_t* block_weights(int64_t panel, int64_t block) const {
-    return weights + panel * panel_bytes() + block * block_rows / line_rows() * kLineBytes;
-  }
-  EDGE_RAG_INLINE int64_t at_scale(int64_t panel, int64_t block) const { return (panel * blocks() + block) * kLanes; }
+  // Lines that hold so many rows of a panel, a multiple of 8.
+  EDGE_RAG_INLINE int64_t lines(int64_t of_rows) const { return bits == 4 ? of_rows / 8 : of_rows / 4; }
+  EDGE_RAG_INLINE int64_t panel_bytes() const { return lines(padded_rows()) * kLineBytes; }
+  EDGE_RAG_INLINE int64_t block_bytes() const { return lines(block_rows) * kLineBytes; }
+  EDGE_RAG_INLINE int64_t at_scale(int64_t panel, int64_t block) const { return (panel * blocks + block) * kLanes; }
 };
 
 }  // namespace edge_rag

@@ -16,12 +16,16 @@
 namespace edge_rag {
 namespace {
 
-// Panels of a strip: with a gate, the gate and its operand.
-constexpr int64_t kPanelPair = 2;
+// Panels that are multiplied together; with a gate, two times the gate and its operand.
+constexpr int64_t kPanelGroup = kPartPanels;
 
-// Blocks up to this are unpacked, for at least as many rows as below.
+// From so many rows on, arithmetic is the limit and not memory.
+constexpr int64_t kArithmeticRows = 13;
+
+// Larger blocks are not unpacked: their bytes would not stay in the first-level cache.
 constexpr int64_t kUnpackedBlockRows = 256;
-constexpr int64_t kUnpackFromRows = 24;
+
+EDGE_RAG_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Elements past the last of a block are zeros up to a whole number of vectors; reads no more than `size` of `in`.
 template <class V>
@@ -61,97 +65,136 @@ void quantize_activations(const float* in, const QuantizedMatrix& matrix, int64_
   const int32_t factor = matrix.zero_points == nullptr ? bias - matrix.middle() : 1;
   for (int64_t row = begin; row < end; ++row) {
     const float* from = in + row * matrix.rows;
-    for (int64_t block = 0; block < matrix.blocks(); ++block) {
+    for (int64_t block = 0; block < matrix.blocks; ++block) {
       const int64_t first = block * matrix.block_rows;
-      const int64_t rest = matrix.rows - first;
+      const int64_t size = smaller(matrix.rows - first, matrix.block_rows);
       const int64_t at = out.at(block, row);
-      const int64_t size = rest < matrix.block_rows ? rest : matrix.block_rows;
       out.offsets[at] =
           factor * quantize_block<V>(from + first, size, out.integers + at * out.stride, out.scales[at]);
     }
   }
 }
 
-// One block of two panels, and the rows of a strip whose sums it is added to.
+// One block of a group of panels, and the rows of a strip whose sums it is added to.
 struct BlockProduct {
   const int8_t* integers;  // of the strip's first row
   int64_t stride;
   const float* activation_scales;
   const int32_t* offsets;
-  const uint8_t* weights[kPanelPair];
-  const float* scales[kPanelPair];
-  const uint8_t* zero_points[kPanelPair];
-  int64_t lines;  // of 64 bytes of weights, at least 1
-  float* sums;    // [strip rows][2][lanes]
+  const uint8_t* weights[kPanelGroup];
+  const float* scales[kPanelGroup];
+  const uint8_t* zero_points[kPanelGroup];
+  int64_t lines;                     // of 64 bytes of weights, at least 1
+  const uint8_t* next[kPanelGroup];  // weights of the block that comes next
+  int64_t next_lines;                // of them, to be fetched for every R rows
+  float* sums;    // [strip rows][group][lanes]
+  const float* output;  // of the strip's first row where it is about to be written, otherwise null
+  int64_t output_columns;
+  int64_t output_width;  // what the group writes
 };
+
+// Fetches what is about to be written while there is arithmetic to hide it behind.
+template <int R>
+EDGE_RAG_INLINE void prefetch_output(const BlockProduct& block, int64_t row) {
+  for (int64_t r = row; r < row + R; ++r) {
+    const float* const output = block.output + r * block.output_columns;
+    for (int64_t i = 0; i < block.output_width; i += kLanes) __builtin_prefetch(output + i, 1);
+  }
+}
 
 // How a line of weights lies in memory: bytes, a quad; or the nibbles of two.
 enum class Line { kBytes, kNibbles };
 
-template <class V, int kBits, Line kLine, bool kZeroPoints, int R, int C>
-__attribute__((noinline)) void add_product(const BlockProduct& block, int64_t row, int64_t panel) {
+// When the next block's weights are fetched: a line for a line, where the rows are few and memory is the limit; or some
+// for every R rows, where arithmetic is.
+enum class Fetch { kByLine, kByRows };
+
+// Multiplies rows [begin, end), R at a time, by C panels from `panel` on. Not inlined, so that there is one loop for the
+// compiler to find registers for.
+template <class V, int kBits, Line kLine, Fetch kFetch, bool kZeroPoints, int R, int C>
+__attribute__((noinline)) void add_product(const BlockProduct& block, int64_t begin, int64_t end, int64_t panel) {
   using P = typename V::template Products<kBits>;
-  typename P::Sum sums[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) sums[r][c] = P::start(kZeroPoints ? 0 : block.offsets[row + r]);
-  }
-  const int8_t* rows[R];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) rows[r] = block.integers + (row + r) * block.stride;
+  constexpr int64_t kQuads = kLine == Line::kBytes ? 1 : 2;
+  const int64_t stride = block.stride;
+  const int64_t lines = block.lines;
+  const float* const activation_scales = block.activation_scales;
+  const int32_t* const offsets = block.offsets;
   const uint8_t* weights[C];
-#pragma GCC unroll 4
-  for (int c = 0; c < C; ++c) weights[c] = block.weights[panel + c];
-
-  int64_t line = 0;
-  do {
-    constexpr int64_t kQuads = kLine == Line::kBytes ? 1 : 2;
-#pragma GCC unroll 2
-    for (int64_t q = 0; q < kQuads; ++q) {
-      typename P::Weights panels[C];
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
-        const uint8_t* from = weights[c] + line * kLineBytes;
-        if constexpr (kLine == Line::kBytes) {
-          panels[c] = P::load(from);
-        } else {
-          panels[c] = q == 0 ? P::load_low(from) : P::load_high(from);
-        }
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const typename P::Factor factor = P::factor(rows[r] + (line * kQuads + q) * kQuad);
-#pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) sums[r][c] = P::add(sums[r][c], panels[c], factor);
-      }
-    }
-  } while (++line < block.lines);
-
+  const float* scales[C];
 #pragma GCC unroll 4
   for (int c = 0; c < C; ++c) {
-    const auto scales = V::load(block.scales[panel + c]);
+    weights[c] = block.weights[panel + c];
+    scales[c] = block.scales[panel + c];
+  }
+  const int64_t ahead = block.next[panel] - block.weights[panel];
+  int64_t fetched = begin / R * block.next_lines * kLineBytes;
+  float* out = block.sums + (begin * kPanelGroup + panel) * kLanes;
+  for (int64_t row = begin; row < end; row += R, out += R * kPanelGroup * kLanes) {
+    if (panel == 0 && block.output != nullptr) prefetch_output<R>(block, row);
+    if constexpr (kFetch == Fetch::kByRows) {
+      for (int64_t i = 0; i < block.next_lines; ++i, fetched += kLineBytes) {
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) __builtin_prefetch(block.next[panel + c] + fetched);
+      }
+    }
+    typename P::Sum sums[R][C];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      auto integers = P::finish(sums[r][c]);
-      if constexpr (kZeroPoints) {
-        const int32_t sum = block.offsets[row + r];
-        const auto zeros = V::add(V::load_bytes(block.zero_points[panel + c]), -P::kBias);
-        integers = V::add(integers, V::multiply(zeros, -sum));
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) sums[r][c] = P::start(kZeroPoints ? 0 : offsets[row + r]);
+    }
+    const int8_t* rows[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) rows[r] = block.integers + (row + r) * stride;
+
+    int64_t line = 0;
+    do {
+#pragma GCC unroll 2
+      for (int64_t q = 0; q < kQuads; ++q) {
+        typename P::Weights panels[C];
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) {
+          const uint8_t* from = weights[c] + line * kLineBytes;
+          if (kFetch == Fetch::kByLine && q == 0) __builtin_prefetch(from + ahead);
+          if constexpr (kLine == Line::kBytes) {
+            panels[c] = P::load(from);
+          } else {
+            panels[c] = q == 0 ? P::load_low(from) : P::load_high(from);
+          }
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const typename P::Factor factor = P::factor(rows[r] + (line * kQuads + q) * kQuad);
+#pragma GCC unroll 4
+          for (int c = 0; c < C; ++c) sums[r][c] = P::add(sums[r][c], panels[c], factor);
+        }
       }
-      const auto scale = V::multiply(V::set(block.activation_scales[row + r]), scales);
-      float* sum = block.sums + ((row + r) * kPanelPair + panel + c) * kLanes;
-      V::store(sum, V::fused(V::to_float(integers), scale, V::load(sum)));
+    } while (++line < lines);
+
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      const auto column_scales = V::load(scales[c]);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        auto integers = P::finish(sums[r][c]);
+        if constexpr (kZeroPoints) {
+          const auto zeros = V::add(V::load_bytes(block.zero_points[panel + c]), -P::kBias);
+          integers = V::add(integers, V::multiply(zeros, -offsets[row + r]));
+        }
+        const auto scale = V::multiply(V::set(activation_scales[row + r]), column_scales);
+        float* sum = out + (r * kPanelGroup + c) * kLanes;
+        V::store(sum, V::fused(V::to_float(integers), scale, V::load(sum)));
+      }
     }
   }
 }
 
-template <class V, int kBits, Line kLine, bool kZeroPoints>
-EDGE_RAG_INLINE void add_block(const BlockProduct& block, int64_t rows) {
+template <class V, int kBits, Line kLine, Fetch kFetch, bool kZeroPoints>
+EDGE_RAG_INLINE void add_block(const BlockProduct& block, const EqualRuns& runs) {
   using P = typename V::template Products<kBits>;
-  in_powers_of_two<P::kRows>(rows, [&](int64_t row, auto count) EDGE_RAG_LAMBDA {
-    for (int64_t panel = 0; panel < kPanelPair; panel += P::kColumns) {
-      add_product<V, kBits, kLine, kZeroPoints, decltype(count)::value, P::kColumns>(block, row, panel);
+  for_each_run<P::kRows>(runs, [&](int64_t begin, int64_t end, auto size) EDGE_RAG_LAMBDA {
+    for (int64_t panel = 0; panel < kPanelGroup; panel += P::kColumns) {
+      add_product<V, kBits, kLine, kFetch, kZeroPoints, decltype(size)::value, P::kColumns>(block, begin, end, panel);
     }
   });
 }
@@ -166,6 +209,22 @@ EDGE_RAG_INLINE typename V::Floats silu(typename V::Floats x) {
   return V::divide(numerator, V::add(V::set(1.0f), power));
 }
 
+// x times the normal distribution's share below x (Hendrycks and Gimpel, 2016), with an error below 3e-6 * |x|. The share
+// of the tail is formula 26.2.17 of Abramowitz and Stegun's handbook.
+template <class V>
+EDGE_RAG_INLINE typename V::Floats gelu(typename V::Floats x) {
+  const auto distance = V::larger(x, V::subtract(V::set(0.0f), x));
+  const auto t = V::divide(V::set(1.0f), V::fused(distance, V::set(0.2316419f), V::set(1.0f)));
+  auto tail = V::set(0.530702714f);
+  tail = V::fused(tail, t, V::set(-0.726576013f));
+  tail = V::fused(tail, t, V::set(0.710706870f));
+  tail = V::fused(tail, t, V::set(-0.142248368f));
+  tail = V::fused(tail, t, V::set(0.127414796f));
+  const auto density = power_of_two<V>(V::multiply(V::multiply(x, x), V::set(-0.5f * 1.44269504088896341f)));
+  const auto share = V::multiply(V::multiply(tail, t), density);
+  return V::multiply(x, V::by_sign(x, share, V::subtract(V::set(1.0f), share)));
+}
+
 template <class V>
 EDGE_RAG_INLINE void store_lanes(float* to, int64_t lanes, typename V::Floats x) {
   if (lanes >= kLanes) return V::store(to, x);
@@ -174,19 +233,96 @@ EDGE_RAG_INLINE void store_lanes(float* to, int64_t lanes, typename V::Floats x)
   for (int64_t i = 0; i < lanes; ++i) to[i] = values[i];
 }
 
+template <class V, Epilogue kEpilogue>
+EDGE_RAG_INLINE void write_rows(const float* sums, int64_t rows, int64_t first_panel, float* to,
+                                const ProductOutput& out) {
+  constexpr int64_t kStep = kEpilogue == Epilogue::kGate ? 2 : 1;
+  typename V::Floats bias[kPanelGroup];
+  for (int64_t panel = 0; panel < kPanelGroup; ++panel) {
+    const int64_t column = (first_panel + panel) * kLanes;
+    bias[panel] = out.bias != nullptr && column < out.columns ? load_padded<V>(out.bias, column, out.columns)
+                                                              : V::set(0.0f);
+  }
+  for (int64_t r = 0; r < rows; ++r, sums += kPanelGroup * kLanes, to += out.columns) {
+    for (int64_t panel = 0; panel < kPanelGroup; panel += kStep) {
+      const int64_t column = (first_panel + panel) / kStep * kLanes;
+      if (column >= out.columns) break;
+      auto value = V::load(sums + panel * kLanes);
+      if constexpr (kEpilogue == Epilogue::kGate) {
+        value = V::multiply(silu<V>(value), V::load(sums + (panel + 1) * kLanes));
+      } else {
+        value = V::add(value, bias[panel]);
+      }
+      if constexpr (kEpilogue == Epilogue::kGelu) value = gelu<V>(value);
+      store_lanes<V>(to + column, out.columns - column, value);
+    }
+  }
+}
+
 template <class V>
 EDGE_RAG_INLINE void write_strip(const float* sums, int64_t rows, int64_t first_panel, float* to,
                                  const ProductOutput& out) {
-  for (int64_t r = 0; r < rows; ++r, sums += kPanelPair * kLanes, to += out.columns) {
-    if (out.gated) {
-      const int64_t column = first_panel / kPanelPair * kLanes;
-      const auto value = V::multiply(silu<V>(V::load(sums)), V::load(sums + kLanes));
-      store_lanes<V>(to + column, out.columns - column, value);
-      continue;
+  switch (out.epilogue) {
+    case Epilogue::kNone: return write_rows<V, Epilogue::kNone>(sums, rows, first_panel, to, out);
+    case Epilogue::kGate: return write_rows<V, Epilogue::kGate>(sums, rows, first_panel, to, out);
+    case Epilogue::kGelu: return write_rows<V, Epilogue::kGelu>(sums, rows, first_panel, to, out);
+  }
+}
+
+// Nibbles of a block become bytes, for all rows of a strip.
+template <class V>
+EDGE_RAG_INLINE void unpack(BlockProduct& block, uint8_t (*room)[kUnpackedBlockRows * kLanes]) {
+  for (int64_t p = 0; p < kPanelGroup; ++p) {
+    for (int64_t i = 0; i < block.lines; ++i) {
+      V::split_nibbles(block.weights[p] + i * kLineBytes, room[p] + 2 * i * kLineBytes);
     }
-    for (int64_t panel = 0; panel < kPanelPair; ++panel) {
-      const int64_t column = (first_panel + panel) * kLanes;
-      if (column < out.columns) store_lanes<V>(to + column, out.columns - column, V::load(sums + panel * kLanes));
+    block.weights[p] = room[p];
+  }
+  block.lines *= 2;
+}
+
+// Adds the products of a strip's rows with a group of panels to sums of zero.
+template <class V, int kBits, bool kZeroPoints>
+EDGE_RAG_INLINE void add_group(const Activations& activations, const QuantizedMatrix& matrix, int64_t strip,
+                               const EqualRuns& runs, int64_t first_panel, BlockProduct& block) {
+  using P = typename V::template Products<kBits>;
+  const bool few = runs.total < kArithmeticRows || (kBits == 4 && matrix.block_rows > kUnpackedBlockRows);
+  const int64_t lines = matrix.lines(matrix.block_rows);
+  const uint8_t* weights[kPanelGroup];
+  const uint8_t* next_group[kPanelGroup];
+  int64_t at_scale[kPanelGroup];
+  for (int64_t p = 0; p < kPanelGroup; ++p) {
+    // Past the last panel the last one is multiplied again; nothing of that is written.
+    const int64_t panel = smaller(first_panel + p, matrix.panels - 1);
+    weights[p] = matrix.weights + panel * matrix.panel_bytes();
+    next_group[p] = matrix.weights + smaller(panel + kPanelGroup, matrix.panels - 1) * matrix.panel_bytes();
+    at_scale[p] = matrix.at_scale(panel, 0);
+  }
+  block.stride = activations.stride;
+  block.next_lines = (lines * P::kRows + runs.total - 1) / runs.total;
+  const float* const output = block.output;
+  for (int64_t b = 0; b < matrix.blocks; ++b) {
+    const bool last = b + 1 == matrix.blocks;
+    const int64_t at = activations.at(b, strip);
+    block.integers = activations.integers + at * activations.stride;
+    block.activation_scales = activations.scales + at;
+    block.offsets = activations.offsets + at;
+    block.lines = last ? matrix.lines(matrix.padded_rows() - b * matrix.block_rows) : lines;
+    block.output = last ? output : nullptr;
+    for (int64_t p = 0; p < kPanelGroup; ++p) {
+      block.weights[p] = weights[p] + b * matrix.block_bytes();
+      block.next[p] = last ? next_group[p] : block.weights[p] + matrix.block_bytes();
+      block.scales[p] = matrix.scales + at_scale[p] + b * kLanes;
+      if (kZeroPoints) block.zero_points[p] = matrix.zero_points + at_scale[p] + b * kLanes;
+    }
+    if (few) {
+      add_block<V, kBits, kBits == 4 ? Line::kNibbles : Line::kBytes, Fetch::kByLine, kZeroPoints>(block, runs);
+    } else if constexpr (kBits == 4) {
+      alignas(64) uint8_t room[kPanelGroup][kUnpackedBlockRows * kLanes];
+      unpack<V>(block, room);
+      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZeroPoints>(block, runs);
+    } else {
+      add_block<V, kBits, Line::kBytes, Fetch::kByRows, kZeroPoints>(block, runs);
     }
   }
 }
@@ -194,47 +330,22 @@ EDGE_RAG_INLINE void write_strip(const float* sums, int64_t rows, int64_t first_
 template <class V, int kBits, bool kZeroPoints>
 void multiply_part(const Activations& activations, const QuantizedMatrix& matrix, const ProductPart& part,
                    const ProductOutput& out) {
-  constexpr int64_t kUnpackedBytes = kBits == 4 ? kUnpackedBlockRows * kLanes : 1;
-  alignas(64) uint8_t unpacked[kPanelPair][kUnpackedBytes];
-  alignas(64) float sums[kStripRows * kPanelPair * kLanes];
-  const bool unpacks = kBits == 4 && matrix.block_rows <= kUnpackedBlockRows;
+  alignas(64) float sums[kStripRows * kPanelGroup * kLanes];
+  const int64_t panels_of_column = out.gated() ? 2 : 1;
+  BlockProduct block{};
+  block.sums = sums;
+  block.output_columns = out.columns;
   for (int64_t strip = part.begin; strip < part.end; strip += kStripRows) {
-    const int64_t rest = part.end - strip;
-    const int64_t rows = rest < kStripRows ? rest : kStripRows;
-    for (int64_t first = part.first_panel; first < part.last_panel; first += kPanelPair) {
-      // An odd panel at the end is multiplied twice and written once.
-      const int64_t panels[kPanelPair] = {first, first + 1 < matrix.panels ? first + 1 : first};
-      std::memset(sums, 0, static_cast<size_t>(padded_rows(rows) * kPanelPair * kLanes) * sizeof(float));
-      for (int64_t b = 0; b < matrix.blocks(); ++b) {
-        const int64_t at = activations.at(b, strip);
-        BlockProduct block{};
-        block.integers = activations.integers + at * activations.stride;
-        block.stride = activations.stride;
-        block.activation_scales = activations.scales + at;
-        block.offsets = activations.offsets + at;
-        block.lines = matrix.rows_of_block(b) / (kBits == 4 ? 2 * kQuad : kQuad);
-        block.sums = sums;
-        for (int64_t p = 0; p < kPanelPair; ++p) {
-          block.weights[p] = matrix.block_weights(panels[p], b);
-          block.scales[p] = matrix.scales + matrix.at_scale(panels[p], b);
-          if (kZeroPoints) block.zero_points[p] = matrix.zero_points + matrix.at_scale(panels[p], b);
-        }
-        if constexpr (kBits == 8) {
-          add_block<V, kBits, Line::kBytes, kZeroPoints>(block, rows);
-        } else if (unpacks && rows >= kUnpackFromRows) {
-          for (int64_t p = 0; p < kPanelPair; ++p) {
-            for (int64_t i = 0; i < block.lines; ++i) {
-              V::split_nibbles(block.weights[p] + i * kLineBytes, unpacked[p] + 2 * i * kLineBytes);
-            }
-            block.weights[p] = unpacked[p];
-          }
-          block.lines *= 2;
-          add_block<V, kBits, Line::kBytes, kZeroPoints>(block, rows);
-        } else {
-          add_block<V, kBits, Line::kNibbles, kZeroPoints>(block, rows);
-        }
-      }
-      write_strip<V>(sums, rows, first, out.data + strip * out.columns, out);
+    const int64_t rows = smaller(part.end - strip, kStripRows);
+    const EqualRuns runs = equal_runs<V::template Products<kBits>::kRows>(rows);
+    float* const output = out.data + strip * out.columns;
+    for (int64_t first = part.first_panel; first < part.last_panel; first += kPanelGroup) {
+      const int64_t column = first / panels_of_column * kLanes;
+      block.output = output + column;
+      block.output_width = smaller(kPanelGroup / panels_of_column * kLanes, out.columns - column);
+      std::memset(sums, 0, static_cast<size_t>(rows * kPanelGroup * kLanes) * sizeof(float));
+      add_group<V, kBits, kZeroPoints>(activations, matrix, strip, runs, first, block);
+      write_strip<V>(sums, rows, first, output, out);
     }
   }
 }

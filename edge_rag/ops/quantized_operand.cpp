@@ -21,6 +21,7 @@ QuantizedMatrix matrix_attributes(const OrtApi* api, const OrtKernelInfo* info, 
   require(block_size > 0 && block_size % kRowPadding == 0, "block_size is ", block_size, ", must be a multiple of ",
           kRowPadding);
   matrix.block_rows = std::min(block_size, matrix.padded_rows());
+  matrix.blocks = (matrix.rows + matrix.block_rows - 1) / matrix.block_rows;
   require(matrix.block_rows <= kMaxBlockRows, "a block has ", matrix.block_rows, " rows, at most ", kMaxBlockRows,
           " can be summed");
   require(!gated || matrix.columns % 2 == 0, "N is ", matrix.columns, ", with a gate it must be even");
@@ -35,7 +36,7 @@ QuantizedMatrix matrix_inputs(const OrtApi* api, const OrtKernelContext* context
   const auto scales = input<const float>(api, context, first + 1);
   const auto zero_points = input<const uint8_t>(api, context, first + 2);
   require_shape("weights", weights.dims, {matrix.panels, matrix.panel_bytes()});
-  require_shape("scales", scales.dims, {matrix.panels, matrix.blocks(), kLanes});
+  require_shape("scales", scales.dims, {matrix.panels, matrix.blocks, kLanes});
   if (zero_points.present) require_shape("zero_points", zero_points.dims, scales.dims);
   matrix.weights = weights.data;
   matrix.scales = scales.data;

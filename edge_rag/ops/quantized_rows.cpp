@@ -25,7 +25,7 @@ struct Kernel {
 
 // Element of a row of the matrix, in the panel and lane that `bytes` points to the first quad of.
 int32_t integer_at(const QuantizedMatrix& matrix, const uint8_t* bytes, int64_t row) {
-  const int64_t line = matrix.line_rows();
+  const int64_t line = matrix.bits == 4 ? 2 * kQuad : kQuad;
   const uint8_t byte = bytes[row / line * kLineBytes + row % kQuad];
   if (matrix.bits == 8) return byte;
   return row % line < kQuad ? byte & 15 : byte >> 4;
@@ -35,7 +35,7 @@ void look_up(const QuantizedMatrix& matrix, int64_t column, float* out) {
   const int64_t panel = column / kLanes;
   const int64_t lane = column % kLanes;
   const uint8_t* const bytes = matrix.weights + panel * matrix.panel_bytes() + lane * kQuad;
-  for (int64_t block = 0; block < matrix.blocks(); ++block) {
+  for (int64_t block = 0; block < matrix.blocks; ++block) {
     const int64_t at = matrix.at_scale(panel, block) + lane;
     const float scale = matrix.scales[at];
     const int32_t zero = matrix.zero_points == nullptr ? matrix.middle() : matrix.zero_points[at];

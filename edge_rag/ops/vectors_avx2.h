@@ -15,6 +15,8 @@ struct Avx2Vectors {
   static constexpr int kRows = 2;
   static constexpr int kColumns = 1;
   static constexpr int kPasses = 1;
+  static constexpr int kFloatRows = 4;
+  static constexpr int kFloatColumns = 1;
 
   struct Floats {
     __m256 low;

@@ -15,6 +15,8 @@ struct Avx512Vectors {
   static constexpr int kRows = 8;
   static constexpr int kColumns = 1;
   static constexpr int kPasses = 1;
+  static constexpr int kFloatRows = 8;
+  static constexpr int kFloatColumns = 3;
 
   using Floats = __m512;
   using Ints = __m512i;
@@ -147,8 +149,8 @@ struct Avx512Vectors {
   // Bytes are widened to 16 bits: two products of 255 and 127 do not fit them.
   template <int kBits>
   struct Products {
-    static constexpr int kRows = 8;
-    static constexpr int kColumns = 1;
+    static constexpr int kRows = 4;
+    static constexpr int kColumns = 2;
     static constexpr int32_t kBias = 0;
 
     using Sum = Avx512Vectors::Sum;
@@ -174,8 +176,8 @@ struct Avx512Vectors {
 
 template <>
 struct Avx512Vectors::Products<4> {
-  static constexpr int kRows = 8;
-  static constexpr int kColumns = 2;
+  static constexpr int kRows = 5;
+  static constexpr int kColumns = 4;
   static constexpr int32_t kBias = 0;
 
   using Sum = __m512i;

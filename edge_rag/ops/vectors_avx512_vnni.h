@@ -61,8 +61,8 @@ struct Avx512VnniVectors : Avx512Vectors {
 
   template <int kBits>
   struct Products {
-    static constexpr int kRows = 8;
-    static constexpr int kColumns = 2;
+    static constexpr int kRows = 6;
+    static constexpr int kColumns = 4;
     static constexpr int32_t kBias = 0;
 
     using Sum = __m512i;

@@ -17,6 +17,8 @@ struct NeonDotVectors {
   static constexpr int kRows = 4;
   static constexpr int kColumns = 1;
   static constexpr int kPasses = 2;
+  static constexpr int kFloatRows = 4;
+  static constexpr int kFloatColumns = 1;
 
   struct Floats {
     float32x4_t part[4];

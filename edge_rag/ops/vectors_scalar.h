@@ -21,6 +21,9 @@ struct ScalarVectors {
   static constexpr int kColumns = 1;
   // Passes over a row's elements; the sums of a pass count 128 times those of the next.
   static constexpr int kPasses = 1;
+  // The same of products of floats.
+  static constexpr int kFloatRows = 4;
+  static constexpr int kFloatColumns = 1;
 
   struct Floats {
     float lane[kLanes];
