@@ -4,7 +4,8 @@ EdgeRagError
 ├── InvalidRequest          a field of a request is unusable; names the field
 ├── NotFound                names what does not exist
 │   ├── CollectionNotFound
-│   └── DocumentNotFound
+│   ├── DocumentNotFound
+│   └── ModelNotFound
 ├── NeverFits               larger than this device could ever hold, refused at admission
 ├── Overloaded              a queue is full; says when to come back
 ├── DeadlineExceeded        the caller's time is up
@@ -20,6 +21,8 @@ EdgeRagError
 ├── ModelError
 │   ├── ModelFolderInvalid  a file is missing, changed, or not allowed in a model folder
 │   ├── ModelNotLowerable   the graph has no paged form
+│   ├── ModelNotAdded       a source cannot be taken into the model store, or not from here
+│   ├── ModelNeeded         a model that fills a role cannot be removed
 │   └── InferenceFailed     the runtime refused or failed a run
 └── StorageError
     ├── DataDirectoryInUse  another daemon holds it
@@ -69,6 +72,15 @@ class DocumentNotFound(NotFound):
     def __init__(self, document: str) -> None:
         super().__init__(f"document {document!r} does not exist")
         self.document = document
+
+
+class ModelNotFound(NotFound):
+    """No model of that name, neither in the store nor among those that came along."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        hint = f"known models: {', '.join(known)}" if known else "no model has been added yet"
+        super().__init__(f"model {name!r} does not exist ({hint})")
+        self.name = name
 
 
 class NeverFits(EdgeRagError):
@@ -155,6 +167,14 @@ class ModelFolderInvalid(ModelError):
 
 class ModelNotLowerable(ModelError):
     """The graph cannot be put into the paged form; the reason is the message."""
+
+
+class ModelNotAdded(ModelError):
+    """A source cannot be taken into the model store; the store is as it was. Says why and what would work."""
+
+
+class ModelNeeded(ModelError):
+    """A model cannot be removed because it fills a role."""
 
 
 class InferenceFailed(ModelError):

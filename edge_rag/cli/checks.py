@@ -165,20 +165,18 @@ def _profile(settings: Settings) -> Check:
 
 def _models(settings: Settings) -> Iterator[Check]:
     from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+    from edge_rag.store.roles import role_folder, store_of
 
-    wanted = (
-        (ModelRole.EMBEDDER, settings.models.embedder),
-        (ModelRole.RERANKER, settings.models.reranker),
-        (ModelRole.GENERATOR, settings.models.generator),
-    )
-    for role, name in wanted:
-        if name is not None:
-            folder = settings.models.directory / name
-            try:
-                manifest = verify_model_folder(folder, role)
-            except EdgeRagError as error:
-                yield Check(role.value, Verdict.FAIL, str(error), f"or name another with the key `models.{role.value}`")
-            else:
-                size = sum(record.bytes for record in manifest.files.values())
-                detail = f"{manifest.name}, {size / 2**20:.1f} MiB, every hash as in its manifest ({folder})"
-                yield Check(role.value, Verdict.OK, detail)
+    store = store_of(settings)
+    for role in ModelRole:
+        try:
+            folder = role_folder(settings, store, role)
+            if folder is None:
+                continue
+            manifest = verify_model_folder(folder, role)
+        except EdgeRagError as error:
+            yield Check(role.value, Verdict.FAIL, str(error), f"or name another with the key `models.{role.value}`")
+        else:
+            size = sum(record.bytes for record in manifest.files.values())
+            detail = f"{manifest.name}, {size / 2**20:.1f} MiB, every hash as in its manifest ({folder})"
+            yield Check(role.value, Verdict.OK, detail)

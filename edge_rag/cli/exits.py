@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from edge_rag.client import CallStatus, ClientError
-from edge_rag.errors import ConfigurationError, EdgeRagError
+from edge_rag.errors import ConfigurationError, EdgeRagError, NotFound
 
 
 class ExitCode(IntEnum):
@@ -33,11 +33,15 @@ _BY_STATUS = {
     CallStatus.DEADLINE_EXCEEDED: ExitCode.DEADLINE,
 }
 
+_CODES = {ExitCode.USAGE: "USAGE", ExitCode.NOT_FOUND: "NOT_FOUND"}
+
 
 def exit_code(error: EdgeRagError | ClientError) -> ExitCode:
     """Returns the exit code that an error stands for."""
     if isinstance(error, ClientError):
         return _BY_STATUS.get(error.status, ExitCode.FAILURE)
+    if isinstance(error, NotFound):
+        return ExitCode.NOT_FOUND
     return ExitCode.USAGE if isinstance(error, ConfigurationError) else ExitCode.FAILURE
 
 
@@ -45,4 +49,4 @@ def error_object(error: EdgeRagError | ClientError) -> dict[str, str]:
     """Returns an error as it appears in JSON: the gRPC status by name (or the kind of error) and the message."""
     if isinstance(error, ClientError):
         return {"code": error.status.value, "message": str(error)}
-    return {"code": "USAGE" if isinstance(error, ConfigurationError) else "FAILURE", "message": str(error)}
+    return {"code": _CODES.get(exit_code(error), "FAILURE"), "message": str(error)}

@@ -16,6 +16,7 @@ from edge_rag.cli.docs import docs
 from edge_rag.cli.doctor import doctor
 from edge_rag.cli.exits import ExitCode, error_object, exit_code
 from edge_rag.cli.ingest import ingest
+from edge_rag.cli.models import models
 from edge_rag.cli.search import search
 from edge_rag.cli.serve import serve
 from edge_rag.cli.status import status
@@ -36,7 +37,7 @@ Exit codes:
   1    failed; at least one document, question or check did
   2    the command line, a setting or a field of the request is unusable
   3    no daemon was reached, or it is not ready
-  4    no such collection or document
+  4    no such collection, document or model
   5    refused: too busy, too large for the device, or not allowed
   6    out of time
   130  Ctrl-C
@@ -91,7 +92,7 @@ def main() -> None:
     """Cited answers from this box's own documents, without a cloud."""
 
 
-for command in (serve, ingest, ask, search, docs, status, audit, usage, doctor):
+for command in (serve, ingest, ask, search, docs, status, audit, usage, models, doctor):
     main.add_command(command)
 
 

@@ -156,3 +156,11 @@ def _typed_elements(tensor: TensorProto) -> int:
     # Two 4-bit elements share an int32 entry.
     packed = 2 if tensor.data_type in (TensorProto.UINT4, TensorProto.INT4) else 1
     return packed * sum(len(field) for field in fields)
+
+
+def external_files(content: bytes) -> frozenset[str]:
+    """Returns the files that a checked graph's own weights lie in."""
+    model = onnx.ModelProto.FromString(content)
+    return frozenset(
+        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
+    )

@@ -34,7 +34,7 @@ from edge_rag.runtime.model_manifest import (
     render_manifest,
 )
 
-__all__ = ["FileRecord", "ModelManifest", "ModelRole", "verify_model_folder", "write_manifest"]
+__all__ = ["FileRecord", "ModelManifest", "ModelRole", "read_manifest", "verify_model_folder", "write_manifest"]
 
 _MANIFEST_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
@@ -60,7 +60,7 @@ def verify_model_folder(folder: Path, role: ModelRole | None = None, required: t
     """
     if not folder.is_dir():
         raise ModelFolderInvalid(f"{folder}: there is no such model folder; check the path of the model")
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     if role is not None and manifest.role is not role:
         raise ModelFolderInvalid(
             f"{folder}: this model is a {manifest.role.value}, a {role.value} is wanted; name another model folder"
@@ -124,7 +124,12 @@ def write_manifest(
     return verify_model_folder(folder)
 
 
-def _read_manifest(folder: Path) -> ModelManifest:
+def read_manifest(folder: Path) -> ModelManifest:
+    """Reads what a folder says of itself, without checking that it is true.
+
+    Raises:
+        ModelFolderInvalid: It has no manifest, or none that can be read.
+    """
     try:
         descriptor = _open_plain(folder, MANIFEST_NAME)
     except FileNotFoundError as error:

@@ -1,0 +1,125 @@
+"""``edge-rag models add``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import click
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from edge_rag.cli import options
+from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.models_place import place, settings_of
+from edge_rag.cli.terminal import emit, notes, visible
+
+_LONGEST_DETAIL = 60
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  edge-rag models add hf:Qwen/Qwen2.5-0.5B-Instruct
+  edge-rag models add hf:HuggingFaceTB/SmolLM2-360M-Instruct@main --precision int8
+  edge-rag models add /media/stick/Qwen2.5-0.5B-Instruct --name qwen
+
+\b
+SOURCE is hf:owner/name[@revision], or a folder: of Hugging Face's, of
+onnxruntime-genai's, or a model folder of edge-rag's. Ctrl-C leaves the store
+as it was; files that were fetched are kept for the next try.
+"""
+)
+@click.argument("source")
+@click.option("--name", help="What to call it. [default: after the source]")
+@click.option(
+    "--precision",
+    type=click.Choice(["int4", "int8", "fp32"]),
+    default="int4",
+    show_default=True,
+    help="What the weights of a Hugging Face folder are converted to.",
+)
+@click.option("--licence", metavar="SPDX", help="Its licence. [default: what the model card says]")
+@place
+@options.as_json
+def add(
+    source: str,
+    name: str | None,
+    precision: str,
+    licence: str | None,
+    config: Path | None,
+    data_dir: Path | None,
+    as_json: bool,
+) -> ExitCode:
+    """Fetches or copies a model, checks and converts it, and compares it with its original before it can be used."""
+    from edge_rag.store.adding import Wish
+    from edge_rag.store.conversion import Precision
+    from edge_rag.store.roles import store_of
+    from edge_rag.store.source import check_name, default_name, parse_source
+
+    store = store_of(settings_of(config, data_dir))
+    wanted = parse_source(source)
+    wish = Wish(wanted, check_name(name or default_name(wanted)), Precision(precision), licence)
+    with _Shown() as shown:
+        manifest = store.add(wish, shown)
+    size = sum(record.bytes for record in manifest.files.values())
+    if as_json:
+        emit({"name": wish.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size})
+    else:
+        notes().print(
+            visible(
+                f"{wish.name} was added, {size / 2**20:.1f} MiB; to use it: "
+                f"edge-rag models use {manifest.role.value} {wish.name}"
+            ),
+            style="dim",
+        )
+    return ExitCode.OK
+
+
+class _Shown:
+    """Steps on standard error: a bar on a terminal, a line a step elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = notes()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                DownloadColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[detail]}", style="dim"),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, what: str, total_bytes: int | None = None) -> None:
+        """Shows the next step."""
+        if self._bar is None:
+            self._console.print(visible(what), style="dim")
+            return
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(visible(what), total=total_bytes, detail="")
+
+    def advance(self, done_bytes: int) -> None:
+        """Moves the bar."""
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, done_bytes)
+
+    def detail(self, line: str) -> None:
+        """Shows what a program said last."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, detail=visible(line)[:_LONGEST_DETAIL])

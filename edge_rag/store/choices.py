@@ -1,0 +1,54 @@
+"""Which model an operator chose for which role."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from edge_rag.errors import ModelNotAdded, StorageCorrupt
+from edge_rag.runtime.model_manifest import ModelRole
+from edge_rag.runtime.strict_json import parse_object
+from edge_rag.store.directory import write_file
+from edge_rag.store.source import check_name
+
+_FILE = "choices.json"
+_FORMAT = 1
+_LARGEST = 1 << 16
+
+
+def read_choices(store: Path) -> Mapping[ModelRole, str]:
+    """Reads what was chosen; nothing if nothing was.
+
+    Raises:
+        StorageCorrupt: The file is not what was written.
+    """
+    path = store / _FILE
+    try:
+        with path.open("rb") as file:
+            document = parse_object(file.read(_LARGEST))
+        roles = document["roles"]
+        if document.keys() != {"format", "roles"} or document["format"] != _FORMAT or not isinstance(roles, dict):
+            raise ValueError("it is of another format")
+        return MappingProxyType({ModelRole(role): check_name(name) for role, name in roles.items()})
+    except FileNotFoundError:
+        return MappingProxyType({})
+    except (OSError, ValueError, KeyError, TypeError, ModelNotAdded) as error:
+        raise StorageCorrupt(f"{path} cannot be read: {error}; choose the models again with `models use`") from error
+
+
+def write_choice(store: Path, role: ModelRole, name: str | None) -> None:
+    """Records a choice, or with None that there is none; to be called while the store is held.
+
+    Where the file is damaged, this choice is the first one again.
+    """
+    try:
+        choices = dict(read_choices(store))
+    except StorageCorrupt:
+        choices = {}
+    choices.pop(role, None)
+    if name is not None:
+        choices[role] = name
+    roles = {role.value: name for role, name in sorted(choices.items(), key=lambda item: item[0].value)}
+    write_file(store / _FILE, (json.dumps({"format": _FORMAT, "roles": roles}, indent=2) + "\n").encode())

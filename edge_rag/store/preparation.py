@@ -1,0 +1,128 @@
+"""Lowers a model and compares it with what it was made from. Run as a program: new graphs are first opened here.
+
+    python -m edge_rag.store.preparation generate FOLDER REFERENCE.npz    # the original graph, greedily
+    python -m edge_rag.store.preparation lower FOLDER
+    python -m edge_rag.store.preparation compare FOLDER REFERENCE.npz     # the lowered one on the same text
+    python -m edge_rag.store.preparation open FOLDER                      # a model folder that came ready
+
+The last line of the output is a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.errors import EdgeRagError, ModelFolderInvalid
+from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.runtime.forced_run import forced_logits
+from edge_rag.runtime.genai_config import GENAI_CONFIG_FILE, check_genai_config
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.lowered_folder import lower_folder
+from edge_rag.runtime.model_folder import ModelRole, read_manifest
+from edge_rag.runtime.original_decoder import OriginalDecoder
+from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.store.agreement import compare
+
+GENERATED_TOKENS = 32
+"""Tokens that are generated for the comparison."""
+
+_LONGEST_PROMPT = 160
+_SYSTEM = "Answer from the passages only."
+_QUESTION = (
+    "The pump bearings must be greased every 500 operating hours with lithium grease. Close the suction valve before "
+    "the cover is opened, and wait until the pressure gauge reads zero. How often must the bearings be greased?"
+)
+
+
+def generate(folder: Path, reference: Path) -> dict[str, object]:
+    """Generates greedily with the original graph and keeps text and logits."""
+    config = json.loads((folder / GENAI_CONFIG_FILE).read_bytes())["model"]
+    prompt = _prompt(folder)[: config["context_length"] // 2]
+    graph = folder / check_genai_config((folder / GENAI_CONFIG_FILE).read_bytes())
+    decoder = OriginalDecoder.open(graph, config["decoder"]["head_size"])
+    logits = [decoder.feed(prompt)]
+    tokens = list(prompt)
+    for _ in range(min(GENERATED_TOKENS, config["context_length"] - prompt.size) - 1):
+        tokens.append(logits[-1][-1].argmax())
+        logits.append(decoder.feed(np.array(tokens[-1:], np.int64)))
+    np.savez(reference, tokens=np.array(tokens, np.int64), prompt=prompt.size, logits=np.concatenate(logits))
+    return {"tokens": len(tokens)}
+
+
+def lower_and_describe(folder: Path) -> dict[str, object]:
+    """Lowers the model; returns its sizes."""
+    geometry = lower_folder(folder)
+    return {**asdict(geometry), "end_tokens": sorted(geometry.end_tokens), "page_bytes": geometry.page_bytes}
+
+
+def compare_lowered(folder: Path, reference: Path) -> dict[str, object]:
+    """Runs the lowered model on the reference's text and compares the logits."""
+    with np.load(reference, allow_pickle=False) as kept:
+        tokens, prompt, logits = kept["tokens"], int(kept["prompt"]), kept["logits"]
+    found = forced_logits(_open(folder, tokens.size), tokens, prompt)
+    agreement = compare(logits, found)
+    return {**asdict(agreement), "good": agreement.good, "resident_bytes": _resident_bytes()}
+
+
+def open_model(folder: Path) -> dict[str, object]:
+    """Runs a model that came ready, whatever its role, on a text."""
+    role = read_manifest(folder).role
+    if role is ModelRole.EMBEDDER:
+        found = TextEncoder.open(folder).embed([_QUESTION])
+    elif role is ModelRole.RERANKER:
+        found = PairEncoder.open(folder).score([(_QUESTION, _SYSTEM)])
+    else:
+        found = _prefilled(folder)
+    if not np.isfinite(found).all():
+        raise ModelFolderInvalid(f"{folder}: the model computes what is not a number")
+    return {"good": True, "resident_bytes": _resident_bytes()}
+
+
+def _prefilled(folder: Path) -> NDArray[np.float32]:
+    prompt = _prompt(folder)[: read_geometry(folder).max_context]
+    return forced_logits(_open(folder, prompt.size), prompt, prompt.size)
+
+
+def _open(folder: Path, tokens: int) -> PagedDecoder:
+    return PagedDecoder.open(folder, -(-tokens // read_geometry(folder).page_tokens))
+
+
+def _prompt(folder: Path) -> NDArray[np.int64]:
+    """Returns int64 [n], a question as the daemon would lay it out for this model."""
+    tokens = ChatTokenizer.open(folder).encode_chat(_SYSTEM, _QUESTION)
+    return np.array(tokens[-_LONGEST_PROMPT:], np.int64)
+
+
+def _resident_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main(arguments: list[str]) -> int:
+    """Does one of the steps; returns the exit status."""
+    step, folder, *rest = arguments
+    reference = Path(rest[0]) if rest else Path()
+    steps = {
+        "generate": lambda: generate(Path(folder), reference),
+        "lower": lambda: lower_and_describe(Path(folder)),
+        "compare": lambda: compare_lowered(Path(folder), reference),
+        "open": lambda: open_model(Path(folder)),
+    }
+    try:
+        print(json.dumps(steps[step]()))  # noqa: T201
+    except EdgeRagError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

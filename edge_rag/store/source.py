@@ -1,0 +1,99 @@
+"""Where a model is to come from, as an operator says it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_rag.errors import ModelNotAdded
+
+_HUB = "hf:"
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
+_HUB_MODEL = re.compile(rf"({_PART})/({_PART})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{{0,99}}))?")
+_NOT_IN_A_NAME = re.compile(r"[^a-z0-9._-]+")
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFolder:
+    """A folder of this machine, or on a medium that is mounted.
+
+    Attributes:
+        path: The folder.
+    """
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model of the Hugging Face hub.
+
+    Attributes:
+        owner: User or organization.
+        name: Name below the owner.
+        revision: Branch, tag or commit; None for the default branch.
+    """
+
+    owner: str
+    name: str
+    revision: str | None
+
+    @property
+    def repository(self) -> str:
+        """``owner/name``."""
+        return f"{self.owner}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{_HUB}{self.repository}" + (f"@{self.revision}" if self.revision else "")
+
+
+Source = LocalFolder | HubModel
+
+
+def parse_source(text: str) -> Source:
+    """Reads ``hf:owner/name[@revision]`` or the path of a folder.
+
+    Raises:
+        ModelNotAdded: It is neither.
+    """
+    if text.startswith(_HUB):
+        match = _HUB_MODEL.fullmatch(text.removeprefix(_HUB))
+        if match is None or ".." in text:
+            raise ModelNotAdded(f"{text}: a model of the hub is named hf:owner/name or hf:owner/name@revision")
+        return HubModel(match[1], match[2], match[3])
+    folder = Path(text).expanduser().absolute()
+    if not folder.is_dir():
+        raise ModelNotAdded(f"{text}: there is no such folder; a model of the hub is named hf:owner/name")
+    return LocalFolder(folder)
+
+
+def default_name(source: Source) -> str:
+    """Returns the name a model gets when nobody gives it one: lower case, of letters, digits, dots and dashes.
+
+    Raises:
+        ModelNotAdded: Nothing of the source's name is left.
+    """
+    text = source.name if isinstance(source, HubModel) else source.path.name
+    name = _NOT_IN_A_NAME.sub("-", text.lower()).strip("._-")[:_LONGEST_NAME]
+    if not name:
+        raise ModelNotAdded(f"{source}: give the model a name with --name")
+    return name
+
+
+def check_name(name: str) -> str:
+    """Returns a model's name if it may be one.
+
+    Raises:
+        ModelNotAdded: It may not.
+    """
+    if not re.fullmatch(rf"[a-z0-9][a-z0-9._-]{{0,{_LONGEST_NAME - 1}}}", name):
+        raise ModelNotAdded(
+            f"{name!r} cannot be a model's name: lower-case letters, digits, dots, dashes and underscores, the first a "
+            f"letter or digit, at most {_LONGEST_NAME}"
+        )
+    return name
