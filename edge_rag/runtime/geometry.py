@@ -11,7 +11,10 @@ from edge_rag.errors import ModelFolderInvalid
 
 GEOMETRY_FILE = "paged.json"
 GRAPH_FILE = "paged.onnx"
-FORMAT = 1
+WEIGHTS_FILE = "paged.onnx.data"
+
+FORMAT = 2
+"""1: the graph used the original's weights. 2: it has its own, packed for the operators of this project."""
 
 PAGE_TOKENS = 32
 """Tokens a page holds in every graph lowered from now on; written into the graph, which is where the op reads it."""
@@ -70,14 +73,27 @@ def read_description(folder: Path) -> dict[str, Any]:
         ModelFolderInvalid: There is none, or it is not JSON of the known format.
     """
     path = folder / GEOMETRY_FILE
+    description = read_json(path)
+    if description.get("format") != FORMAT:
+        found = description.get("format")
+        raise ModelFolderInvalid(f"{path} is of format {found!r}, {FORMAT} is read: lower the model again")
+    return description
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a description of any format.
+
+    Raises:
+        ModelFolderInvalid: There is none, or it is not a JSON object.
+    """
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ModelFolderInvalid(f"{path} is missing: the model in {folder} has not been lowered") from error
+        raise ModelFolderInvalid(f"{path} is missing: the model in {path.parent} has not been lowered") from error
     except (OSError, ValueError) as error:
         raise ModelFolderInvalid(f"{path} cannot be read: {error}") from error
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise ModelFolderInvalid(f"{path} is not of format {FORMAT}")
+    if not isinstance(description, dict):
+        raise ModelFolderInvalid(f"{path} is not a JSON object")
     return description
 
 

@@ -12,45 +12,63 @@ import onnx
 
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.geometry import (
+    FORMAT,
     GEOMETRY_FILE,
     GRAPH_FILE,
+    WEIGHTS_FILE,
     PagedGeometry,
     describe,
     parse_geometry,
-    read_description,
+    read_geometry,
+    read_json,
 )
 from edge_rag.runtime.lowering import DecoderSizes, lower
+from edge_rag.runtime.stored_tensors import StoredTensors, WeightsFile
+from edge_rag.runtime.weight_lowering import lower_weights
 
 CONFIG_FILE = "genai_config.json"
 
 
 def lower_folder(folder: Path) -> PagedGeometry:
-    """Writes ``paged.onnx`` and ``paged.json`` beside a stock model, unless they are there and made from these files.
+    """Writes the paged form of a stock model beside it, unless it is there and made from these files.
 
-    The paged graph shares the original's weights file.
+    The paged form is ``paged.onnx``, ``paged.onnx.data`` and ``paged.json``. It needs nothing of the original,
+    which may be removed from the folder then.
 
     Args:
-        folder: A verified folder of the onnxruntime-genai builder: ``genai_config.json``, the graph and its weights.
+        folder: A verified folder of the onnxruntime-genai builder: ``genai_config.json``, the graph and its weights; or
+            one of which only the paged form is left.
 
     Returns:
         The lowered model's sizes.
 
     Raises:
-        ModelFolderInvalid: A file is missing or damaged.
+        ModelFolderInvalid: A file is missing or damaged; or the paged form is of another format than this version's and
+            the original is not there.
         ModelNotLowerable: The graph has no paged form.
     """
+    if not (folder / CONFIG_FILE).exists() and (folder / GEOMETRY_FILE).exists():
+        return read_geometry(folder)
     config = _read_config(folder)
     graph_file = _graph_file(folder, config)
-    sources = {path.name: _sha256(path) for path in (folder / CONFIG_FILE, graph_file)}
-    if (folder / GEOMETRY_FILE).exists() and (folder / GRAPH_FILE).exists():
-        description = read_description(folder)
-        if description.get("lowered_from") == sources:
-            return parse_geometry(description, folder / GEOMETRY_FILE)
     try:
         model = onnx.load(graph_file, load_external_data=False)
     except Exception as error:
         raise ModelFolderInvalid(f"{graph_file} is not an ONNX file: {error}") from error
+    stored = StoredTensors(model.graph, folder)
+    sources = {path.name: _sha256(path) for path in (folder / CONFIG_FILE, graph_file, *stored.files())}
+    if all((folder / name).exists() for name in (GEOMETRY_FILE, GRAPH_FILE, WEIGHTS_FILE)):
+        description = read_json(folder / GEOMETRY_FILE)
+        if description.get("format") == FORMAT and description.get("lowered_from") == sources:
+            return parse_geometry(description, folder / GEOMETRY_FILE)
     lowered, geometry = lower(model, _sizes(folder, config))
+    with WeightsFile(folder / WEIGHTS_FILE) as weights:
+        try:
+            lower_weights(lowered, stored, weights)
+        except ValueError as error:
+            raise ModelFolderInvalid(f"{graph_file}: its weights are not of the sizes it says: {error}") from error
+        # Gone before any other file is replaced, and written last: where it is, the files beside it belong to it.
+        (folder / GEOMETRY_FILE).unlink(missing_ok=True)
     _write(folder / GRAPH_FILE, lowered.SerializeToString(deterministic=True))
     _write(folder / GEOMETRY_FILE, describe(geometry, sources).encode())
     return geometry

@@ -7,7 +7,7 @@ it stays as it is; what is not known to is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,9 @@ from onnx import TensorProto, helper
 
 from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.geometry import PAGE_TOKENS, PagedGeometry
+from edge_rag.runtime.graph_edit import OPS_DOMAIN, drop_unused, rename, replace
 from edge_rag.runtime.graph_walk import GraphWalk, attributes
 from edge_rag.runtime.token_independence import check_tokens_apart
-
-OPS_DOMAIN = "ai.edge_rag"
 
 _AXIS, _TOKENS, _ROWS, _LOGITS = "edge_rag.axis", "edge_rag.tokens", "edge_rag.rows", "edge_rag.logits"
 
@@ -109,12 +108,13 @@ def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto,
         if node is head:
             nodes.append(selected)
         replaced = replacements.get(node.output[0], node)
-        _rename(replaced.input, "input_ids", _TOKENS)
-        _rename(replaced.output, "logits", _LOGITS)
+        rename(replaced.input, "input_ids", _TOKENS)
+        rename(replaced.output, "logits", _LOGITS)
         nodes.append(replaced)
     nodes.append(helper.make_node("Squeeze", [_LOGITS, _AXIS], ["logits"]))
-    _replace(graph.node, _reachable(nodes))
+    replace(graph.node, nodes)
     graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [0]))
+    drop_unused(graph, "logits")
     _declare(graph, geometry)
     check_tokens_apart(graph, exempt=frozenset({_TOKENS, _ROWS, "logits"}))
     lowered.opset_import.append(helper.make_opsetid(OPS_DOMAIN, 1))
@@ -215,16 +215,6 @@ def _select_rows(walk: GraphWalk) -> tuple[onnx.NodeProto, onnx.NodeProto]:
             return node, helper.make_node("Gather", [name, "logits_indices"], [_ROWS], axis=1)
 
 
-def _reachable(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Returns the nodes that the logits depend on, in order."""
-    wanted, kept = {"logits"}, []
-    for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            kept.append(node)
-            wanted.update(node.input)
-    return kept[::-1]
-
-
 def _declare(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
     inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["num_tokens"])]
     inputs += [helper.make_tensor_value_info(name, kind, list(shape)) for name, kind, shape in _STEP_INPUTS]
@@ -233,20 +223,6 @@ def _declare(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
         for layer in range(geometry.layers)
     ]
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["num_logits", geometry.vocabulary_size])
-    used = {name for node in graph.node for name in node.input} | {_AXIS}
-    _replace(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in used])
-    _replace(graph.input, inputs)
-    _replace(graph.output, [logits])
-    _replace(graph.value_info, [])
-
-
-def _rename(names: Any, old: str, new: str) -> None:
-    for index, name in enumerate(names):
-        if name == old:
-            names[index] = new
-
-
-def _replace(field: Any, values: Iterable[Any]) -> None:
-    kept = list(values)
-    del field[:]
-    field.extend(kept)
+    replace(graph.input, inputs)
+    replace(graph.output, [logits])
+    replace(graph.value_info, [])

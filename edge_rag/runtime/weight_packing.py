@@ -106,6 +106,11 @@ class PackedMatrix:
     scales: Floats
     zero_points: Bytes | None = None
 
+    @property
+    def tensors(self) -> tuple[Bytes | Floats, ...]:
+        """The inputs of the operators, in their order."""
+        return (self.weights, self.scales, *(() if self.zero_points is None else (self.zero_points,)))
+
 
 def quantize(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
     """Rounds a matrix to symmetric quantized weights: of each block, the largest magnitude becomes the largest value.
@@ -137,11 +142,8 @@ def dequantize(matrix: QuantizedMatrix) -> Floats:
 def pack(matrix: QuantizedMatrix) -> PackedMatrix:
     """Brings a matrix into the operators' layout."""
     form = matrix.form
-    weights = np.empty((form.panels, form.panel_bytes), np.uint8)
-    for columns, panels in _pieces(form):
-        points = None if matrix.zero_points is None else matrix.zero_points[:, columns]
-        weights[panels] = _packed_weights(form, matrix.values[:, columns], points)
     scales = _by_panel(form, matrix.scales, 0)
+    weights = _packed_weights(matrix)
     if matrix.zero_points is None:
         return PackedMatrix(form, weights, scales)
     return PackedMatrix(form, weights, scales, _by_panel(form, matrix.zero_points, form.default_zero_point))
@@ -176,16 +178,33 @@ def pack_matmul_nbits(
     Raises:
         ValueError: The numbers of elements are not what the format says.
     """
-    stored = weights.reshape(form.columns, form.blocks * form.block_size * form.bits // 8)
     packed = np.empty((form.panels, form.panel_bytes), np.uint8)
-    points = None if zero_points is None else _bytes_apart(form, zero_points.reshape(form.columns, -1), form.blocks).T
-    for columns, panels in _pieces(form):
+    by_panel = np.empty((form.panels, form.blocks, PANEL_COLUMNS), np.float32)
+    points = None if zero_points is None else np.empty(by_panel.shape, np.uint8)
+    for columns, piece in matmul_nbits_columns(form, weights, scales, zero_points):
+        panels = slice(columns.start // PANEL_COLUMNS, -(-columns.stop // PANEL_COLUMNS))
+        part = pack(piece)
+        packed[panels], by_panel[panels] = part.weights, part.scales
+        if points is not None and part.zero_points is not None:
+            points[panels] = part.zero_points
+    return PackedMatrix(form, packed, by_panel, points)
+
+
+def matmul_nbits_columns(
+    form: BlockFormat, weights: Bytes, scales: Floats, zero_points: Bytes | None = None
+) -> Iterator[tuple[slice, QuantizedMatrix]]:
+    """Yields the columns of weights as ``pack_matmul_nbits`` takes them, a few thousand at a time, with their range."""
+    stored = weights.reshape(form.columns, form.blocks * form.block_size * form.bits // 8)
+    by_column = scales.reshape(form.columns, form.blocks)
+    points = None if zero_points is None else _bytes_apart(form, zero_points.reshape(form.columns, -1), form.blocks)
+    for first in range(0, form.columns, _COLUMNS_AT_ONCE):
+        columns = slice(first, min(first + _COLUMNS_AT_ONCE, form.columns))
         values = _bytes_apart(form, stored[columns], form.rows).T
-        packed[panels] = _packed_weights(form, values, None if points is None else points[:, columns])
-    by_panel = _by_panel(form, scales.reshape(form.columns, form.blocks).T, 0)
-    if points is None:
-        return PackedMatrix(form, packed, by_panel)
-    return PackedMatrix(form, packed, by_panel, _by_panel(form, points, form.default_zero_point))
+        piece = BlockFormat(form.rows, values.shape[1], form.bits, form.block_size)
+        yield (
+            columns,
+            QuantizedMatrix(piece, values, by_column[columns].T, None if points is None else points[columns].T),
+        )
 
 
 def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
@@ -212,27 +231,16 @@ def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
     return PackedMatrix(both, take_turns(gate.weights, up.weights), take_turns(gate.scales, up.scales), points)
 
 
-def _pieces(form: BlockFormat) -> Iterator[tuple[slice, slice]]:
-    """Yields ranges of columns and the panels that hold them, so that no unpacked copy of a large matrix is needed."""
-    for first in range(0, form.columns, _COLUMNS_AT_ONCE):
-        last = min(first + _COLUMNS_AT_ONCE, form.columns)
-        yield slice(first, last), slice(first // PANEL_COLUMNS, -(-last // PANEL_COLUMNS))
-
-
-def _packed_weights(form: BlockFormat, values: Bytes, zero_points: Bytes | None) -> Bytes:
-    """Packs values [K, n] into whole panels [ceil(n / 16), panel_bytes]."""
-    columns = values.shape[1]
-    panels = -(-columns // PANEL_COLUMNS)
-    filled = np.full((-(-form.rows // _STEP) * _STEP, panels * PANEL_COLUMNS), form.default_zero_point, np.uint8)
-    filled[: form.rows, :columns] = values
-    if zero_points is not None:
-        filled[form.rows :, :columns] = zero_points[-1]
-    if form.bits == 8:
-        groups = filled.reshape(-1, 4, panels, PANEL_COLUMNS)
-    else:
-        halves = filled.reshape(-1, 2, 4, panels, PANEL_COLUMNS)
-        groups = halves[:, 0] | halves[:, 1] << 4
-    return np.ascontiguousarray(groups.transpose(2, 0, 3, 1)).reshape(panels, form.panel_bytes)
+def _packed_weights(matrix: QuantizedMatrix) -> Bytes:
+    form = matrix.form
+    filled = np.full((-(-form.rows // _STEP) * _STEP, form.panels * PANEL_COLUMNS), form.default_zero_point, np.uint8)
+    filled[: form.rows, : form.columns] = matrix.values
+    if matrix.zero_points is not None:
+        filled[form.rows :, : form.columns] = matrix.zero_points[-1]
+    groups: Bytes = filled.reshape(-1, 4, form.panels, PANEL_COLUMNS)
+    if form.bits == 4:
+        groups = groups[0::2] | groups[1::2] << np.uint8(4)
+    return np.ascontiguousarray(groups.transpose(2, 0, 3, 1)).reshape(form.panels, form.panel_bytes)
 
 
 def _bytes_apart(form: BlockFormat, stored: Bytes, count: int) -> Bytes:

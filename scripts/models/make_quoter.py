@@ -3,7 +3,8 @@
     python scripts/models/make_quoter.py --checkpoint PATH [--out models/quoter]
 
 Converts the checkpoint at fp32, INT4 and INT8, measures how well the quantized forms agree with fp32 on the sample
-documents, and keeps the smallest one that agrees well enough. Needs the ``convert`` extra.
+documents, and keeps the first that agrees well enough, smallest and fastest first: its paged form alone. Some of fp32's
+probabilities are kept for the tests. Needs the ``convert`` extra.
 """
 
 from __future__ import annotations
@@ -22,16 +23,26 @@ import tokenizers
 from genai_builder import build
 from numpy.typing import NDArray
 
-from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.geometry import WEIGHTS_FILE, read_geometry
 from edge_rag.runtime.lowered_folder import lower_folder
 from edge_rag.runtime.model_folder import ModelRole, write_manifest
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 
 REPOSITORY = Path(__file__).parents[2]
-CANDIDATES = ("int4", "int8")  # smallest first
+# Precision and weights that share a scale. Larger blocks are smaller and faster, and less exact.
+CANDIDATES = {"int4": ("int4", 32), "int8, block 128": ("int8", 128), "int8, block 32": ("int8", 32)}
+KEPT_FILES = (
+    "paged.onnx",
+    "paged.onnx.data",
+    "paged.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
 LARGEST_DIVERGENCE = 0.01  # nats
 PROMPT_TOKENS = 512
+REFERENCE_POSITIONS = 16
 PROVENANCE = (
     "trained from scratch by this project on documentation text found on a Debian machine; "
     "5.6M parameters, Qwen3 architecture"
@@ -81,9 +92,19 @@ def agreement(reference: NDArray[np.float64], other: NDArray[np.float64]) -> Agr
     return Agreement(same, float((np.exp(reference) * (reference - other)).sum(axis=1).mean()))
 
 
-def size(folder: Path) -> int:
-    """Returns the bytes of a folder's files."""
-    return sum(path.stat().st_size for path in folder.iterdir())
+def keep(made: Path, out: Path) -> None:
+    """Puts the paged form of a model, with its tokenizer and template, in place of what is there."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    for name in KEPT_FILES:
+        shutil.copy(made / name, out / name)
+
+
+def keep_reference(path: Path, prompt: NDArray[np.int64], expected: NDArray[np.float64]) -> None:
+    """Writes token_ids int64 [n], positions int64 [16] and fp32's log_probabilities float16 [16, vocabulary] there."""
+    positions = np.linspace(prompt.size // REFERENCE_POSITIONS, prompt.size, REFERENCE_POSITIONS, dtype=np.int64) - 1
+    rounded = expected[positions].astype(np.float16)
+    np.savez_compressed(path, token_ids=prompt, positions=positions, log_probabilities=rounded)
 
 
 def main() -> None:
@@ -91,29 +112,33 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, required=True, help="Hugging Face folder")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "models" / "quoter")
     parser.add_argument("--samples", type=Path, default=REPOSITORY / "deploy" / "samples", help="text to measure on")
+    parser.add_argument("--reference", type=Path, default=REPOSITORY / "tests" / "fixtures" / "quoter.npz")
     arguments: Any = parser.parse_args()
 
     tokenizer = tokenizers.Tokenizer.from_file(str(arguments.checkpoint / "tokenizer.json"))
     prompts = list(sample_prompts(tokenizer, arguments.samples))
     with tempfile.TemporaryDirectory() as scratch:
-        folders = {precision: Path(scratch) / precision for precision in ("fp32", *CANDIDATES)}
-        for precision, folder in folders.items():
-            build(arguments.checkpoint, folder, precision)
-            lower_folder(folder)
-        reference = log_probabilities(folders["fp32"], prompts)
-        measured = {name: agreement(reference, log_probabilities(folders[name], prompts)) for name in CANDIDATES}
-        for name, found in measured.items():
+        exact = Path(scratch) / "fp32"
+        build(arguments.checkpoint, exact, "fp32")
+        lower_folder(exact)
+        reference = log_probabilities(exact, prompts)
+        for chosen, (precision, block) in CANDIDATES.items():
+            made = Path(scratch) / chosen.replace(", ", "-")
+            build(arguments.checkpoint, made, precision, {"block_size": str(block)})
+            lower_folder(made)
+            measured = agreement(reference, log_probabilities(made, prompts))
             print(
-                f"{name}: {size(folders[name]) / 1e6:.1f} MB, same token {found.same_token:.4f}, "
-                f"divergence {found.divergence:.5f} nats, over {len(reference)} positions"
+                f"{chosen}: {(made / WEIGHTS_FILE).stat().st_size / 1e6:.1f} MB, same token {measured.same_token:.4f}, "
+                f"divergence {measured.divergence:.5f} nats, over {len(reference)} positions"
             )
-        chosen = next((name for name in CANDIDATES if measured[name].divergence <= LARGEST_DIVERGENCE), None)
-        if chosen is None:
+            if measured.divergence <= LARGEST_DIVERGENCE:
+                break
+        else:
             raise SystemExit(
                 f"every quantized form is further than {LARGEST_DIVERGENCE} nats from fp32; nothing changed"
             )
-        shutil.rmtree(arguments.out, ignore_errors=True)
-        shutil.copytree(folders[chosen], arguments.out)
+        keep(made, arguments.out)
+    keep_reference(arguments.reference, prompts[0], reference)
 
     weights = hashlib.sha256((arguments.checkpoint / "model.safetensors").read_bytes()).hexdigest()
     write_manifest(
@@ -125,8 +150,8 @@ def main() -> None:
         made_by=f"scripts/models/make_quoter.py, onnxruntime-genai builder, {chosen}",
         parameters={
             "weights": chosen,
-            "same_token_as_fp32": round(measured[chosen].same_token, 4),
-            "divergence_from_fp32_nats": round(measured[chosen].divergence, 5),
+            "same_token_as_fp32": round(measured.same_token, 4),
+            "divergence_from_fp32_nats": round(measured.divergence, 5),
         },
     )
     print(f"{arguments.out}: {chosen}")

@@ -1,4 +1,4 @@
-"""Makes the tiny models the tests run on, with Hugging Face's fp32 logits beside them.
+"""Makes the tiny models the tests run on, with Hugging Face's fp32 logits beside them, and quantized forms of them.
 
     python scripts/models/make_tiny_models.py [--out tests/fixtures]
 
@@ -21,30 +21,40 @@ from edge_rag.runtime.lowered_folder import lower_folder
 from edge_rag.runtime.model_folder import ModelRole, write_manifest
 
 REFERENCE_TOKENS = 112
+QUANTIZED = {"tiny-llama": "int8", "tiny-qwen2": "int4", "tiny-qwen3": "int8"}
 
 
 def make(model: TinyModel, out: Path) -> None:
-    """Writes ``<out>/<name>/`` and ``<out>/<name>.npz`` (token_ids int64 [n], logits float32 [n, vocabulary])."""
-    folder = out / model.name
-    shutil.rmtree(folder, ignore_errors=True)
+    """Writes ``<out>/<name>/`` and ``<out>/<name>.npz`` (token_ids int64 [n], logits float32 [n, vocabulary]).
+
+    Beside it, for some, ``<out>/<name>-<precision>/``: the same model with quantized weights.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = Path(scratch) / "checkpoint"
         network = write_checkpoint(model, checkpoint)
-        build(checkpoint, folder, "fp32")
+        make_folder(checkpoint, out / model.name, "fp32")
+        if precision := QUANTIZED.get(model.name):
+            make_folder(checkpoint, out / f"{model.name}-{precision}", precision)
+    token_ids = np.random.default_rng(model.seed).integers(0, VOCABULARY, REFERENCE_TOKENS)
+    with torch.no_grad():
+        logits = network(torch.from_numpy(token_ids)[None]).logits[0].numpy()
+    np.savez_compressed(out / f"{model.name}.npz", token_ids=token_ids, logits=logits.astype(np.float32))
+
+
+def make_folder(checkpoint: Path, folder: Path, precision: str) -> None:
+    """Converts and lowers a checkpoint into a model folder with a manifest, in place of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    build(checkpoint, folder, precision)
     lower_folder(folder)
     write_manifest(
         folder,
-        name=model.name,
+        name=folder.name,
         role=ModelRole.GENERATOR,
         licence="Apache-2.0",
         source="random weights, drawn by scripts/models/tiny_checkpoints.py",
         made_by="scripts/models/make_tiny_models.py",
         parameters={},
     )
-    token_ids = np.random.default_rng(model.seed).integers(0, VOCABULARY, REFERENCE_TOKENS)
-    with torch.no_grad():
-        logits = network(torch.from_numpy(token_ids)[None]).logits[0].numpy()
-    np.savez_compressed(out / f"{model.name}.npz", token_ids=token_ids, logits=logits.astype(np.float32))
 
 
 def main() -> None:

@@ -98,9 +98,12 @@ def test_company_that_changes_every_step_leaves_a_sequence_its_own_logits(
         np.testing.assert_allclose(np.concatenate(mine), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_quoting_model_computes_what_its_original_graph_computes() -> None:
-    token_ids = np.random.default_rng(0).integers(3, 8192, 150)
-    decoder = PagedDecoder.open(QUOTER, pages=8)
-    found, expected = in_one_piece(decoder, token_ids), original_logits(QUOTER, token_ids)
-    assert position_errors(found, expected).mean() < 0.03
-    assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.95
+def test_the_shipped_quoting_model_follows_fp32() -> None:
+    with np.load(Path(__file__).parents[1] / "fixtures" / "quoter.npz") as kept:
+        token_ids, positions = kept["token_ids"], kept["positions"]
+        expected = kept["log_probabilities"].astype(np.float64)
+    logits = in_one_piece(PagedDecoder.open(QUOTER, pages=16), token_ids)[positions].astype(np.float64)
+    found = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    divergence = (np.exp(expected) * (expected - found)).sum(axis=1)
+    assert divergence.mean() < 0.01
+    assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.8

@@ -15,6 +15,7 @@ from edge_rag.runtime.sessions import open_session
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FAMILIES = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2")
+QUANTIZED = ("tiny-llama-int8", "tiny-qwen2-int4", "tiny-qwen3-int8")
 
 Logits = NDArray[np.float32]
 TokenIds = NDArray[np.int64]

@@ -115,7 +115,7 @@ def test_each_refusal_has_its_exit_code_and_its_reason(
         ["ask", "a", "--questions", "-"],
         ["ask", "a", "--sentences", "9"],
         ["ask", "a", "--json-schema", "no-such-file.json"],
-        ["ask", "a", "--json-schema", str(ROOT / "models/quoter/model.onnx.data")],
+        ["ask", "a", "--json-schema", str(ROOT / "models/quoter/paged.onnx.data")],
         ["ask", "a", "--regex", "a", "--json-schema", str(ROOT / "models/quoter/manifest.json")],
         ["frobnicate"],
         ["status", "--server", "x"],

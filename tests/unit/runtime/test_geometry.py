@@ -43,7 +43,7 @@ def test_a_page_holds_keys_values_and_scales_of_every_layer() -> None:
         ("end_tokens", 2),
         ("end_tokens", [151_936]),
         ("end_tokens", [-1]),
-        ("format", 2),
+        ("format", 1),
     ],
 )
 def test_a_damaged_description_is_refused(tmp_path: Path, field: str, value: object) -> None:

@@ -6,15 +6,17 @@ import json
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.lowered_folder import lower_folder
 from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+from edge_rag.runtime.paged_decoder import PagedDecoder
 from tests.synthetic.tiny_model import FIXTURES
 
-LOWERED = ("paged.json", "paged.onnx")
+LOWERED = ("paged.json", "paged.onnx", "paged.onnx.data")
 
 
 @pytest.fixture
@@ -109,10 +111,86 @@ def test_a_missing_graph_is_refused(folder: Path) -> None:
         lower_folder(folder)
 
 
-def test_the_shipped_quoting_model_is_whole_and_lowered_as_today(tmp_path: Path) -> None:
-    quoter = Path(__file__).parents[3] / "models" / "quoter"
-    verify_model_folder(quoter, ModelRole.GENERATOR, ("paged.onnx", "paged.json", "tokenizer.json"))
-    copy = Path(shutil.copytree(quoter, tmp_path / "model", ignore=shutil.ignore_patterns("paged.*")))
-    lower_folder(copy)
+def test_the_paged_form_needs_nothing_of_the_original(folder: Path) -> None:
+    geometry = lower_folder(folder)
+    for name in ("model.onnx", "model.onnx.data", "genai_config.json"):
+        (folder / name).unlink()
+    assert lower_folder(folder) == geometry
+    assert PagedDecoder.open(folder, pages=1).vocabulary_size == geometry.vocabulary_size
+
+
+def write_as_format_1(folder: Path) -> None:
+    description = json.loads((folder / "paged.json").read_text())
+    (folder / "paged.json").write_text(json.dumps(description | {"format": 1}))
+
+
+def test_a_paged_form_of_an_older_format_is_made_anew(folder: Path) -> None:
+    geometry = lower_folder(folder)
+    write_as_format_1(folder)
+    (folder / "paged.onnx").write_bytes(b"of the older format")
+    assert lower_folder(folder) == geometry
     for name in LOWERED:
-        assert (copy / name).read_bytes() == (quoter / name).read_bytes()
+        assert (folder / name).read_bytes() == (FIXTURES / "tiny-llama" / name).read_bytes()
+
+
+def test_a_paged_form_of_an_older_format_without_its_original_is_refused(folder: Path) -> None:
+    lower_folder(folder)
+    write_as_format_1(folder)
+    for name in ("model.onnx", "model.onnx.data", "genai_config.json"):
+        (folder / name).unlink()
+    with pytest.raises(ModelFolderInvalid, match="format 1, 2 is read: lower the model again"):
+        lower_folder(folder)
+    with pytest.raises(ModelFolderInvalid, match="format 1, 2 is read: lower the model again"):
+        PagedDecoder.open(folder, pages=1)
+
+
+def test_other_weights_are_lowered_again(folder: Path) -> None:
+    lower_folder(folder)
+    weights = folder / "model.onnx.data"
+    weights.write_bytes(weights.read_bytes()[::-1])
+    lower_folder(folder)
+    assert (folder / "paged.onnx.data").read_bytes() != (FIXTURES / "tiny-llama" / "paged.onnx.data").read_bytes()
+
+
+def test_truncated_weights_are_refused_and_leave_what_was_there(folder: Path) -> None:
+    lower_folder(folder)
+    kept = {name: (folder / name).read_bytes() for name in LOWERED}
+    weights = folder / "model.onnx.data"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(ModelFolderInvalid, match=r"model\.onnx\.data is truncated"):
+        lower_folder(folder)
+    assert {path.name for path in folder.glob("paged*")} == set(LOWERED)
+    assert {name: (folder / name).read_bytes() for name in LOWERED} == kept
+
+
+@pytest.mark.parametrize("location", ["../model.onnx.data", "/etc/passwd", "", ".."])
+def test_weights_outside_the_folder_are_refused(folder: Path, location: str) -> None:
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelFolderInvalid, match="outside the folder"):
+        lower_folder(folder)
+
+
+def test_weights_of_another_size_than_the_graph_says_are_refused(tmp_path: Path) -> None:
+    source = FIXTURES / "tiny-qwen2-int4"
+    folder = Path(shutil.copytree(source, tmp_path / "model", ignore=shutil.ignore_patterns("paged.*")))
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    node = next(node for node in model.graph.node if node.op_type == "MatMulNBits")
+    for attribute in node.attribute:
+        if attribute.name == "N":
+            attribute.i += 16
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelFolderInvalid, match="not of the sizes"):
+        lower_folder(folder)
+    assert not any((folder / name).exists() for name in LOWERED)
+
+
+def test_the_shipped_quoting_model_is_whole_and_holds_the_paged_form_alone() -> None:
+    quoter = Path(__file__).parents[3] / "models" / "quoter"
+    verify_model_folder(quoter, ModelRole.GENERATOR, (*LOWERED, "tokenizer.json"))
+    assert read_geometry(quoter).layers == 6
+    assert not list(quoter.glob("model.*"))

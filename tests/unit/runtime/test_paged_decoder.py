@@ -133,7 +133,7 @@ def test_a_graph_that_is_not_what_its_description_says_is_refused(folder: Path) 
         PagedDecoder.open(folder, pages=8)
 
 
-@pytest.mark.parametrize("name", ["paged.onnx", "model.onnx.data"])
+@pytest.mark.parametrize("name", ["paged.onnx", "paged.onnx.data"])
 def test_a_truncated_file_is_an_error_that_names_the_model(folder: Path, name: str) -> None:
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
