@@ -132,6 +132,8 @@ __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t be
   for (int64_t row = begin; row < end; row += R, out += R * kPanelGroup * kLanes) {
     if (panel == 0 && block.output != nullptr) prefetch_output<R>(block, row);
     if constexpr (kFetch == Fetch::kByRows) {
+      const int8_t* const next_rows = block.integers + (row + R) * stride;
+      for (int64_t i = 0; i < R * stride; i += kLineBytes) __builtin_prefetch(next_rows + i);
       for (int64_t i = 0; i < block.next_lines; ++i, fetched += kLineBytes) {
 #pragma GCC unroll 4
         for (int c = 0; c < C; ++c) __builtin_prefetch(block.next[panel + c] + fetched);
