@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.generator.ports import ModelRunner
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.sessions import open_session
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -57,7 +57,7 @@ class Sequence:
     done: int = 0
 
 
-def run(decoder: PagedDecoder, parts: list[tuple[Sequence, int]]) -> list[Logits]:
+def run(decoder: ModelRunner, parts: list[tuple[Sequence, int]]) -> list[Logits]:
     """Runs one step that gives each sequence its next so many tokens; returns each one's logits, one row a token."""
     width = max(sequence.pages.size for sequence, _ in parts)
     table = np.zeros((len(parts), width), np.int32)
@@ -81,5 +81,5 @@ def run(decoder: PagedDecoder, parts: list[tuple[Sequence, int]]) -> list[Logits
     return np.split(decoder.run(step).copy(), bounds[1:-1])
 
 
-def pages_for(decoder: PagedDecoder, tokens: int) -> int:
+def pages_for(decoder: ModelRunner, tokens: int) -> int:
     return -(-tokens // decoder.page_tokens)

@@ -1,0 +1,105 @@
+"""The graph before it is lowered, over pages of float32: what INT8 keys and values are compared with."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.errors import InferenceFailed
+from edge_rag.runtime.geometry import PagedGeometry, read_geometry
+from edge_rag.runtime.packed_step import PackedStep, check_step
+from edge_rag.runtime.sessions import open_session
+
+
+class FloatCacheDecoder:
+    """A model as its converter left it, one sequence a run in plain ONNX Runtime; a ``ModelRunner`` for the engine.
+
+    Args:
+        folder: Holds the converted model and its lowered form's description.
+        pages: Number of pages.
+
+    Attributes:
+        pages: Number of pages; page numbers are below this.
+    """
+
+    def __init__(self, folder: Path, pages: int) -> None:
+        self.pages = pages
+        self._geometry: PagedGeometry = read_geometry(folder)
+        self._session = open_session(folder / "model.onnx")
+        shape = (self._geometry.kv_heads, pages * self.page_tokens, self._geometry.head_size)
+        names = [value.name for value in self._session.get_inputs() if value.name.startswith("past_key_values")]
+        self._cache = {name: np.zeros(shape, np.float32) for name in names}
+        self._outputs = ["logits", *(name.replace("past_key_values", "present") for name in names)]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of logits of a token."""
+        return self._geometry.vocabulary_size
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens a page holds."""
+        return self._geometry.page_tokens
+
+    @property
+    def max_context(self) -> int:
+        """Most tokens of one sequence."""
+        return self._geometry.max_context
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens with which the model ends its turn."""
+        return self._geometry.end_tokens
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Runs a step, one sequence after the other.
+
+        Returns:
+            float32 [R, vocabulary], in the order of ``step.logits_indices``.
+
+        Raises:
+            InferenceFailed: The step is refused, or ONNX Runtime failed.
+        """
+        check_step(
+            step,
+            vocabulary_size=self.vocabulary_size,
+            max_context=self.max_context,
+            page_tokens=self.page_tokens,
+            pages=self.pages,
+        )
+        bounds = list(pairwise(step.cumulative_sequence_lengths.tolist()))
+        rows = [
+            self._run_sequence(step, begin, end, step.block_table[sequence])
+            for sequence, (begin, end) in enumerate(bounds)
+            if begin < end
+        ]
+        logits: NDArray[np.float32] = np.concatenate(rows)[step.logits_indices]
+        return logits
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies a page's keys and values, in every layer, over those of another."""
+        size = self.page_tokens
+        for cache in self._cache.values():
+            cache[:, target * size : (target + 1) * size] = cache[:, source * size : (source + 1) * size]
+
+    def _run_sequence(self, step: PackedStep, begin: int, end: int, table: NDArray[np.int32]) -> NDArray[np.float32]:
+        positions = step.positions[begin:end]
+        before = np.arange(positions[0])
+        if not np.array_equal(positions, np.arange(before.size, before.size + end - begin)):
+            raise InferenceFailed("the positions of a sequence do not follow each other")
+        slots = table[before // self.page_tokens] * self.page_tokens + before % self.page_tokens
+        feeds: dict[str, NDArray[Any]] = {name: cache[None, :, slots] for name, cache in self._cache.items()}
+        feeds["input_ids"] = step.input_ids[None, begin:end]
+        feeds["attention_mask"] = np.ones((1, before.size + end - begin), np.int64)
+        try:
+            logits, *present = self._session.run(self._outputs, feeds)
+        except Exception as error:
+            raise InferenceFailed(f"the model run failed: {error}") from error
+        for cache, new in zip(self._cache.values(), present, strict=True):
+            cache[:, step.slot_mapping[begin:end]] = new[0, :, before.size :]
+        rows: NDArray[np.float32] = logits[0]
+        return rows
