@@ -31,8 +31,7 @@ def check_contents(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> No
     Raises:
         ValueError: Something is not allowed; names the file and what it is.
     """
-    if len(sizes) > MOST_FILES:
-        raise ValueError(f"the folder has {len(sizes)} files, at most {MOST_FILES} are allowed")
+    check_sizes(sizes)
     for path in sorted(sizes):
         try:
             _check_file(path, sizes, read)
@@ -40,12 +39,26 @@ def check_contents(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> No
             raise ValueError(f"{path}: {error}") from error
 
 
+def check_sizes(sizes: Mapping[str, int]) -> None:
+    """Checks that there are not absurdly many files, and that none that will be parsed is absurdly large.
+
+    Raises:
+        ValueError: There are, or one is; names it.
+    """
+    if len(sizes) > MOST_FILES:
+        raise ValueError(f"the folder has {len(sizes)} files, at most {MOST_FILES} are allowed")
+    for path, size in sorted(sizes.items()):
+        suffix = PurePosixPath(path).suffix
+        largest = LARGEST_GRAPH if suffix == _GRAPH else LARGEST_TEXT if suffix in _TEXTS else None
+        if largest is not None and size > largest:
+            raise ValueError(f"{path}: has {size} bytes, at most {largest} are allowed")
+
+
 def _check_file(path: str, sizes: Mapping[str, int], read: Callable[[str], bytes]) -> None:
     name, suffix = PurePosixPath(path).name, PurePosixPath(path).suffix
     if suffix in _WEIGHTS:
         return
     if suffix == _GRAPH:
-        _check_size(sizes[path], LARGEST_GRAPH)
         # Locations of external data are relative to the graph's own folder.
         parent = PurePosixPath(path).parent
         beside = {
@@ -57,15 +70,9 @@ def _check_file(path: str, sizes: Mapping[str, int], read: Callable[[str], bytes
         return
     if suffix not in _TEXTS and name not in _NOTICES:
         raise ValueError(f"files of this kind ({suffix or 'no suffix'}) are not allowed in a model folder")
-    _check_size(sizes[path], LARGEST_TEXT)
     if name == GENAI_CONFIG_FILE:
         graph = check_genai_config(read(path))
         if PurePosixPath(path).parent.joinpath(graph).as_posix() not in sizes:
             raise ValueError(f"names the graph {graph}, which is not a file of the folder")
     elif suffix == ".json":
         parse_object(read(path))
-
-
-def _check_size(size: int, largest: int) -> None:
-    if size > largest:
-        raise ValueError(f"has {size} bytes, at most {largest} are allowed")

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 import edge_rag
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded, ModelNotLowerable
-from edge_rag.runtime.folder_trust import check_contents
+from edge_rag.runtime.folder_trust import check_contents, check_sizes
 from edge_rag.runtime.genai_config import GENAI_CONFIG_FILE
 from edge_rag.runtime.geometry import GEOMETRY_FILE, GRAPH_FILE
 from edge_rag.runtime.graph_trust import external_files
@@ -133,6 +133,10 @@ def _make(wish: Wish, fetched: FetchedModel | None, staging: Path, progress: Pro
 
 
 def _take(folder: Path, files: dict[str, int], copy: Path, progress: Progress) -> None:
+    try:
+        check_sizes(files)
+    except ValueError as error:
+        raise ModelFolderInvalid(f"{folder}: {error}") from error
     progress.begin("copying", sum(files.values()))
     copy_files(folder, files, copy, progress)
 
@@ -186,10 +190,10 @@ def _converted(wish: Wish, commit: str | None, copy: Path, target: Path, scratch
 
 def _lowered(wish: Wish, built: _Built, target: Path, scratch: Path, progress: Progress) -> Path:
     reference = scratch / "reference.npz"
-    progress.begin("running the original graph")
-    _step("generate", [str(built.folder), str(reference)], scratch, progress)
     progress.begin("lowering")
     sizes = _step("lower", [str(built.folder)], scratch, progress, ModelNotLowerable)
+    progress.begin("running the original graph")
+    _step("generate", [str(built.folder), str(reference)], scratch, progress)
     progress.begin("comparing the lowered graph with the original")
     agreement = _step("compare", [str(built.folder), str(reference)], scratch, progress)
     if not agreement["good"]:

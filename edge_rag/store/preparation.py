@@ -1,7 +1,7 @@
 """Lowers a model and compares it with what it was made from. Run as a program: new graphs are first opened here.
 
-    python -m edge_rag.store.preparation generate FOLDER REFERENCE.npz    # the original graph, greedily
     python -m edge_rag.store.preparation lower FOLDER
+    python -m edge_rag.store.preparation generate FOLDER REFERENCE.npz    # the original graph, greedily
     python -m edge_rag.store.preparation compare FOLDER REFERENCE.npz     # the lowered one on the same text
     python -m edge_rag.store.preparation open FOLDER                      # a model folder that came ready
 
@@ -44,14 +44,14 @@ _QUESTION = (
 
 
 def generate(folder: Path, reference: Path) -> dict[str, object]:
-    """Generates greedily with the original graph and keeps text and logits."""
-    config = json.loads((folder / GENAI_CONFIG_FILE).read_bytes())["model"]
-    prompt = _prompt(folder)[: config["context_length"] // 2]
+    """Generates greedily with the original graph of a lowered model and keeps text and logits."""
+    geometry = read_geometry(folder)
+    prompt = _prompt(folder)[: geometry.max_context // 2]
     graph = folder / check_genai_config((folder / GENAI_CONFIG_FILE).read_bytes())
-    decoder = OriginalDecoder.open(graph, config["decoder"]["head_size"])
+    decoder = OriginalDecoder.open(graph, geometry.head_size)
     logits = [decoder.feed(prompt)]
     tokens = list(prompt)
-    for _ in range(min(GENERATED_TOKENS, config["context_length"] - prompt.size) - 1):
+    for _ in range(min(GENERATED_TOKENS, geometry.max_context - prompt.size) - 1):
         tokens.append(logits[-1][-1].argmax())
         logits.append(decoder.feed(np.array(tokens[-1:], np.int64)))
     np.savez(reference, tokens=np.array(tokens, np.int64), prompt=prompt.size, logits=np.concatenate(logits))

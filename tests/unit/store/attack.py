@@ -1,0 +1,91 @@
+"""What an attack is: a folder with one thing wrong about it, and canaries that would show that something of it ran.
+
+The canaries: a shared library that makes a file when it is loaded, a pickle that does when it is read, Python that does
+when it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Canary:
+    """What would be there if something of a folder had run.
+
+    Attributes:
+        mark: File that must stay absent.
+        library: Shared library that makes it when it is loaded.
+    """
+
+    mark: Path
+    library: Path
+
+    def pickled(self) -> bytes:
+        return pickle.dumps(_Touch(str(self.mark)))
+
+    def python(self) -> str:
+        return f"open({str(self.mark)!r}, 'w').close()\n"
+
+
+Build = Callable[[Path, Canary], object]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One folder.
+
+    Attributes:
+        name: What is wrong with it.
+        build: Writes the folder; is given the canary.
+        says: What the refusal must contain.
+    """
+
+    name: str
+    build: Build
+    says: str
+
+
+class _Touch:
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self._path}",)
+
+
+def make_canary(folder: Path) -> Canary:
+    """Compiles the library."""
+    mark, source, library = folder / "canary", folder / "canary.c", folder / "canary.so"
+    source.write_text(
+        "#include <stdio.h>\n"
+        f'__attribute__((constructor)) static void sing(void) {{ FILE *f = fopen("{mark}", "w"); if (f) fclose(f); }}\n'
+        "void *RegisterCustomOps(void *options, const void *api) { return 0; }\n"
+    )
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, source], check=True)
+    return Canary(mark, library)
+
+
+def after(base: Callable[[Path], object], *steps: Callable[[Path], object]) -> Build:
+    """Makes a good folder and then does something to it."""
+
+    def build(folder: Path, canary: Canary) -> None:
+        base(folder)
+        for step in steps:
+            step(folder)
+
+    return build
+
+
+def replace(base: Callable[[Path], object], name: str, content: bytes) -> Build:
+    def build(folder: Path, canary: Canary) -> None:
+        base(folder)
+        (folder / name).write_bytes(content)
+
+    return build
