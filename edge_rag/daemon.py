@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 import edge_rag
 from edge_rag.config.settings import LogFormat, Settings
 from edge_rag.parts import build
+from edge_rag.runtime.memory import share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
 from edge_rag.server.report import Reporter
@@ -48,6 +49,7 @@ def run(settings: Settings) -> int:
         EdgeRagError: The daemon could not start; nothing was left running.
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON)
+    share_malloc_arenas()
     audit = settings.audit
     audit_file = None if audit.file is None else AuditFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
     try:
@@ -97,8 +99,6 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
             library=parts.directory.library,
             latencies=latencies,
             models=parts.models,
-            page_tokens=parts.decoder.page_tokens,
-            page_bytes=parts.decoder.page_bytes,
             profile=parts.profile.name,
             data_directory=settings.data_directory,
             address=address,
@@ -107,7 +107,13 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
         library = parts.directory.library
         gate.open(
             Backend(
-                parts.pipeline, parts.ingesting, library, lambda: reporter.status(gate.state), watch.trail, watch.usage
+                parts.pipeline,
+                parts.ingesting,
+                library,
+                lambda: reporter.status(gate.state),
+                watch.trail,
+                watch.usage,
+                parts.use_model,
             )
         )
         if stop.is_set():

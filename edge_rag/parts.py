@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from edge_rag.config.profile import DeviceFacts, DeviceProfile, builtin_profiles, choose, kv_page_count, probe
 from edge_rag.config.settings import Settings
 from edge_rag.core.status import ModelInUse
+from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
 from edge_rag.generator.curve import StepSize, limits_on
 from edge_rag.generator.engine import Engine
+from edge_rag.generator.exchange import GeneratorExchange, Installed
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.slot_control import SlotController
@@ -22,8 +27,10 @@ from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.geometry import PagedGeometry, read_geometry
+from edge_rag.runtime.memory import give_back_free_memory
 from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.sessions import configure_thread_pool
@@ -31,7 +38,102 @@ from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.metrics import Metrics
 
+SWAP_DRAIN_S: Final = 120.0
+"""How long requests of a model that is replaced may take to finish."""
+
+FIRST_STEP: Final = PackedStep(
+    input_ids=np.zeros(1, np.int64),
+    positions=np.zeros(1, np.int32),
+    slot_mapping=np.zeros(1, np.int32),
+    cumulative_sequence_lengths=np.array([0, 1], np.int32),
+    block_table=np.zeros((1, 1), np.int32),
+    logits_indices=np.zeros(1, np.int64),
+)
+"""Run before anybody asks, so that the first question does not wait for weights to be read."""
+
 _MIB: Final = 1 << 20
+
+
+class GeneratorMaker:
+    """Makes generators out of model folders.
+
+    Args:
+        settings: Checked settings.
+        profile: Device profile in force.
+        facts: What the profile's shares are of.
+        watch: What engines report to.
+    """
+
+    def __init__(self, settings: Settings, profile: DeviceProfile, facts: DeviceFacts, watch: EngineWatch) -> None:
+        wanted = settings.generator
+        self._settings = wanted
+        self._directory = settings.models.directory
+        self._watch = watch
+        balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
+        self._limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
+        self._kv_bytes = profile.kv_bytes(facts) if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB
+
+    def make(self, name: str) -> Installed:
+        """Makes a generator, not started yet.
+
+        Args:
+            name: Name of the model's folder.
+
+        Raises:
+            ModelError: There is no such model, it was altered, or it cannot be opened.
+            ConfigurationError: Its cache does not fit.
+        """
+        folder, geometry = self._verified(name)
+        pages = self._pages(geometry)
+        decoder = PagedDecoder.open(folder, pages)
+        decoder.run(FIRST_STEP)
+        wanted = self._settings
+        target = wanted.target_tpot_ms
+        engine = Engine(
+            decoder,
+            self._limits,
+            wanted.queue,
+            self._watch,
+            self._watch,
+            max_waiting_tokens=wanted.queue_tokens,
+            aging_s=wanted.aging_seconds,
+            slot_control=None if target is None else SlotController(target / 1000, 1, self._limits.max_slots),
+        )
+        weight = wanted.evidence_weight
+        quote = QuoteSettings() if weight is None else QuoteSettings(prior_weight=weight)
+        prompt = PromptSettings(not_found=wanted.not_found_text)
+        tokenizer = ChatTokenizer.open(folder)
+        grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
+        generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, prompt, quote)
+        model = ModelInUse("generator", name, "CPUExecutionProvider", "paged, int8 kv")
+        return Installed(generator, model, geometry.page_tokens, geometry.page_bytes)
+
+    def make_beside(self, name: str) -> Installed:
+        """Makes a generator while another one is in use.
+
+        Raises:
+            ConfigurationError: The memory that is free does not hold it beside the other one.
+            ModelError: As in ``make``.
+        """
+        folder, geometry = self._verified(name)
+        needed = self._pages(geometry) * geometry.page_bytes
+        needed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        free = probe().available_bytes
+        if needed > free:
+            raise ConfigurationError(
+                f"{name} needs {needed // _MIB} MiB beside the present model, {free // _MIB} MiB are free; lower "
+                "generator.kv_memory_mib, or name the model in the settings and restart"
+            )
+        return self.make(name)
+
+    def _verified(self, name: str) -> tuple[Path, PagedGeometry]:
+        folder = self._directory / name
+        verify_model_folder(folder, ModelRole.GENERATOR)
+        return folder, read_geometry(folder)
+
+    def _pages(self, geometry: PagedGeometry) -> int:
+        slots = self._limits.max_slots
+        return kv_page_count(self._kv_bytes, geometry.page_bytes, geometry.page_tokens, slots, geometry.max_context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +142,41 @@ class Parts:
 
     Attributes:
         directory: Documents and indexes.
-        decoder: The language model.
         generator: The generator stage.
+        generators: Makes generators.
         pipeline: The query path.
         ingesting: The ingest stage.
-        models: What fills each role.
+        encoders: What fills the roles of embedder and reranker.
         profile: Device profile in force.
     """
 
     directory: OpenedDirectory
-    decoder: PagedDecoder
-    generator: AnswerGenerator
+    generator: GeneratorExchange
+    generators: GeneratorMaker
     pipeline: Pipeline
     ingesting: Ingesting
-    models: tuple[ModelInUse, ...]
+    encoders: tuple[ModelInUse, ...]
     profile: DeviceProfile
+
+    def models(self) -> tuple[ModelInUse, ...]:
+        """Returns what fills each role now."""
+        return (*self.encoders, self.generator.current.model)
+
+    def use_model(self, role: str, name: str) -> ModelInUse:
+        """Puts another model in a role while questions keep coming; returns when the old one is gone.
+
+        Raises:
+            InvalidRequest: The role cannot be changed while running.
+            ConfigurationError: It does not fit in memory beside the present one.
+            NotReady: Another model is being put in place, or the daemon is shutting down.
+            ModelError: There is no such model, it was altered, or it cannot be opened; the present one stays.
+        """
+        if role != "generator":
+            raise InvalidRequest("role", "only generator can be changed while running; others need a restart")
+        try:
+            return self.generator.swap(lambda: self.generators.make_beside(name), SWAP_DRAIN_S)
+        finally:
+            give_back_free_memory()
 
     def close(self) -> None:
         """Stops what runs, upstream first, and lets the data directory go."""
@@ -81,18 +203,18 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     folder = settings.models.directory
     embedder = TextEncoder.open(folder / settings.models.embedder)
     reranker, reranker_model = _reranker(settings, embedder)
-    generator, decoder = _generator(settings, profile, facts, watch)
+    generators = GeneratorMaker(settings, profile, facts, watch)
+    installed = generators.make(settings.models.generator)
     parsing = ParsingLimits(
         max_bytes=settings.document_bytes,
         wall_seconds=settings.ingest.parse_seconds,
         memory_bytes=settings.ingest.parse_memory_mib * _MIB,
     )
     directory = open_data_directory(settings.data_directory, embedder, RetrieverSettings(parsing=parsing))
-    generator.start()
-    models = (
+    generator = GeneratorExchange(installed)
+    encoders = (
         ModelInUse("embedder", settings.models.embedder, "CPUExecutionProvider", f"{embedder.dimension} dimensions"),
         reranker_model,
-        ModelInUse("generator", settings.models.generator, "CPUExecutionProvider", "paged, int8 kv"),
     )
     pipeline = Pipeline(
         directory.retriever,
@@ -108,7 +230,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         watch,
     )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
-    return Parts(directory, decoder, generator, pipeline, ingesting, models, profile)
+    return Parts(directory, generator, generators, pipeline, ingesting, encoders, profile)
 
 
 def _reranker(settings: Settings, embedder: TextEncoder) -> tuple[Reranker, ModelInUse]:
@@ -119,33 +241,3 @@ def _reranker(settings: Settings, embedder: TextEncoder) -> tuple[Reranker, Mode
     folder = settings.models.directory / name
     in_use = ModelInUse("reranker", name, "CPUExecutionProvider", "cross-encoder")
     return CrossEncoderReranker(PairEncoder.open(folder), embedder), in_use
-
-
-def _generator(
-    settings: Settings, profile: DeviceProfile, facts: DeviceFacts, watch: EngineWatch
-) -> tuple[AnswerGenerator, PagedDecoder]:
-    wanted = settings.generator
-    folder = settings.models.directory / settings.models.generator
-    verify_model_folder(folder, ModelRole.GENERATOR)
-    geometry = read_geometry(folder)
-    balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
-    limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
-    budget = profile.kv_bytes(facts) if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB
-    pages = kv_page_count(budget, geometry.page_bytes, geometry.page_tokens, limits.max_slots, geometry.max_context)
-    decoder = PagedDecoder.open(folder, pages)
-    target = wanted.target_tpot_ms
-    engine = Engine(
-        decoder,
-        limits,
-        wanted.queue,
-        watch,
-        watch,
-        max_waiting_tokens=wanted.queue_tokens,
-        aging_s=wanted.aging_seconds,
-        slot_control=None if target is None else SlotController(target / 1000, 1, limits.max_slots),
-    )
-    quote = QuoteSettings() if wanted.evidence_weight is None else QuoteSettings(prior_weight=wanted.evidence_weight)
-    prompt = PromptSettings(not_found=wanted.not_found_text)
-    tokenizer = ChatTokenizer.open(folder)
-    grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
-    return AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, prompt, quote), decoder

@@ -12,7 +12,7 @@ from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.measures import ClientUsage, Measure
 from edge_rag.core.query import Priority
-from edge_rag.core.status import DaemonState, DaemonStatus
+from edge_rag.core.status import DaemonState, DaemonStatus, ModelInUse
 
 _STATES: Final = {
     DaemonState.STARTING: admin_pb2.DAEMON_STATE_STARTING,
@@ -48,6 +48,13 @@ _PRIORITIES: Final = {
 }
 
 
+def model(in_use: ModelInUse) -> admin_pb2.Model:
+    """Returns a model and the role it fills."""
+    return admin_pb2.Model(
+        role=in_use.role, name=in_use.name, execution_provider=in_use.execution_provider, detail=in_use.detail
+    )
+
+
 def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
     """Returns the daemon's report on itself."""
     engine = report.engine
@@ -57,15 +64,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
         started_at=_timestamp(report.started_at),
         data_directory=str(report.data_directory),
         profile=report.profile,
-        models=[
-            admin_pb2.Model(
-                role=model.role,
-                name=model.name,
-                execution_provider=model.execution_provider,
-                detail=model.detail,
-            )
-            for model in report.models
-        ],
+        models=[model(each) for each in report.models],
         stages=[
             admin_pb2.Stage(
                 name=stage.name,

@@ -49,6 +49,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         async with self._calls.serve("GetUsage", context) as call:
             return admin_messages.usage(call.backend.usage.since, call.backend.usage.read())
 
+    async def UseModel(  # noqa: N802, D102 - named and described by the proto
+        self, request: admin_pb2.UseModelRequest, context: ServicerContext
+    ) -> admin_pb2.UseModelResponse:
+        async with self._calls.serve("UseModel", context) as call:
+            role, name = wire.model(request)
+            # Not given up half-way when the caller goes: the swap ends by itself, one way or the other.
+            model = await asyncio.shield(asyncio.to_thread(call.backend.use_model, role, name))
+            return admin_pb2.UseModelResponse(model=admin_messages.model(model))
+
 
 def _responses(page: AuditPage) -> list[admin_pb2.ListDecisionsResponse]:
     responses = [admin_pb2.ListDecisionsResponse(decision=admin_messages.decision(entry)) for entry in page.entries]

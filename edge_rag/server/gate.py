@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edge_rag.core.status import DaemonState, DaemonStatus
+from edge_rag.core.status import DaemonState, DaemonStatus, ModelInUse
 from edge_rag.errors import NotReady
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingesting import Ingesting
@@ -26,6 +26,7 @@ class Backend:
         status: Reports on the daemon.
         trail: Decisions about questions.
         usage: What clients used.
+        use_model: Puts another model, given by its name, in a role while running.
     """
 
     pipeline: Pipeline
@@ -34,6 +35,7 @@ class Backend:
     status: Callable[[], DaemonStatus]
     trail: AuditTrail
     usage: UsageLedger
+    use_model: Callable[[str, str], ModelInUse]
 
 
 class Gate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ import psutil
 
 import edge_rag
 from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
-from edge_rag.generator.answer_generator import AnswerGenerator
+from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingesting import Ingesting
 from edge_rag.pipeline.ports import DocumentLibrary
@@ -27,9 +28,7 @@ class Reporter:
         ingesting: The ingest stage.
         library: Documents.
         latencies: Percentiles.
-        models: What fills each role.
-        page_tokens: Tokens a KV page holds.
-        page_bytes: Bytes of a KV page over all layers.
+        models: Returns what fills each role.
         profile: Device profile in force.
         data_directory: Directory of the data.
         address: Address the daemon listens on.
@@ -37,13 +36,11 @@ class Reporter:
     """
 
     pipeline: Pipeline
-    generator: AnswerGenerator
+    generator: GeneratorExchange
     ingesting: Ingesting
     library: DocumentLibrary
     latencies: Latencies
-    models: tuple[ModelInUse, ...]
-    page_tokens: int
-    page_bytes: int
+    models: Callable[[], tuple[ModelInUse, ...]]
     profile: str
     data_directory: Path
     address: str
@@ -51,7 +48,7 @@ class Reporter:
 
     def status(self, state: DaemonState) -> DaemonStatus:
         """Returns the report; reads the number of documents from the database."""
-        engine = self.generator.snapshot()
+        installed, engine = self.generator.current, self.generator.snapshot()
         generator = StageSnapshot(
             "generator",
             engine.waiting,
@@ -66,15 +63,15 @@ class Reporter:
             started_at=self.started_at,
             data_directory=self.data_directory,
             profile=self.profile,
-            models=self.models,
+            models=self.models(),
             stages=(*self.pipeline.snapshots(), generator, self.ingesting.snapshot()),
             engine=EngineSnapshot(
                 slots_busy=engine.running,
                 slots=engine.slots,
                 pages_used=engine.pages_held,
                 pages=engine.pages,
-                page_tokens=self.page_tokens,
-                kv_bytes=engine.pages * self.page_bytes,
+                page_tokens=installed.page_tokens,
+                kv_bytes=engine.pages * installed.page_bytes,
                 steps=engine.steps,
                 generated_tokens=engine.generated_tokens,
                 prefill_tokens=engine.prefill_tokens,

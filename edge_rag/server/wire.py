@@ -18,6 +18,7 @@ LONGEST_FORMAT: Final = 65_536
 """Most characters of a JSON schema or a regular expression."""
 
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
+_MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _PRIORITIES: Final = {
     rag_pb2.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
@@ -159,6 +160,17 @@ def about(request: admin_pb2.ListDecisionsRequest) -> tuple[RequestId | None, in
     """
     limit = _whole("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
     return request_id(request.request_id, RequestId("")) or None, limit
+
+
+def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
+    """Returns the role and the name of the model that is to fill it.
+
+    Raises:
+        InvalidRequest: The name is unusable.
+    """
+    if not _MODEL.fullmatch(request.name):
+        raise InvalidRequest("name", "must be 1 to 64 of a-z, 0-9, ., _ and -, beginning with a letter or digit")
+    return request.role, request.name
 
 
 def _format(request: rag_pb2.AskRequest, mode: AnswerMode, sampling: Sampling) -> AnswerFormat | None:

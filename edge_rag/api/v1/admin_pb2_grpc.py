@@ -50,6 +50,11 @@ class AdminStub:
                 request_serializer=edge__rag_dot_v1_dot_admin__pb2.GetUsageRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_admin__pb2.GetUsageResponse.FromString,
                 _registered_method=True)
+        self.UseModel = channel.unary_unary(
+                '/edge_rag.v1.Admin/UseModel',
+                request_serializer=edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -78,6 +83,18 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UseModel(self, request, context):
+        """Puts another model in a role without a restart: the new one is checked, loaded and warmed while the old one answers,
+        then takes all new questions, and the old one finishes what it has. Returns when the old one is gone. Holds until the
+        daemon is restarted; what it starts with is in its settings.
+        INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. FAILED_PRECONDITION: there is
+        no such model, it was altered, or it does not fit in memory beside the present one. UNAVAILABLE: starting, shutting
+        down, or another model is being put in place.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +112,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetUsage,
                     request_deserializer=edge__rag_dot_v1_dot_admin__pb2.GetUsageRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_admin__pb2.GetUsageResponse.SerializeToString,
+            ),
+            'UseModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UseModel,
+                    request_deserializer=edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +201,33 @@ class Admin:
             '/edge_rag.v1.Admin/GetUsage',
             edge__rag_dot_v1_dot_admin__pb2.GetUsageRequest.SerializeToString,
             edge__rag_dot_v1_dot_admin__pb2.GetUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UseModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edge_rag.v1.Admin/UseModel',
+            edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.SerializeToString,
+            edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

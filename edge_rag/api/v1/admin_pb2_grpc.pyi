@@ -41,6 +41,14 @@ class AdminStub:
     """
     GetUsage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.GetUsageResponse]
     """Returns what each client used of the generator since the daemon was started. UNAVAILABLE: starting or shutting down."""
+    UseModel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UseModelRequest, _admin_pb2.UseModelResponse]
+    """Puts another model in a role without a restart: the new one is checked, loaded and warmed while the old one answers,
+    then takes all new questions, and the old one finishes what it has. Returns when the old one is gone. Holds until the
+    daemon is restarted; what it starts with is in its settings.
+    INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. FAILED_PRECONDITION: there is
+    no such model, it was altered, or it does not fit in memory beside the present one. UNAVAILABLE: starting, shutting
+    down, or another model is being put in place.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -55,6 +63,14 @@ class AdminAsyncStub(AdminStub):
     """
     GetUsage: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetUsageRequest, _admin_pb2.GetUsageResponse]  # type: ignore[assignment]
     """Returns what each client used of the generator since the daemon was started. UNAVAILABLE: starting or shutting down."""
+    UseModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.UseModelRequest, _admin_pb2.UseModelResponse]  # type: ignore[assignment]
+    """Puts another model in a role without a restart: the new one is checked, loaded and warmed while the old one answers,
+    then takes all new questions, and the old one finishes what it has. Returns when the old one is gone. Holds until the
+    daemon is restarted; what it starts with is in its settings.
+    INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. FAILED_PRECONDITION: there is
+    no such model, it was altered, or it does not fit in memory beside the present one. UNAVAILABLE: starting, shutting
+    down, or another model is being put in place.
+    """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """For operators."""
@@ -84,5 +100,19 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetUsageResponse, _abc.Awaitable[_admin_pb2.GetUsageResponse]]:
         """Returns what each client used of the generator since the daemon was started. UNAVAILABLE: starting or shutting down."""
+
+    @_abc_1.abstractmethod
+    def UseModel(
+        self,
+        request: _admin_pb2.UseModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UseModelResponse, _abc.Awaitable[_admin_pb2.UseModelResponse]]:
+        """Puts another model in a role without a restart: the new one is checked, loaded and warmed while the old one answers,
+        then takes all new questions, and the old one finishes what it has. Returns when the old one is gone. Holds until the
+        daemon is restarted; what it starts with is in its settings.
+        INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. FAILED_PRECONDITION: there is
+        no such model, it was altered, or it does not fit in memory beside the present one. UNAVAILABLE: starting, shutting
+        down, or another model is being put in place.
+        """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

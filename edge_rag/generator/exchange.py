@@ -1,0 +1,144 @@
+"""The generator in use, and how another takes its place while questions keep coming.
+
+    swap      the next one is made and started      questions go to the present one
+    switch    new questions go to the next one      the present one finishes what it has
+    retire    the present one is closed             its memory is free once nobody refers to it
+
+For the time of a swap there are two models and two caches in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.status import ModelInUse
+from edge_rag.errors import NotReady
+from edge_rag.generator.answer_generator import AnswerGenerator, Handle
+from edge_rag.generator.answer_stream import Listener
+from edge_rag.generator.counts import EngineSnapshot
+
+_COUNTED = (
+    "steps",
+    "prefill_tokens",
+    "decode_tokens",
+    "generated_tokens",
+    "preemptions",
+    "completed",
+    "failed",
+    "refused",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A generator and what is reported of its model.
+
+    Attributes:
+        generator: Not started yet when it is handed over.
+        model: Its model.
+        page_tokens: Tokens a KV page holds.
+        page_bytes: Bytes of a KV page over all layers.
+    """
+
+    generator: AnswerGenerator
+    model: ModelInUse
+    page_tokens: int
+    page_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A generator, and how many threads are handing it a request at this moment."""
+
+    installed: Installed
+    entering: int = 0
+
+
+class GeneratorExchange:
+    """Implements the pipeline's ``Generator`` with whichever generator is in use. Any thread.
+
+    Args:
+        first: The generator to begin with; started here.
+    """
+
+    def __init__(self, first: Installed) -> None:
+        self._place = _Place(first)
+        self._moved = threading.Condition()
+        self._swapping = threading.Lock()
+        self._closed = False
+        self._retiring: Installed | None = None
+        self._before: dict[str, int] = dict.fromkeys(_COUNTED, 0)
+        first.generator.start()
+
+    @property
+    def current(self) -> Installed:
+        """What new questions go to."""
+        return self._place.installed
+
+    def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
+        """Admits a request; see ``pipeline.ports.Generator``."""
+        with self._moved:
+            place = self._place
+            place.entering += 1
+        try:
+            return place.installed.generator.submit(request, listener)
+        finally:
+            with self._moved:
+                place.entering -= 1
+                self._moved.notify_all()
+
+    def snapshot(self) -> EngineSnapshot:
+        """Returns the state of the generator in use; what runs, waits and is counted includes those it replaced."""
+        with self._moved:
+            now = self._place.installed.generator.snapshot()
+            added = dict(self._before)
+            if self._retiring is not None:
+                old = self._retiring.generator.snapshot()
+                added = {name: count + getattr(old, name) for name, count in added.items()}
+                added |= {"running": old.running, "waiting": old.waiting}
+        return replace(now, **{name: getattr(now, name) + count for name, count in added.items()})
+
+    def swap(self, make: Callable[[], Installed], drain_s: float) -> ModelInUse:
+        """Puts another generator in the present one's place; returns when the old one is closed.
+
+        Args:
+            make: Makes the next one, ready to start.
+            drain_s: How long requests of the old one may take to finish, seconds.
+
+        Returns:
+            The model now in use.
+
+        Raises:
+            NotReady: Another swap is under way, or the exchange is closed.
+            EdgeRagError: The next one could not be made; the present one stays.
+        """
+        if not self._swapping.acquire(blocking=False):
+            raise NotReady("another model is being put in place; try again when that is done")
+        try:
+            if self._closed:
+                raise NotReady("the generator is shutting down")
+            following = make()
+            following.generator.start()
+            with self._moved:
+                old, self._place = self._place, _Place(following)
+                self._retiring = old.installed
+                self._moved.wait_for(lambda: old.entering == 0)
+            old.installed.generator.close(0.0 if self._closed else drain_s)
+            with self._moved:
+                ended = old.installed.generator.snapshot()
+                self._before = {name: count + getattr(ended, name) for name, count in self._before.items()}
+                self._retiring = None
+            return following.model
+        finally:
+            self._swapping.release()
+
+    def close(self) -> None:
+        """Stops the generator in use, and the one it is replacing; what they have not finished is given up."""
+        self._closed = True
+        if (retiring := self._retiring) is not None:
+            retiring.generator.close()
+        with self._swapping:
+            self._place.installed.generator.close()
