@@ -1,0 +1,183 @@
+"""This project beside OpenVINO GenAI and llama.cpp: the same model, threads and load, in turn, in one run.
+
+    .venv/bin/python -m scripts.bench.peers --install
+    .venv/bin/python -m scripts.bench.peers --plot peers.png --json > peers.json
+
+The model has a published shape and random weights; each program gets it converted by its own tools. A round starts
+every program once, in a process of its own, which loads the model, warms up, and measures all there is to measure.
+Medians are over rounds; a step's time is a median over its process's steps. A program that is not installed, crashes
+or takes too long is left out and named; then the exit status is 1.
+
+decode   tokens a second while all sequences gain a token each step and nothing else is done; prompts first
+prefill  one prompt, from the call or the request's arrival to its first logits or token
+memory   the largest resident set the process ever had, its mapped files included
+load     from before the engine's first import until it takes requests
+
+OpenVINO GenAI and this project's engine schedule, sample greedily and deliver tokens. llama.cpp and this project's
+decoder are driven through their lowest interface, logits out, nothing sampled. All have room in their cache for the
+load and hardly more. OpenVINO's exporter leaves embeddings and head in INT8 unless told otherwise; both are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from edge_rag.errors import EdgeRagError
+from scripts.bench.peers.contenders import (
+    NAMES,
+    PRECISIONS,
+    ROOT,
+    SHAPES,
+    Contender,
+    Environment,
+    contenders,
+)
+from scripts.bench.peers.figures import Figures, read_figures
+from scripts.bench.peers.load import Load, add_load_arguments, load_of, load_options
+from scripts.bench.peers.preparation import install, make_checkpoint, make_model
+from scripts.bench.peers.processes import ProgramFailed, run_program
+from scripts.bench.peers.report import as_json, figures_table, plot, ratios_table
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    console = Console(stderr=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    failures: dict[str, str] = {}
+    try:
+        chosen = [one for one in contenders(arguments.shape, arguments.precision) if one.name in arguments.only]
+        ready = prepare(chosen, arguments.shape, arguments.install, console, failures)
+        rounds = compare(ready, load_of(arguments), arguments.rounds, arguments.timeout, console, failures)
+    except KeyboardInterrupt:
+        console.print("interrupted")
+        return INTERRUPTED
+    except ProgramFailed as error:
+        console.print(f"the random model could not be made: {error}", markup=False, soft_wrap=True)
+        return 1
+    if not rounds:
+        return 1
+    load = load_of(arguments)
+    console.print(figures_table(rounds, load), ratios_table(rounds, load))
+    if arguments.plot:
+        plot(rounds, load, arguments.plot)
+        console.print(f"plot written to {arguments.plot}")
+    if arguments.json:
+        json.dump({"model": arguments.shape, "ours": arguments.precision} | as_json(rounds, load, failures), sys.stdout)
+        sys.stdout.write("\n")
+    return 1 if failures else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default=SHAPES[0])
+    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="our weights [%(default)s]")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="PROGRAM", help=", ".join(NAMES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--timeout", type=float, default=300, help="seconds one program may take [%(default)s]")
+    parser.add_argument("--install", action="store_true", help="install the peers that are not, then measure")
+    parser.add_argument("--plot", type=Path, help="write a picture here; needs matplotlib")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_load_arguments(parser)
+    return parser.parse_args()
+
+
+def prepare(
+    chosen: Sequence[Contender], shape: str, installing: bool, console: Console, failures: dict[str, str]
+) -> list[Contender]:
+    """Makes sure of environments and models; returns the contenders that can run and notes why others cannot.
+
+    Raises:
+        ProgramFailed: There is no checkpoint and it cannot be made.
+    """
+    with console.status("making the random model"):
+        make_checkpoint(shape)
+    broken: dict[Environment, str] = {}
+    for environment in dict.fromkeys(one.environment for one in chosen if one.environment is not None):
+        if environment.missing and installing:
+            with console.status(f"installing {environment.name}; what must be compiled takes many minutes"):
+                try:
+                    install(environment)
+                except ProgramFailed as error:
+                    broken[environment] = f"could not be installed: {error}"
+        elif environment.missing:
+            broken[environment] = f"{', '.join(environment.missing)} not installed; --install installs what is missing"
+    ready = []
+    for contender in chosen:
+        if contender.environment in broken:
+            _leave_out(contender, broken[contender.environment], console, failures)
+            continue
+        with console.status(f"making the model of {contender.name}"):
+            try:
+                make_model(contender, shape)
+            except (ProgramFailed, EdgeRagError) as error:
+                _leave_out(contender, f"its model could not be made: {error}", console, failures)
+            else:
+                ready.append(contender)
+    return ready
+
+
+def compare(
+    ready: Sequence[Contender], load: Load, rounds: int, timeout_s: float, console: Console, failures: dict[str, str]
+) -> dict[str, list[Figures]]:
+    """Runs the contenders in turn, round after round; one that fails is not started again and keeps no figures."""
+    found: dict[str, list[Figures]] = {contender.name: [] for contender in ready}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("measuring", total=rounds * len(ready))
+        for number in range(1, rounds + 1):
+            for contender in ready:
+                progress.update(task, description=contender.name)
+                if contender.name in found:
+                    try:
+                        figures = run_contender(contender, load, timeout_s)
+                    except (ProgramFailed, ValueError) as error:
+                        _leave_out(contender, f"round {number}: {error}", console, failures)
+                        del found[contender.name]
+                    else:
+                        found[contender.name].append(figures)
+                        if not console.is_terminal:
+                            console.print(f"round {number} of {rounds}: {contender.name} measured")
+                progress.advance(task)
+    return found
+
+
+def run_contender(contender: Contender, load: Load, timeout_s: float) -> Figures:
+    """Runs a program once.
+
+    Raises:
+        ProgramFailed: It crashed, took too long or left no figures.
+        ValueError: It left something else.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        target = Path(scratch) / "figures.json"
+        command = [contender.python, "-m", contender.module, str(contender.model), "--figures", str(target)]
+        run_program([*command, *load_options(load), *contender.options], ROOT, timeout_s)
+        if not target.is_file():
+            raise ProgramFailed("left no figures")
+        return read_figures(target)
+
+
+def _leave_out(contender: Contender, reason: str, console: Console, failures: dict[str, str]) -> None:
+    failures[contender.name] = reason
+    console.print(f"{contender.name} is left out: {reason}", markup=False, soft_wrap=True)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The programs that are compared: what each needs installed, how its model is made, and how it is started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+BENCH = ROOT / "build" / "bench"
+SHAPES = ("qwen2.5-0.5b", "qwen2.5-1.5b")
+PRECISIONS = ("int4", "int8")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Environment:
+    """A virtual environment for a peer.
+
+    Attributes:
+        name: The peer, and part of the folder's name.
+        packages: Packages and their versions.
+        options: Options of ``pip install``.
+        variables: Environment variables of the installation.
+    """
+
+    name: str
+    packages: Mapping[str, str]
+    options: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return BENCH / "peers" / f"venv-{self.name}"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Requirements that it does not meet."""
+        folders = [str(path) for path in self.folder.glob("lib/python*/site-packages")]
+        found = {_normal(one.metadata["Name"]): one.version for one in distributions(path=folders)}
+        return tuple(
+            f"{package}=={version}"
+            for package, version in self.packages.items()
+            if found.get(_normal(package.split("[")[0])) != version
+        )
+
+    @property
+    def installation(self) -> Sequence[Sequence[str]]:
+        """The commands that make it."""
+        requirements = (f"{package}=={version}" for package, version in self.packages.items())
+        return (
+            (sys.executable, "-m", "venv", str(self.folder)),
+            (str(self.python), "-m", "pip", "install", *self.options, *requirements),
+        )
+
+
+def _normal(package: str) -> str:
+    return package.lower().replace("_", "-").replace(".", "-")
+
+
+OPENVINO = Environment(
+    "openvino",
+    {
+        "optimum-intel[openvino]": "2.2.0",
+        "openvino": "2026.4.1",
+        "openvino-genai": "2026.4.1.0",
+        "openvino-tokenizers": "2026.4.1.0",
+    },
+)
+LLAMA_CPP = Environment(
+    "llama.cpp",
+    {"llama-cpp-python": "0.3.36", "gguf": "0.19.0", "safetensors": "0.8.0", "numpy": "2.4.6"},
+    ("--no-binary", "llama-cpp-python"),
+    {"CMAKE_ARGS": "-DGGML_NATIVE=ON"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A program in one configuration.
+
+    Attributes:
+        name: What the table calls it.
+        environment: What it runs in; None for this project's own.
+        module: What is run.
+        model: Its model, made from the checkpoint.
+        options: Options of the module beyond the load.
+        making: Command that makes the model at the path that is appended to it; empty if it is made otherwise.
+    """
+
+    name: str
+    environment: Environment | None
+    module: str
+    model: Path
+    options: tuple[str, ...] = ()
+    making: tuple[str, ...] = ()
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs it."""
+        return str(self.environment.python) if self.environment else sys.executable
+
+
+DECODER, ENGINE = "edge-rag decoder", "edge-rag engine"
+OURS = (DECODER, ENGINE)
+NAMES = (
+    DECODER, ENGINE, "openvino int8-head", "openvino int4", "llama.cpp f16 kv", "llama.cpp q8_0 kv",
+)  # fmt: skip
+
+
+def contenders(shape: str, precision: str) -> tuple[Contender, ...]:
+    """Returns all programs, ours first, in the order in which a round runs them."""
+    folder = BENCH / shape
+    checkpoint, ours = folder / "checkpoint", folder / precision
+    package = "scripts.bench.peers"
+
+    def openvino(name: str, model: str, *options: str) -> Contender:
+        export = (
+            str(OPENVINO.folder / "bin" / "optimum-cli"), "export", "openvino", "--model", str(checkpoint),
+            "--task", "text-generation-with-past", "--weight-format", "int4", "--sym", "--group-size", "64",
+            "--ratio", "1.0", *options,
+        )  # fmt: skip
+        return Contender(name, OPENVINO, f"{package}.run_openvino", folder / model, making=export)
+
+    def llama_cpp(name: str, kv: str) -> Contender:
+        making = (str(LLAMA_CPP.python), "-m", f"{package}.write_gguf", str(checkpoint))
+        return Contender(name, LLAMA_CPP, f"{package}.run_llama_cpp", folder / "q4_0.gguf", ("--kv", kv), making)
+
+    return (
+        Contender(NAMES[0], None, f"{package}.run_edge_rag", ours),
+        Contender(NAMES[1], None, f"{package}.run_edge_rag", ours, ("--engine",)),
+        openvino(NAMES[2], "openvino-int8-head"),
+        openvino(NAMES[3], "openvino-int4", "--all-layers"),
+        llama_cpp(NAMES[4], "f16"),
+        llama_cpp(NAMES[5], "q8_0"),
+    )

@@ -1,0 +1,61 @@
+"""Everything before the first measurement: environments and models."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from edge_rag.runtime.lowered_folder import lower_folder
+from scripts.bench.peers.contenders import BENCH, PRECISIONS, ROOT, Contender, Environment
+from scripts.bench.peers.processes import run_program
+
+_NICE = ("nice", "-n", "10")
+
+
+def install(environment: Environment) -> None:
+    """Makes a peer's environment.
+
+    Raises:
+        ProgramFailed: It could not be made; what there was is left.
+    """
+    for command in environment.installation:
+        run_program((*_NICE, *command), ROOT, variables=environment.variables)
+
+
+def make_checkpoint(shape: str) -> None:
+    """Makes the random model, unless it is there.
+
+    Raises:
+        ProgramFailed: It could not be made.
+    """
+    if not (BENCH / shape / "checkpoint" / "model.safetensors").is_file():
+        _make_random_model(shape, PRECISIONS[0])
+
+
+def make_model(contender: Contender, shape: str) -> None:
+    """Makes a contender's model from the checkpoint, unless it is there; a peer's that is there is whole.
+
+    Ours is lowered unless that was done from the files that are there, by today's rules.
+
+    Raises:
+        ProgramFailed: It could not be made.
+        EdgeRagError: Ours could not be lowered.
+    """
+    if contender.environment is None:
+        if not (contender.model / "model.onnx").is_file():
+            _make_random_model(shape, contender.model.name)
+        lower_folder(contender.model)
+    elif not contender.model.exists():
+        with tempfile.TemporaryDirectory(dir=contender.model.parent, prefix="unfinished-") as scratch:
+            unfinished = Path(scratch) / contender.model.name
+            variables = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+            run_program((*_NICE, *contender.making, str(unfinished)), ROOT, variables=variables)
+            shutil.move(unfinished, contender.model)
+
+
+def _make_random_model(shape: str, precision: str) -> None:
+    script = str(ROOT / "scripts" / "models" / "make_random_model.py")
+    command = (sys.executable, script, shape, "--out", str(BENCH / shape), "--precision", precision)
+    run_program((*_NICE, *command), ROOT, variables={"PYTHONPATH": str(ROOT)})

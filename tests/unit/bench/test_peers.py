@@ -1,0 +1,152 @@
+"""The comparison with other engines: its arithmetic, its reading of what programs leave, and programs that fail."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import select
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from scripts.bench.peers import contenders as peers
+from scripts.bench.peers.__main__ import compare, prepare
+from scripts.bench.peers.contenders import DECODER, OPENVINO, ROOT, Contender
+from scripts.bench.peers.figures import Figures, advantage, median_figures, read_figures, write_figures
+from scripts.bench.peers.load import Load
+from scripts.bench.peers.processes import ProgramFailed, run_program
+from scripts.bench.peers.report import as_json, figures_table, ratios_table
+from scripts.bench.peers.write_gguf import gguf_name
+
+TINY = ROOT / "tests" / "fixtures" / "tiny-qwen2"
+OURS = Figures(decode_many=300.0, decode_one=90.0, prefill=2000.0, peak_memory=400 * 2**20, load=0.5)
+THEIRS = Figures(decode_many=200.0, decode_one=100.0, prefill=1000.0, peak_memory=800 * 2**20, load=5.0)
+LOAD = Load(threads=1, context=64, sequences=2, steps=3, step_tokens=48)
+RUN_OURS = "scripts.bench.peers.run_edge_rag"
+
+
+def printed(*tables: object) -> str:
+    console = Console(file=io.StringIO(), width=250)
+    console.print(*tables)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_an_advantage_over_1_means_faster_or_smaller() -> None:
+    assert advantage(OURS, THEIRS) == {
+        "decode_many": 1.5, "decode_one": 0.9, "prefill": 2.0, "peak_memory": 2.0, "load": 10.0,
+    }  # fmt: skip
+
+
+def test_each_measure_has_a_median_of_its_own() -> None:
+    rounds = [Figures(1, 6, 5, 10, 1), Figures(2, 4, 9, 30, 1), Figures(3, 5, 1, 20, 1)]
+    assert median_figures(rounds) == Figures(2, 5, 5, 20, 1)
+
+
+def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
+    write_figures(OURS, tmp_path / "figures.json")
+    assert read_figures(tmp_path / "figures.json") == OURS
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "[]", '{"prefill": 1}',
+        *(f'{{"decode_many": {value}, "decode_one": 1, "prefill": 1, "peak_memory": 1, "load": 1}}'
+          for value in ("0", "-1", "NaN", "Infinity", "true", "null", '"1"')),
+    ],
+)  # fmt: skip
+def test_figures_that_cannot_be_are_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "figures.json").write_text(content)
+    with pytest.raises(ValueError):  # noqa: PT011 (json's own message for what is not JSON)
+        read_figures(tmp_path / "figures.json")
+
+
+def test_tables_show_medians_ranges_and_ratios_of_medians() -> None:
+    rounds = {DECODER: [OURS, OURS], "peer": [THEIRS, Figures(100, 100, 1000, 800 * 2**20, 5)]}
+    assert "150 (100 to 200)" in printed(figures_table(rounds, LOAD))
+    line = next(line for line in printed(ratios_table(rounds, LOAD)).splitlines() if "peer" in line)
+    assert [cell for cell in line.split() if cell.endswith("x")] == ["2.00x", "0.90x", "2.00x", "2.00x", "10.00x"]
+
+
+def test_the_json_holds_every_round_and_who_was_left_out() -> None:
+    found = json.loads(json.dumps(as_json({DECODER: [OURS], "peer": [THEIRS]}, LOAD, {"other": "crashed"})))
+    assert found["rounds"]["peer"] == [found["medians"]["peer"]]
+    assert found["ratios"][DECODER]["peer"]["decode_many"] == 1.5
+    assert found["failures"] == {"other": "crashed"}
+
+
+def test_ours_runs_below_the_engine_and_with_it_while_a_program_that_crashes_is_left_out() -> None:
+    chosen = [
+        Contender("crashing", None, "scripts.bench.peers.nothing", TINY),
+        Contender("decoder", None, RUN_OURS, TINY),
+        Contender("engine", None, RUN_OURS, TINY, ("--engine",)),
+    ]
+    failures: dict[str, str] = {}
+    found = compare(chosen, LOAD, 2, 120, Console(file=io.StringIO()), failures)
+    assert {name: len(runs) for name, runs in found.items()} == {"decoder": 2, "engine": 2}
+    assert list(failures) == ["crashing"]
+    assert "No module named scripts.bench.peers.nothing" in failures["crashing"]
+
+
+def test_a_peer_that_is_not_installed_is_named_with_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "qwen2.5-0.5b" / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").touch()
+    monkeypatch.setattr(peers, "BENCH", tmp_path)
+    monkeypatch.setattr("scripts.bench.peers.preparation.BENCH", tmp_path)
+    chosen = [one for one in peers.contenders("qwen2.5-0.5b", "int4") if one.environment is OPENVINO]
+    failures: dict[str, str] = {}
+    assert prepare(chosen, "qwen2.5-0.5b", False, Console(file=io.StringIO()), failures) == []
+    assert set(failures) == {one.name for one in chosen}
+    assert all("openvino-genai==" in reason and "--install" in reason for reason in failures.values())
+
+
+def test_an_environment_lacks_what_is_absent_or_of_another_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "BENCH", tmp_path)
+    environment = peers.Environment("some", {"right-one": "1.0", "old_one[extra]": "2.0", "absent": "3.0"})
+    packages = environment.folder / "lib" / "python3.11" / "site-packages"
+    for name, version in (("Right_One", "1.0"), ("old_one", "1.9")):
+        described = packages / f"{name}-{version}.dist-info" / "METADATA"
+        described.parent.mkdir(parents=True)
+        described.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    assert environment.missing == ("old_one[extra]==2.0", "absent==3.0")
+
+
+def test_a_program_that_hangs_is_ended_with_everything_it_started(tmp_path: Path) -> None:
+    pipe = tmp_path / "held-open"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(ProgramFailed, match="took longer than 2 s"):
+            run_program(["sh", "-c", '(echo started; exec sleep 1000) >"$0" & wait', str(pipe)], tmp_path, 2)
+        assert os.read(reader, 100) == b"started\n"
+        poll = select.poll()
+        poll.register(reader, select.POLLHUP)
+        assert poll.poll(60_000), "the hanging program's child lives on"
+    finally:
+        os.close(reader)
+
+
+def test_a_program_that_crashes_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(ProgramFailed, match=r"(?s)ended with status 1: .*no such model"):
+        run_program([sys.executable, "-c", "raise SystemExit('no such model')"], tmp_path)
+    with pytest.raises(ProgramFailed, match="was ended by SIGABRT"):
+        run_program([sys.executable, "-c", "import os; os.abort()"], tmp_path)
+    with pytest.raises(ProgramFailed, match="cannot be started"):
+        run_program([str(tmp_path / "absent")], tmp_path)
+
+
+def test_tensors_of_the_architecture_have_names_for_llama_cpp_and_others_are_refused() -> None:
+    assert gguf_name("model.layers.7.self_attn.q_proj.bias") == "blk.7.attn_q.bias"
+    assert gguf_name("model.layers.23.mlp.down_proj.weight") == "blk.23.ffn_down.weight"
+    assert gguf_name("model.embed_tokens.weight") == "token_embd.weight"
+    assert gguf_name("lm_head.weight") is None
+    with pytest.raises(ValueError, match="q_norm"):
+        gguf_name("model.layers.0.self_attn.q_norm.weight")
