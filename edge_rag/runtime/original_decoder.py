@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.runtime.graph_walk import attributes
 from edge_rag.runtime.sessions import open_session
 
 _TYPES: Mapping[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
@@ -22,9 +24,10 @@ class OriginalDecoder:
     Args:
         session: The graph.
         head_size: Elements of a head.
+        rings: Tokens that a past input must have room for from the start, by name; none for those not named.
     """
 
-    def __init__(self, session: ort.InferenceSession, head_size: int) -> None:
+    def __init__(self, session: ort.InferenceSession, head_size: int, rings: Mapping[str, int]) -> None:
         self._session = session
         self._names = {value.name for value in session.get_inputs()}
         self._past: dict[str, NDArray[Any]] = {}
@@ -32,7 +35,8 @@ class OriginalDecoder:
             if value.name.startswith("past_key_values"):
                 if value.type not in _TYPES or not isinstance(value.shape[1], int):
                     raise ModelFolderInvalid(f"{value.name} is {value.type} {value.shape}, which no decoder here has")
-                self._past[value.name] = np.zeros((1, value.shape[1], 0, head_size), _TYPES[value.type])
+                shape = (1, value.shape[1], rings.get(value.name, 0), head_size)
+                self._past[value.name] = np.zeros(shape, _TYPES[value.type])
         self._outputs = ["logits", *(name.replace("past_key_values", "present") for name in self._past)]
         self._length = 0
 
@@ -43,7 +47,7 @@ class OriginalDecoder:
         Raises:
             ModelError: ONNX Runtime cannot open it, or it is not such a decoder.
         """
-        return cls(open_session(graph), head_size)
+        return cls(open_session(graph), head_size, _rings(graph))
 
     def feed(self, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Runs the next tokens of the sequence.
@@ -71,3 +75,13 @@ class OriginalDecoder:
         self._length = length
         found: NDArray[np.float32] = logits[0].astype(np.float32)
         return found
+
+
+def _rings(graph: Path) -> dict[str, int]:
+    """Returns the windows of layers that keep no more past than they see, by the names of their past inputs."""
+    rings = {}
+    for node in onnx.load(graph, load_external_data=False).graph.node:
+        found = attributes(node)
+        if node.op_type == "GroupQueryAttention" and found.get("sliding_window_cache"):
+            rings.update(dict.fromkeys(node.input[3:5], found["local_window_size"]))
+    return rings
