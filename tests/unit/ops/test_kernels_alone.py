@@ -26,15 +26,18 @@ def require(*programs: str) -> None:
             pytest.skip(f"no {program}")
 
 
+PROGRAMS = ("kernel_test", "quantized_kernel_test")
+
+
 def build(folder: Path, *options: str) -> Path:
-    """Compiles the library and the kernels' own test as they are installed, but for warnings, which are errors here."""
+    """Compiles the library and the kernels' tests as they are installed, but for warnings, which are errors here."""
     for command in (
         ["cmake", "-S", str(ROOT), "-B", str(folder), "-DEDGE_RAG_WARNINGS_AS_ERRORS=ON", *options],
-        ["cmake", "--build", str(folder), "--target", "edge_rag_ops", "kernel_test", "--parallel", "2"],
+        ["cmake", "--build", str(folder), "--target", "edge_rag_ops", *PROGRAMS, "--parallel", "2"],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    return folder / "kernel_test"
+    return folder
 
 
 def run(*command: str) -> list[str]:
@@ -51,14 +54,17 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_library_compiles_without_a_warning_and_its_kernels_agree_with_double_precision(here: Path) -> None:
-    _checksum, *names = run(str(here))
-    assert tuple(names) == builds()
+    for program in PROGRAMS:
+        _checksum, *names = run(str(here / program))
+        assert tuple(names) == builds()
 
 
 def test_arm64_kernels_agree_with_double_precision_and_give_the_bits_of_this_machine(
     here: Path, tmp_path: Path
 ) -> None:
     require(ARM64_COMPILER, ARM64_EMULATOR)
-    checksum, *names = run(ARM64_EMULATOR, str(build(tmp_path, *ARM64_OPTIONS)), "12")
-    assert names == ["scalar", "neon_dot"]
-    assert [checksum, "scalar"] == run(str(here), "12")[:2]
+    there = build(tmp_path, *ARM64_OPTIONS)
+    for program in PROGRAMS:
+        checksum, *names = run(ARM64_EMULATOR, str(there / program), "12")
+        assert names == ["scalar", "neon_dot"]
+        assert [checksum, "scalar"] == run(str(here / program), "12")[:2]

@@ -70,6 +70,9 @@ def test_the_op_passes_its_tests_under_address_and_undefined_behaviour_sanitizer
         "test_paged_attention_refusals.py",
         "test_windowed_attention.py",
         "test_kernel_builds.py",
+        "test_quantized_matmul.py",
+        "test_quantized_rows.py",
+        "test_quantized_refusals.py",
     )
     tests = [
         *(str(Path(__file__).with_name(name)) for name in names),
