@@ -50,34 +50,36 @@ from scripts.bench.peers.processes import ProgramFailed, run_program
 from scripts.bench.peers.report import as_json, figures_table, plot, ratios_table
 
 INTERRUPTED = 130
+_WIDTH_OF_FILES = 180
 
 
 def main() -> int:
     arguments = parse_arguments()
-    console = Console(stderr=True)
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH_OF_FILES)
     signal.signal(signal.SIGTERM, _interrupt)
+    load = load_of(arguments)
+    found: dict[str, list[Figures]] = {}
     failures: dict[str, str] = {}
+    status = 0
     try:
         chosen = [one for one in contenders(arguments.shape, arguments.precision) if one.name in arguments.only]
         ready = prepare(chosen, arguments.shape, arguments.install, console, failures)
-        rounds = compare(ready, load_of(arguments), arguments.rounds, arguments.timeout, console, failures)
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        return INTERRUPTED
+        compare(ready, load, arguments.rounds, arguments.timeout, console, found, failures)
     except ProgramFailed as error:
         console.print(f"the random model could not be made: {error}", markup=False, soft_wrap=True)
-        return 1
-    if not rounds:
-        return 1
-    load = load_of(arguments)
-    console.print(figures_table(rounds, load), ratios_table(rounds, load))
+    except KeyboardInterrupt:
+        console.print("interrupted; what was measured by then:")
+        status = INTERRUPTED
+    if not found:
+        return status or 1
+    console.print(figures_table(found, load), ratios_table(found, load))
     if arguments.plot:
-        plot(rounds, load, arguments.plot)
+        plot(found, load, arguments.plot)
         console.print(f"plot written to {arguments.plot}")
     if arguments.json:
-        json.dump({"model": arguments.shape, "ours": arguments.precision} | as_json(rounds, load, failures), sys.stdout)
+        json.dump({"model": arguments.shape, "ours": arguments.precision} | as_json(found, load, failures), sys.stdout)
         sys.stdout.write("\n")
-    return 1 if failures else 0
+    return status or int(bool(failures))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -130,28 +132,42 @@ def prepare(
 
 
 def compare(
-    ready: Sequence[Contender], load: Load, rounds: int, timeout_s: float, console: Console, failures: dict[str, str]
-) -> dict[str, list[Figures]]:
-    """Runs the contenders in turn, round after round; one that fails is not started again and keeps no figures."""
-    found: dict[str, list[Figures]] = {contender.name: [] for contender in ready}
+    ready: Sequence[Contender],
+    load: Load,
+    rounds: int,
+    timeout_s: float,
+    console: Console,
+    found: dict[str, list[Figures]],
+    failures: dict[str, str],
+) -> None:
+    """Runs the contenders in turn, round after round.
+
+    Args:
+        ready: Who runs.
+        load: What they do.
+        rounds: How often.
+        timeout_s: Seconds one program may take.
+        console: Where progress is shown.
+        found: Takes each one's figures as they come.
+        failures: Takes why one was left out: it is not started again and its figures are dropped.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("measuring", total=rounds * len(ready))
         for number in range(1, rounds + 1):
             for contender in ready:
                 progress.update(task, description=contender.name)
-                if contender.name in found:
+                if contender.name not in failures:
                     try:
                         figures = run_contender(contender, load, timeout_s)
                     except (ProgramFailed, ValueError) as error:
+                        found.pop(contender.name, None)
                         _leave_out(contender, f"round {number}: {error}", console, failures)
-                        del found[contender.name]
                     else:
-                        found[contender.name].append(figures)
+                        found.setdefault(contender.name, []).append(figures)
                         if not console.is_terminal:
                             console.print(f"round {number} of {rounds}: {contender.name} measured")
                 progress.advance(task)
-    return found
 
 
 def run_contender(contender: Contender, load: Load, timeout_s: float) -> Figures:

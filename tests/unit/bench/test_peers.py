@@ -85,7 +85,8 @@ def test_ours_runs_below_the_engine_and_with_it_while_a_program_that_crashes_is_
         Contender("engine", None, RUN_OURS, TINY, ("--engine",)),
     ]
     failures: dict[str, str] = {}
-    found = compare(chosen, LOAD, 2, 120, Console(file=io.StringIO()), failures)
+    found: dict[str, list[Figures]] = {}
+    compare(chosen, LOAD, 2, 120, Console(file=io.StringIO()), found, failures)
     assert {name: len(runs) for name, runs in found.items()} == {"decoder": 2, "engine": 2}
     assert list(failures) == ["crashing"]
     assert "No module named scripts.bench.peers.nothing" in failures["crashing"]
