@@ -18,6 +18,7 @@ from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.geometry import PAGE_TOKENS, PagedGeometry
 from edge_rag.runtime.graph_edit import OPS_DOMAIN, drop_unused, rename, replace
 from edge_rag.runtime.graph_walk import GraphWalk, attributes
+from edge_rag.runtime.rotary_tables import RotaryTables, rotary_tables
 from edge_rag.runtime.token_independence import check_tokens_apart
 
 _AXIS, _TOKENS, _ROWS, _LOGITS = "edge_rag.axis", "edge_rag.tokens", "edge_rag.rows", "edge_rag.logits"
@@ -35,13 +36,13 @@ _STEP_INPUTS = (
 _SHARED: Mapping[str, Any] = {"local_window_size": -1, "softcap": 0.0}
 # Attributes of GroupQueryAttention that change nothing at these values; where past keys are kept is the pages' matter.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "do_rotary": (1,),
+    "do_rotary": (0, 1),
     "rotary_interleaved": (0,),
     "sliding_window_cache": (0, 1),
     "smooth_softmax": (0, -1),
     "qk_output": (0,),
 }
-_QUERY, _KEY, _VALUE, _COS, _SIN, _FIRST_UNKNOWN = 0, 1, 2, 7, 8, 9
+_QUERY, _KEY, _VALUE, _FIRST_UNKNOWN = 0, 1, 2, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,11 @@ def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto,
         raise ModelNotLowerable("the graph has no GroupQueryAttention node")
     vocabulary_size = _vocabulary_size(graph)
 
-    replacements = {node.output[0]: _paged_attention(node, layer, sizes, walk) for layer, node in enumerate(attentions)}
+    tables = [rotary_tables(node, sizes.context_length, walk, graph) for node in attentions]
+    replacements = {
+        node.output[0]: _paged_attention(node, layer, tables[layer], sizes, walk)
+        for layer, node in enumerate(attentions)
+    }
     first = attributes(attentions[0])
     for node in replacements.values():
         heads = attributes(node)
@@ -98,7 +103,7 @@ def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto,
         head_size=sizes.head_size,
         page_tokens=PAGE_TOKENS,
         vocabulary_size=vocabulary_size,
-        max_context=min(_context_length(attentions, sizes), *(_positions(node, walk) for node in attentions)),
+        max_context=min(_context_length(attentions, sizes), *(table.positions for table in tables)),
         end_tokens=sizes.end_tokens,
     )
 
@@ -152,7 +157,9 @@ def _context_length(attentions: list[onnx.NodeProto], sizes: DecoderSizes) -> in
     return sizes.context_length
 
 
-def _paged_attention(node: onnx.NodeProto, layer: int, sizes: DecoderSizes, walk: GraphWalk) -> onnx.NodeProto:
+def _paged_attention(
+    node: onnx.NodeProto, layer: int, tables: RotaryTables, sizes: DecoderSizes, walk: GraphWalk
+) -> onnx.NodeProto:
     found = attributes(node)
     for name, value in found.items():
         if name in ("num_heads", "kv_num_heads", "scale", *_SHARED):
@@ -162,20 +169,18 @@ def _paged_attention(node: onnx.NodeProto, layer: int, sizes: DecoderSizes, walk
     shared = {name: found[name] for name, neutral in _SHARED.items() if found.get(name, neutral) != neutral}
     if any(value <= 0 for value in shared.values()):
         raise ModelNotLowerable(f"{node.name}: {shared} has no paged form")
-    if found.get("do_rotary") != 1:
-        raise ModelNotLowerable(f"{node.name}: the rotary embedding is not part of the attention")
     inputs = [*node.input, *[""] * (_FIRST_UNKNOWN - len(node.input))]
     for extra in filter(None, inputs[_FIRST_UNKNOWN:]):
         raise ModelNotLowerable(f"{node.name}: its input {extra} (positions, bias or sink) has no paged form")
     for present in filter(None, node.output[1:]):
         if walk.consumers(present):
             raise ModelNotLowerable(f"{node.name}: its output {present} is used inside the graph")
-    if 2 * walk.initializer_shape(inputs[_COS], node.name)[1] > sizes.head_size:
+    if 2 * tables.pairs > sizes.head_size:
         raise ModelNotLowerable(f"{node.name}: the rotary table is wider than a head of {sizes.head_size}")
     return helper.make_node(
         "PagedAttention",
         [
-            inputs[_QUERY], inputs[_KEY], inputs[_VALUE], f"pages.{layer}", inputs[_COS], inputs[_SIN],
+            inputs[_QUERY], inputs[_KEY], inputs[_VALUE], f"pages.{layer}", tables.cosine, tables.sine,
             "positions", "slot_mapping", "cumulative_sequence_lengths", "block_table",
         ],
         [node.output[0]],
@@ -187,10 +192,6 @@ def _paged_attention(node: onnx.NodeProto, layer: int, sizes: DecoderSizes, walk
         scale=found.get("scale") or sizes.head_size**-0.5,
         **shared,
     )  # fmt: skip
-
-
-def _positions(node: onnx.NodeProto, walk: GraphWalk) -> int:
-    return walk.initializer_shape(node.input[_COS], node.name)[0]
 
 
 def _select_rows(walk: GraphWalk) -> tuple[onnx.NodeProto, onnx.NodeProto]:

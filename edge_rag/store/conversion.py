@@ -13,7 +13,7 @@ from edge_rag.store.progress import Progress
 BLOCK = 128
 """Weights that share a scale, where weights are quantized."""
 
-_BUILDER = "onnxruntime_genai.models.builder"
+_BUILDER = "edge_rag.runtime.model_builder"
 _NEEDED = ("torch", "transformers", "onnx_ir")
 _TIMEOUT_S = 4 * 3600.0
 

@@ -117,6 +117,134 @@ def tiny_models() -> tuple[TinyModel, ...]:
     )
 
 
+def family_models() -> tuple[TinyModel, ...]:
+    """Returns a model of each family that can be added, with what is peculiar to the family switched on.
+
+    Llama 3's scaled frequencies, Qwen's biases and norms, Phi's fused products, long-context factors and partly rotated
+    heads, SmolLM3's layers without positions, Gemma's local layers and scaled embeddings, Mistral's window. Gemma's
+    window is short, so that a test's text leaves it; Phi's and Mistral's are not, since contexts are limited to them.
+    """
+    shared = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "bos_token_id": None,
+        "eos_token_id": END_TOKEN,
+        "pad_token_id": 0,
+        "dtype": "float32",
+    }
+    plain = {"rope_type": "default", "rope_theta": 10_000.0}
+    scaled = {
+        "rope_type": "llama3",
+        "rope_theta": 500_000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    return (
+        TinyModel(
+            "llama-3",
+            transformers.LlamaConfig(
+                num_hidden_layers=2, head_dim=32, rope_parameters=scaled, tie_word_embeddings=False, **shared
+            ),
+            seed=11,
+        ),
+        TinyModel(
+            "smollm2",
+            transformers.LlamaConfig(
+                num_hidden_layers=2, head_dim=16, rope_parameters=plain, tie_word_embeddings=True, **shared
+            ),
+            seed=12,
+        ),
+        TinyModel(
+            "qwen2.5",
+            transformers.Qwen2Config(num_hidden_layers=2, rope_parameters=plain, tie_word_embeddings=True, **shared),
+            seed=13,
+        ),
+        TinyModel(
+            "qwen3",
+            transformers.Qwen3Config(
+                num_hidden_layers=2, head_dim=32, rope_parameters=plain, tie_word_embeddings=True, **shared
+            ),
+            seed=14,
+        ),
+        TinyModel(
+            "phi-3-mini",
+            transformers.Phi3Config(
+                num_hidden_layers=2,
+                rope_parameters={**plain, "partial_rotary_factor": 1.0},
+                original_max_position_embeddings=512,
+                sliding_window=256,
+                tie_word_embeddings=False,
+                **shared,
+            ),
+            seed=15,
+        ),
+        TinyModel(
+            "phi-4-mini",
+            transformers.Phi3Config(
+                num_hidden_layers=2,
+                rope_parameters={
+                    "rope_type": "longrope",
+                    "rope_theta": 10_000.0,
+                    "partial_rotary_factor": 0.75,
+                    "short_factor": [1.0 + 0.02 * i for i in range(24)],
+                    "long_factor": [2.0 + 0.1 * i for i in range(24)],
+                    "original_max_position_embeddings": 256,
+                },
+                original_max_position_embeddings=256,
+                tie_word_embeddings=True,
+                **{**shared, "hidden_size": 256},
+            ),
+            seed=16,
+        ),
+        TinyModel(
+            "smollm3",
+            transformers.SmolLM3Config(
+                num_hidden_layers=4,
+                no_rope_layer_interval=4,
+                rope_parameters=plain,
+                tie_word_embeddings=True,
+                **shared,
+            ),
+            seed=17,
+        ),
+        TinyModel(
+            "gemma-3",
+            transformers.Gemma3TextConfig(
+                num_hidden_layers=4,
+                head_dim=32,
+                query_pre_attn_scalar=32,
+                sliding_window=48,
+                layer_types=["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+                rope_parameters={
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+                    "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0},
+                },
+                tie_word_embeddings=True,
+                **shared,
+            ),
+            seed=18,
+        ),
+        TinyModel(
+            "mistral",
+            transformers.MistralConfig(
+                num_hidden_layers=2,
+                head_dim=16,
+                sliding_window=256,
+                rope_parameters=plain,
+                tie_word_embeddings=False,
+                **shared,
+            ),
+            seed=19,
+        ),
+    )
+
+
 def write_checkpoint(model: TinyModel, folder: Path) -> Any:
     """Writes a Hugging Face folder and returns the model it holds.
 
