@@ -35,6 +35,8 @@ from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.store.model_store import ModelStore
+from edge_rag.store.roles import RoleFolders, fill_roles, store_of
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.metrics import Metrics
 
@@ -59,15 +61,18 @@ class GeneratorMaker:
 
     Args:
         settings: Checked settings.
+        store: Finds a model's folder.
         profile: Device profile in force.
         facts: What the profile's shares are of.
         watch: What engines report to.
     """
 
-    def __init__(self, settings: Settings, profile: DeviceProfile, facts: DeviceFacts, watch: EngineWatch) -> None:
+    def __init__(
+        self, settings: Settings, store: ModelStore, profile: DeviceProfile, facts: DeviceFacts, watch: EngineWatch
+    ) -> None:
         wanted = settings.generator
         self._settings = wanted
-        self._directory = settings.models.directory
+        self._store = store
         self._watch = watch
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         self._limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
@@ -80,7 +85,8 @@ class GeneratorMaker:
             name: Name of the model's folder.
 
         Raises:
-            ModelError: There is no such model, it was altered, or it cannot be opened.
+            ModelNotFound: There is no such model.
+            ModelError: It was altered, or it cannot be opened.
             ConfigurationError: Its cache does not fit.
         """
         folder, geometry = self._verified(name)
@@ -113,7 +119,7 @@ class GeneratorMaker:
 
         Raises:
             ConfigurationError: The memory that is free does not hold it beside the other one.
-            ModelError: As in ``make``.
+            ModelNotFound, ModelError: As in ``make``.
         """
         folder, geometry = self._verified(name)
         needed = self._pages(geometry) * geometry.page_bytes
@@ -127,7 +133,7 @@ class GeneratorMaker:
         return self.make(name)
 
     def _verified(self, name: str) -> tuple[Path, PagedGeometry]:
-        folder = self._directory / name
+        folder = self._store.find(name)
         verify_model_folder(folder, ModelRole.GENERATOR)
         return folder, read_geometry(folder)
 
@@ -169,7 +175,8 @@ class Parts:
             InvalidRequest: The role cannot be changed while running.
             ConfigurationError: It does not fit in memory beside the present one.
             NotReady: Another model is being put in place, or the daemon is shutting down.
-            ModelError: There is no such model, it was altered, or it cannot be opened; the present one stays.
+            ModelNotFound: There is no such model.
+            ModelError: It was altered, or it cannot be opened; the present one stays.
         """
         if role != "generator":
             raise InvalidRequest("role", "only generator can be changed while running; others need a restart")
@@ -200,11 +207,12 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     facts = probe()
     profile = choose(settings.profile, facts, builtin_profiles())
     configure_thread_pool(settings.threads or profile.threads(facts))
-    folder = settings.models.directory
-    embedder = TextEncoder.open(folder / settings.models.embedder)
-    reranker, reranker_model = _reranker(settings, embedder)
-    generators = GeneratorMaker(settings, profile, facts, watch)
-    installed = generators.make(settings.models.generator)
+    store = store_of(settings)
+    folders = fill_roles(settings, store)
+    embedder = TextEncoder.open(folders.embedder)
+    reranker, reranker_model = _reranker(folders, embedder)
+    generators = GeneratorMaker(settings, store, profile, facts, watch)
+    installed = generators.make(folders.generator.name)
     parsing = ParsingLimits(
         max_bytes=settings.document_bytes,
         wall_seconds=settings.ingest.parse_seconds,
@@ -213,7 +221,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     directory = open_data_directory(settings.data_directory, embedder, RetrieverSettings(parsing=parsing))
     generator = GeneratorExchange(installed)
     encoders = (
-        ModelInUse("embedder", settings.models.embedder, "CPUExecutionProvider", f"{embedder.dimension} dimensions"),
+        ModelInUse("embedder", folders.embedder.name, "CPUExecutionProvider", f"{embedder.dimension} dimensions"),
         reranker_model,
     )
     pipeline = Pipeline(
@@ -233,11 +241,10 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     return Parts(directory, generator, generators, pipeline, ingesting, encoders, profile)
 
 
-def _reranker(settings: Settings, embedder: TextEncoder) -> tuple[Reranker, ModelInUse]:
-    name = settings.models.reranker
-    if name is None:
-        in_use = ModelInUse("reranker", settings.models.embedder, "CPUExecutionProvider", "max-sim of token vectors")
+def _reranker(folders: RoleFolders, embedder: TextEncoder) -> tuple[Reranker, ModelInUse]:
+    folder = folders.reranker
+    if folder is None:
+        in_use = ModelInUse("reranker", folders.embedder.name, "CPUExecutionProvider", "max-sim of token vectors")
         return MaxSimReranker(embedder), in_use
-    folder = settings.models.directory / name
-    in_use = ModelInUse("reranker", name, "CPUExecutionProvider", "cross-encoder")
+    in_use = ModelInUse("reranker", folder.name, "CPUExecutionProvider", "cross-encoder")
     return CrossEncoderReranker(PairEncoder.open(folder), embedder), in_use

@@ -165,14 +165,15 @@ def _profile(settings: Settings) -> Check:
 
 def _models(settings: Settings) -> Iterator[Check]:
     from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
-    from edge_rag.store.roles import role_folder, store_of
+    from edge_rag.store.roles import model_of, store_of
 
     store = store_of(settings)
     for role in ModelRole:
         try:
-            folder = role_folder(settings, store, role)
-            if folder is None:
+            name = model_of(settings, store, role)
+            if name is None:
                 continue
+            folder = store.find(name)
             manifest = verify_model_folder(folder, role)
         except EdgeRagError as error:
             yield Check(role.value, Verdict.FAIL, str(error), f"or name another with the key `models.{role.value}`")

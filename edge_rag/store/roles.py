@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from edge_rag.config.settings import Settings
 from edge_rag.runtime.model_manifest import ModelRole
 from edge_rag.store.model_store import STORE_FOLDER, ModelStore
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFolders:
+    """The models a daemon opens.
+
+    Attributes:
+        embedder: Folder of the embedding model.
+        reranker: Folder of a cross-encoder; None where the embedder's token vectors do that work.
+        generator: Folder of the language model.
+    """
+
+    embedder: Path
+    reranker: Path | None
+    generator: Path
 
 
 def store_of(settings: Settings) -> ModelStore:
@@ -22,16 +38,26 @@ def explicit_model(settings: Settings, role: ModelRole) -> str | None:
     return name
 
 
-def role_folder(settings: Settings, store: ModelStore, role: ModelRole) -> Path | None:
-    """Finds the folder that fills a role; what is in it is checked when it is opened.
-
-    Returns:
-        The folder; None where the role is left to another part.
+def fill_roles(settings: Settings, store: ModelStore) -> RoleFolders:
+    """Finds the folder of every role; what is in them is checked when they are opened.
 
     Raises:
         ModelNotFound: A setting or a choice names a model that does not exist.
         StorageCorrupt: The file of choices is damaged.
     """
+    reranker = model_of(settings, store, ModelRole.RERANKER)
+    return RoleFolders(
+        embedder=store.find(model_of(settings, store, ModelRole.EMBEDDER) or settings.models.embedder),
+        reranker=None if reranker is None else store.find(reranker),
+        generator=store.find(model_of(settings, store, ModelRole.GENERATOR) or settings.models.generator),
+    )
+
+
+def model_of(settings: Settings, store: ModelStore, role: ModelRole) -> str | None:
+    """Returns the name of the model that fills a role; None where the role is left to another part.
+
+    Raises:
+        StorageCorrupt: The file of choices is damaged.
+    """
     default: str | None = getattr(settings.models, role.value)
-    name = explicit_model(settings, role) or store.chosen(role) or default
-    return None if name is None else store.find(name)
+    return explicit_model(settings, role) or store.chosen(role) or default

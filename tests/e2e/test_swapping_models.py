@@ -98,7 +98,7 @@ def test_no_request_fails_while_models_are_swapped_and_memory_comes_back(channel
 @pytest.mark.parametrize(
     ("role", "name", "code", "said"),
     [
-        ("generator", "absent", grpc.StatusCode.FAILED_PRECONDITION, "absent"),
+        ("generator", "absent", grpc.StatusCode.NOT_FOUND, "absent"),
         ("generator", "../quoter", grpc.StatusCode.INVALID_ARGUMENT, "name"),
         ("generator", "minilm-l6", grpc.StatusCode.FAILED_PRECONDITION, "embedder"),
         ("generator", "altered", grpc.StatusCode.FAILED_PRECONDITION, "tokenizer.json"),
