@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -51,6 +52,7 @@ from scripts.bench.peers.report import as_json, figures_table, plot, ratios_tabl
 
 INTERRUPTED = 130
 _WIDTH_OF_FILES = 180
+_QUIET = 0.5
 
 
 def main() -> int:
@@ -64,6 +66,8 @@ def main() -> int:
     try:
         chosen = [one for one in contenders(arguments.shape, arguments.precision) if one.name in arguments.only]
         ready = prepare(chosen, arguments.shape, arguments.install, console, failures)
+        if (busy := os.getloadavg()[0]) > _QUIET:
+            console.print(f"load average {busy:.1f}: others use this machine, and programs that spin suffer most")
         compare(ready, load, arguments.rounds, arguments.timeout, console, found, failures)
     except ProgramFailed as error:
         console.print(f"the random model could not be made: {error}", markup=False, soft_wrap=True)
