@@ -190,6 +190,27 @@ def test_a_gate_that_something_else_reads_stays_apart(tmp_path: Path) -> None:
     assert errors(paged_logits(folder, name), original_logits(folder, token_ids(name))).max() < 0.1
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the kernel does not say what is mapped")
+def test_packed_weights_are_used_where_they_are_mapped(name: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(FIXTURES / name, tmp_path / "model"))
+    decoder = PagedDecoder.open(folder, pages=4)
+    run(decoder, [(Sequence(token_ids(name), np.arange(4, dtype=np.int32)), 20)])
+    packed = sum(
+        int(np.prod(tensor.dims)) for tensor in paged_graph(folder).initializer if tensor.name.endswith(".packed")
+    )
+    mapped = copied = 0
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            inside = line.endswith(str(folder / "paged.onnx.data"))
+        elif inside and line.startswith("Rss:"):
+            mapped += 1024 * int(line.split()[1])
+        elif inside and line.startswith("Anonymous:"):
+            copied += int(line.split()[1])
+    assert mapped >= packed
+    assert copied == 0
+
+
 def test_a_step_gives_a_sequence_the_same_logits_alone_and_in_company(name: str) -> None:
     decoder = PagedDecoder.open(FIXTURES / name, pages=8)
     text = token_ids(name)
