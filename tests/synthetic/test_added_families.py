@@ -1,0 +1,84 @@
+"""Each family from a Hugging Face folder to its first token through ``edge-rag models add``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.cli.main import main
+from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.runtime.forced_run import forced_logits
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+from edge_rag.runtime.paged_decoder import PagedDecoder
+from tests.synthetic.tiny_model import Logits, TokenIds
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_families.py"
+FAMILIES = (
+    "llama-3", "smollm2", "qwen2.5", "qwen3", "phi-3-mini", "phi-4-mini", "smollm3", "gemma-3", "mistral",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("families")
+    done = subprocess.run([sys.executable, str(SCRIPT), "--out", str(out)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return out
+
+
+def add(checkpoints: Path, data: Path, family: str, precision: str) -> Path:
+    arguments = [
+        "models",
+        "add",
+        str(checkpoints / family),
+        "--precision",
+        precision,
+        "--data-dir",
+        str(data),
+        "--json",
+    ]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["role"] == "generator"
+    return data / "models" / family
+
+
+def logits_of(folder: Path, token_ids: TokenIds) -> Logits:
+    pages = -(-token_ids.size // read_geometry(folder).page_tokens)
+    return forced_logits(PagedDecoder.open(folder, pages), token_ids, prompt_tokens=token_ids.size - 16)
+
+
+@pytest.mark.convert
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_added_model_computes_what_hugging_face_computes_at_every_position(
+    checkpoints: Path, tmp_path: Path, family: str
+) -> None:
+    folder = add(checkpoints, tmp_path, family, "fp32")
+    with np.load(checkpoints / f"{family}.npz") as kept:
+        token_ids, expected = kept["token_ids"], kept["logits"]
+    found = logits_of(folder, token_ids)
+    scale = np.linalg.norm(expected - expected.mean(axis=1, keepdims=True), axis=1)
+    errors = np.linalg.norm(found - expected, axis=1) / scale
+    assert errors.max() < 0.05
+    assert errors.mean() < 0.015
+
+
+@pytest.mark.convert
+@pytest.mark.parametrize("precision", ["int4", "int8"])
+@pytest.mark.parametrize("family", ["qwen2.5", "gemma-3"])
+def test_a_quantized_model_goes_from_its_checkpoint_to_a_first_token(
+    checkpoints: Path, tmp_path: Path, family: str, precision: str
+) -> None:
+    folder = add(checkpoints, tmp_path, family, precision)
+    manifest = verify_model_folder(folder, ModelRole.GENERATOR)
+    assert manifest.parameters["weights"] == f"{precision}, block 128"
+    prompt = np.array(ChatTokenizer.open(folder).encode_chat("Answer.", "How often must it be greased?"), np.int64)
+    first = int(logits_of(folder, prompt)[-1].argmax())
+    assert 0 <= first < read_geometry(folder).vocabulary_size
