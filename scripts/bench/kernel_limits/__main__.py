@@ -1,10 +1,11 @@
-"""Measures the attention op alone against what this machine can read and multiply, and prints how far it is from that.
+"""Measures each op alone against what this machine can read and multiply, and prints how far it is from that.
 
     scripts/bench/kernels
     scripts/bench/kernels --threads 4 --builds avx2,avx512_vnni --json kernels.json
 
-A call reads the context's pages once and needs two INT8 products for every one of attention's, because queries and
-weights have 15 bits. Both rates are compared with loops that only read, or only multiply, with as many threads.
+Attention reads the context's pages once and needs two INT8 products for every one of its own, because queries and
+weights have 15 bits. A product with a matrix reads the weights once and needs one for every weight and row. Both rates
+are compared with loops that only read, or only multiply, with as many threads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from edge_rag.runtime.sessions import configure_thread_pool
 from scripts.bench.kernel_limits.ceilings import Ceilings, measure_ceilings
 from scripts.bench.kernel_limits.loads import LOADS, Load
 from scripts.bench.kernel_limits.measure import Measurement, measure
+from scripts.bench.kernel_limits.products import PRODUCTS, ProductLoad
 
 
 def table(ceilings: Ceilings, found: list[Measurement], threads: int) -> str:
@@ -49,7 +51,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file to write all figures to")
     arguments = parser.parse_args()
     configure_thread_pool(arguments.threads)
-    loads: list[Load] = [load for load in LOADS if arguments.only in load.name]
+    every: list[Load | ProductLoad] = [*LOADS, *PRODUCTS]
+    loads = [load for load in every if arguments.only in load.name]
     before = measure_ceilings(arguments.threads)
     found = measure(loads, arguments.builds.split(","), arguments.rounds)
     ceilings = before.best(measure_ceilings(arguments.threads))

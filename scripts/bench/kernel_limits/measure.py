@@ -1,4 +1,4 @@
-"""Runs the op in a graph of its own over pages that hold a context already, and takes the time of each call."""
+"""Runs the ops in graphs of their own, the attention over pages that hold a context already, and takes their time."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 from edge_rag.runtime.ops_library import ops_library
 from edge_rag.runtime.sessions import open_session
 from scripts.bench.kernel_limits.loads import PAGE_TOKENS, Load
+from scripts.bench.kernel_limits.products import ProductLoad, ProductRunner
 
 _BUILD_VARIABLE = "EDGE_RAG_OPS_BUILD"
 _ROUND_SECONDS = 0.05
@@ -34,13 +35,13 @@ class Measurement:
         best: The shortest round.
     """
 
-    load: Load
+    load: Load | ProductLoad
     build: str
     seconds: float
     best: float
 
 
-def _open(load: Load, build: str) -> ort.InferenceSession:
+def _open(load: Load) -> ort.InferenceSession:
     integers = ("positions", "slot_mapping", "cumulative_sequence_lengths", "block_table")
     kinds = {"query": TensorProto.FLOAT, "pages": TensorProto.INT8, "cos": TensorProto.FLOAT, "sin": TensorProto.FLOAT}
     kinds |= dict.fromkeys(integers, TensorProto.INT32)
@@ -58,20 +59,20 @@ def _open(load: Load, build: str) -> ort.InferenceSession:
     graph = helper.make_graph([node], "op", inputs, [helper.make_tensor_value_info("output", TensorProto.FLOAT, None)])
     domains = [helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)]
     model = helper.make_model(graph, opset_imports=domains, ir_version=10)
-    os.environ[_BUILD_VARIABLE] = build
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "op.onnx"
         path.write_bytes(model.SerializeToString())
         return open_session(path, ops_library())
 
 
-class _Runner:
-    """One load on one build, its inputs bound."""
+class _AttentionRunner:
+    """A step of a layer, its inputs bound."""
 
-    def __init__(self, load: Load, build: str) -> None:
-        self.load, self.build = load, build
-        self.rounds: list[float] = []
-        self._session = _open(load, build)
+    calls = 1
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self._session = _open(load)
         rng = np.random.default_rng(0)
         width = -(-load.context // PAGE_TOKENS)
         self._table = rng.permutation(load.sequences * width).reshape(load.sequences, width).astype(np.int32)
@@ -110,15 +111,30 @@ class _Runner:
         binding.bind_output("output", "cpu", 0, np.float32, output.shape, output.ctypes.data)
         return binding, arrays | {"output": output}
 
+    def run(self) -> None:
+        """Calls the op once."""
+        self._session.run_with_iobinding(self._binding)
+
+
+class _Clock:
+    """One load on one build."""
+
+    def __init__(self, load: Load | ProductLoad, build: str) -> None:
+        self.build = build
+        self.rounds: list[float] = []
+        os.environ[_BUILD_VARIABLE] = build
+        self._runner = ProductRunner(load) if isinstance(load, ProductLoad) else _AttentionRunner(load)
+        self._runner.run()
+
     def round(self) -> None:
         calls, begin = 0, time.perf_counter()
         while (passed := time.perf_counter() - begin) < _ROUND_SECONDS or calls == 0:
-            self._session.run_with_iobinding(self._binding)
-            calls += 1
+            self._runner.run()
+            calls += self._runner.calls
         self.rounds.append(passed / calls)
 
 
-def measure(loads: list[Load], builds: list[str], rounds: int) -> list[Measurement]:
+def measure(loads: list[Load | ProductLoad], builds: list[str], rounds: int) -> list[Measurement]:
     """Takes the builds in turn, round by round, so that what else the machine does falls on all of them.
 
     Args:
@@ -128,12 +144,12 @@ def measure(loads: list[Load], builds: list[str], rounds: int) -> list[Measureme
     """
     found = []
     for load in loads:
-        runners = [_Runner(load, build) for build in builds]
+        clocks = [_Clock(load, build) for build in builds]
         for _ in range(rounds):
-            for runner in runners:
-                runner.round()
+            for clock in clocks:
+                clock.round()
         found += [
-            Measurement(load, runner.build or "fastest", statistics.median(runner.rounds), min(runner.rounds))
-            for runner in runners
+            Measurement(load, clock.build or "fastest", statistics.median(clock.rounds), min(clock.rounds))
+            for clock in clocks
         ]
     return found
