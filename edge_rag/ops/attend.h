@@ -277,7 +277,8 @@ EDGE_RAG_INLINE void with_elements(int64_t head_size, Body&& body) {
 }
 
 template <class V>
-constexpr KernelBuild make_build(const char* name, const QuantizedKernels& quantized) {
+constexpr KernelBuild make_build(const char* name, const QuantizedKernels& quantized,
+                                 const EncoderKernels& encoder) {
   return {name, store_tokens<V>,
           [](const Step& step, const RowRange& range) {
             with_elements(step.layout.head_size, [&](auto elements) EDGE_RAG_LAMBDA {
@@ -294,7 +295,8 @@ constexpr KernelBuild make_build(const char* name, const QuantizedKernels& quant
               merge_tile<V, decltype(elements)::value>(step, range, first_span, spans);
             });
           },
-          quantized};
+          quantized,
+          encoder};
 }
 
 }  // namespace

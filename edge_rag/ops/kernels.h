@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "encoder_kernels.h"
 #include "quantized_kernels.h"
 #include "step.h"
 
@@ -57,6 +58,7 @@ struct KernelBuild {
   void (*merge_spans)(const Step& step, const RowRange& rows, int64_t first_span, const Partial* spans);
 
   QuantizedKernels quantized;
+  EncoderKernels encoder;
 };
 
 // Elements of a row of queries or outputs while it is worked on.

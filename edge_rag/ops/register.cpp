@@ -7,6 +7,9 @@
 #include "paged_attention.h"
 #include "quantized_matmul.h"
 #include "quantized_rows.h"
+#include "sequence_attention.h"
+#include "sequence_sum.h"
+#include "skip_norm.h"
 
 extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
                                                                                const OrtApiBase* base) {
@@ -20,6 +23,9 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
     check(api->CustomOpDomain_Add(domain, &edge_rag::paged_attention_op()));
     check(api->CustomOpDomain_Add(domain, &edge_rag::quantized_matmul_op()));
     check(api->CustomOpDomain_Add(domain, &edge_rag::quantized_rows_op()));
+    check(api->CustomOpDomain_Add(domain, &edge_rag::sequence_attention_op()));
+    check(api->CustomOpDomain_Add(domain, &edge_rag::sequence_sum_op()));
+    check(api->CustomOpDomain_Add(domain, &edge_rag::skip_norm_op()));
     check(api->AddCustomOpDomain(options, domain));
   });
 }

@@ -73,6 +73,7 @@ def test_the_op_passes_its_tests_under_address_and_undefined_behaviour_sanitizer
         "test_quantized_matmul.py",
         "test_quantized_rows.py",
         "test_quantized_refusals.py",
+        "test_encoder_ops.py",
     )
     tests = [
         *(str(Path(__file__).with_name(name)) for name in names),
