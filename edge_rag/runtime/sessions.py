@@ -53,7 +53,7 @@ def open_session(model: Path, custom_ops: Path | None = None) -> ort.InferenceSe
     options = ort.SessionOptions()
     options.use_per_session_threads = False
     options.log_severity_level = 3
-    # A pattern is kept for every shape ever seen and takes more room than the arena does; here every run has its own.
+    # Every run has shapes of its own, and a pattern would be kept for each; the arena is half as large without.
     options.enable_mem_pattern = False
     try:
         if custom_ops is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.synthetic.tiny_model import FAMILIES, FIXTURES, original_logits
+from tests.synthetic.tiny_model import FAMILIES, FIXTURES, QUANTIZED, original_logits
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_tiny_models.py"
 
@@ -36,3 +36,11 @@ def test_remaking_a_tiny_model_gives_the_kept_logits_and_graph(remade: Path, fam
     )
     assert [node.op_type for node in made_graph.graph.node] == [node.op_type for node in kept_graph.graph.node]
     assert (remade / family / "tokenizer.json").read_bytes() == (FIXTURES / family / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.convert
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_remaking_a_quantized_model_gives_the_kept_graph_and_weights(remade: Path, name: str) -> None:
+    kept, made = (onnx.load(root / name / "paged.onnx", load_external_data=False) for root in (FIXTURES, remade))
+    assert [node.op_type for node in made.graph.node] == [node.op_type for node in kept.graph.node]
+    assert (remade / name / "paged.onnx.data").read_bytes() == (FIXTURES / name / "paged.onnx.data").read_bytes()
