@@ -39,8 +39,10 @@ EDGE_RAG_INLINE typename V::Floats load_padded(const float* in, int64_t i, int64
 // Quantizes `size` elements into size rounded up to kLanes integers; returns their sum.
 template <class V>
 EDGE_RAG_INLINE int32_t quantize_block(const float* in, int64_t size, int8_t* integers, float& scale) {
+  const int64_t whole = size / kLanes * kLanes;
   auto most = V::set(0.0f);
-  for (int64_t i = 0; i < size; i += kLanes) most = V::larger_magnitude(most, load_padded<V>(in, i, size));
+  for (int64_t i = 0; i < whole; i += kLanes) most = V::larger_magnitude(most, V::load(in + i));
+  if (whole < size) most = V::larger_magnitude(most, load_padded<V>(in, whole, size));
   const Quantization how = quantization_of(V::largest_magnitude(most), 127.0f);
   scale = how.scale;
   auto* const bytes = reinterpret_cast<uint8_t*>(integers);
@@ -50,11 +52,13 @@ EDGE_RAG_INLINE int32_t quantize_block(const float* in, int64_t size, int8_t* in
   }
   const auto inverse = V::set(how.inverse);
   auto sum = V::round(V::set(0.0f));
-  for (int64_t i = 0; i < size; i += kLanes) {
-    const auto integer = V::round(V::multiply(load_padded<V>(in, i, size), inverse));
+  const auto quantize = [&](const typename V::Floats& x, int64_t i) EDGE_RAG_LAMBDA {
+    const auto integer = V::round(V::multiply(x, inverse));
     sum = V::add(sum, integer);
     V::store_bytes(bytes + i, integer);
-  }
+  };
+  for (int64_t i = 0; i < whole; i += kLanes) quantize(V::load(in + i), i);
+  if (whole < size) quantize(load_padded<V>(in, whole, size), whole);
   return V::total(sum);
 }
 
@@ -132,8 +136,6 @@ __attribute__((noinline)) void add_product(const BlockProduct& block, int64_t be
   for (int64_t row = begin; row < end; row += R, out += R * kPanelGroup * kLanes) {
     if (panel == 0 && block.output != nullptr) prefetch_output<R>(block, row);
     if constexpr (kFetch == Fetch::kByRows) {
-      const int8_t* const next_rows = block.integers + (row + R) * stride;
-      for (int64_t i = 0; i < R * stride; i += kLineBytes) __builtin_prefetch(next_rows + i);
       for (int64_t i = 0; i < block.next_lines; ++i, fetched += kLineBytes) {
 #pragma GCC unroll 4
         for (int c = 0; c < C; ++c) __builtin_prefetch(block.next[panel + c] + fetched);

@@ -208,7 +208,7 @@ struct ScalarVectors {
   // same for all lanes; what is added up is the products of weights less kBias. kRows and kColumns as above.
   template <int kBits>
   struct Products {
-    static constexpr int kRows = 4;
+    static constexpr int kRows = 2;
     static constexpr int kColumns = 1;
     static constexpr int32_t kBias = 0;
 
