@@ -199,7 +199,7 @@ def _lowered(wish: Wish, built: _Built, target: Path, scratch: Path, progress: P
     if not agreement["good"]:
         raise ModelNotAdded(
             f"{wish.source}: lowered, it computes something else: {agreement['divergence']:.3f} nats apart on average, "
-            f"{agreement['regret']:.3f} nats at worst; it was not added"
+            f"its choice {agreement['regret']:.3f} nats behind at worst; it was not added"
         )
     progress.begin("describing it")
     target.mkdir()

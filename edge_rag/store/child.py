@@ -72,6 +72,8 @@ def run_python(
     finally:
         timer.cancel()
         _end(process)
+        if process.stdout is not None:
+            process.stdout.close()
     if late.is_set():
         raise ModelNotAdded(f"{module} was ended after {timeout_s:.0f} s; nothing was added")
     if status != 0:

@@ -64,7 +64,9 @@ def fetch(model: HubModel, downloads: Path, progress: Progress) -> FetchedModel:
 
     progress.begin(f"asking the hub for {model.repository}")
     try:
-        info = HfApi().model_info(model.repository, revision=model.revision, files_metadata=True, timeout=_ANSWER_S)
+        info = HfApi(endpoint=_endpoint()).model_info(
+            model.repository, revision=model.revision, files_metadata=True, timeout=_ANSWER_S
+        )
     except GatedRepoError as error:
         raise ModelNotAdded(
             f"{model}: its licence must be accepted on the hub first; then give a token with HF_TOKEN"
@@ -106,19 +108,33 @@ def _wanted(model: HubModel, info: ModelInfo) -> dict[str, int]:
 
 
 def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path, progress: Progress) -> None:
-    from huggingface_hub import hf_hub_download
+    """Fetches a file, from where an earlier run stopped, and gives it its name once it is whole and right."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
     name, target = sibling.rfilename, folder / sibling.rfilename
-    if not target.exists():
+    if target.exists():
+        progress.advance(target.stat().st_size)
+        return
+    # The library's own download keeps nothing of a file that broke off once its process is gone.
+    partial = folder / f"{name}.partial"
+    with partial.open("ab") as file:
         try:
-            hf_hub_download(model.repository, name, revision=commit, local_dir=folder, tqdm_class=_reporting(progress))
+            http_get(
+                hf_hub_url(model.repository, name, revision=commit, endpoint=_endpoint()),
+                file,
+                resume_size=file.tell(),
+                headers={**build_hf_headers(), "Accept-Encoding": "identity"},
+                expected_size=sibling.size,
+                tqdm_class=_reporting(progress),
+            )
         except Exception as error:
             raise _unreachable(model, error) from error
-    else:
-        progress.advance(target.stat().st_size)
-    if target.is_symlink() or target.stat().st_size != sibling.size or not _hash_matches(target, sibling):
-        target.unlink()
+    if partial.stat().st_size != sibling.size or not _hash_matches(partial, sibling):
+        partial.unlink()
         raise ModelNotAdded(f"{model}: {name} is not what the hub says it has; it was deleted, try again")
+    partial.rename(target)
 
 
 def _hash_matches(path: Path, sibling: RepoSibling) -> bool:
@@ -129,6 +145,10 @@ def _hash_matches(path: Path, sibling: RepoSibling) -> bool:
         content = file.read()
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     return sibling.blob_id in (None, blob)
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("HF_ENDPOINT") or None
 
 
 def _unreachable(model: HubModel, error: Exception) -> ModelNotAdded:

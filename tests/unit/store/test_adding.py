@@ -1,0 +1,184 @@
+"""Adding folders that need no conversion, with every process that adding starts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
+from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+from edge_rag.store.adding import Wish, add
+from edge_rag.store.conversion import Precision
+from edge_rag.store.directory import StoreDirectory
+from edge_rag.store.model_store import memory_bytes
+from edge_rag.store.progress import Silent
+from edge_rag.store.source import LocalFolder
+from tests.synthetic.tiny_model import FIXTURES
+
+ROOT = Path(__file__).parents[3]
+
+
+def genai_folder(target: Path, family: str = "tiny-qwen2") -> Path:
+    shutil.copytree(FIXTURES / family, target)
+    for name in ("manifest.json", "paged.json", "paged.onnx", "paged.onnx.data"):
+        (target / name).unlink()
+    (target / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Tiny\n")
+    return target
+
+
+def wish(folder: Path, name: str = "tiny") -> Wish:
+    return Wish(LocalFolder(folder), name, Precision.INT4, None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreDirectory:
+    return StoreDirectory(tmp_path / "store")
+
+
+def left_in(store: StoreDirectory) -> list[str]:
+    return sorted(path.name for path in store.path.iterdir())
+
+
+def test_a_genai_folder_becomes_a_closed_folder_that_holds_only_what_is_needed(
+    store: StoreDirectory, tmp_path: Path
+) -> None:
+    written = add(store, wish(genai_folder(tmp_path / "source")), Silent())
+    folder = store.folder("tiny")
+    manifest = verify_model_folder(folder, ModelRole.GENERATOR)
+    assert manifest == written
+    assert set(manifest.files) == {
+        "paged.onnx", "paged.onnx.data", "paged.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+    }  # fmt: skip
+    assert (manifest.name, manifest.licence) == ("tiny", "apache-2.0")
+    assert manifest.source.startswith("folder source, SHA-256")
+    agreement = manifest.parameters["agreement_with_original"]
+    assert isinstance(agreement, dict)
+    assert agreement["good"] is True
+    assert isinstance(agreement["positions"], int)
+    assert agreement["positions"] > 64
+    assert left_in(store) == [".lock", "tiny"]
+    needed = memory_bytes(manifest)
+    assert needed is not None
+    assert needed > sum(record.bytes for record in manifest.files.values())
+    assert all(path.stat().st_nlink == 1 for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("source", ["quoter", "minilm-l6"])
+def test_a_model_folder_is_taken_over_under_its_new_name(store: StoreDirectory, source: str) -> None:
+    original = verify_model_folder(ROOT / "models" / source)
+    manifest = add(store, wish(ROOT / "models" / source, "second"), Silent())
+    assert manifest.name == "second"
+    assert (manifest.role, manifest.licence, manifest.files) == (original.role, original.licence, original.files)
+
+
+def test_a_name_that_is_taken_stays_with_its_model(store: StoreDirectory, tmp_path: Path) -> None:
+    add(store, wish(ROOT / "models" / "quoter"), Silent())
+    before = verify_model_folder(store.folder("tiny"))
+    with pytest.raises(ModelNotAdded, match="a model tiny already"):
+        add(store, wish(genai_folder(tmp_path / "source")), Silent())
+    assert verify_model_folder(store.folder("tiny")) == before
+
+
+def spoil_weights(folder: Path) -> None:
+    """Weights of one layer become infinite, which both graphs compute with and no comparison can accept."""
+    content = bytearray((folder / "model.onnx.data").read_bytes())
+    content[: 1 << 16] = b"\x00\x00\x80\x7f" * (1 << 14)
+    (folder / "model.onnx.data").write_bytes(content)
+
+
+def cut_context(folder: Path) -> None:
+    document = json.loads((folder / "genai_config.json").read_bytes())
+    document["model"]["decoder"]["head_size"] = 32
+    (folder / "genai_config.json").write_text(json.dumps(document))
+
+
+def hostile_template(folder: Path) -> None:
+    mark = folder.parent / "canary"
+    (folder / "chat_template.jinja").write_text(
+        "{{ cycler.__init__.__globals__.os.system('touch " + str(mark) + "') }}"
+        "{{ messages[0]['content'] }}{{ messages[1]['content'] }}"
+    )
+
+
+@pytest.mark.parametrize("spoil", [spoil_weights, cut_context, hostile_template])
+def test_a_model_that_cannot_be_trusted_to_compute_the_same_is_not_added(
+    store: StoreDirectory, tmp_path: Path, spoil: object
+) -> None:
+    folder = genai_folder(tmp_path / "source")
+    assert callable(spoil)
+    spoil(folder)
+    with pytest.raises(ModelError):
+        add(store, wish(folder), Silent())
+    assert left_in(store) == [".lock"]
+    assert not (tmp_path / "canary").exists()
+
+
+class Interrupted(Silent):
+    """Ctrl-C when a step begins."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def begin(self, what: str, total_bytes: int | None = None) -> None:
+        if what.startswith(self._at):
+            raise KeyboardInterrupt
+
+    def detail(self, line: str) -> None:
+        if self._at == "inside":
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "step", ["copying", "lowering", "running", "inside", "comparing", "describing", "bringing it to the disk"]
+)
+def test_an_interruption_at_any_step_leaves_the_store_as_it_was(
+    store: StoreDirectory, tmp_path: Path, step: str
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        add(store, wish(genai_folder(tmp_path / "source")), Interrupted(step))
+    assert left_in(store) == [".lock"]
+
+
+def test_what_a_killed_process_left_is_cleared_by_the_next_change(store: StoreDirectory, tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from edge_rag.store.directory import StoreDirectory\n"
+        "store = StoreDirectory(Path(sys.argv[1]))\n"
+        "with store.changing(), store.staging() as folder:\n"
+        "    (folder / 'half.onnx').write_bytes(b'half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(store.path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(left_in(store)) == 2
+    assert store.names() == ()
+    with store.changing():
+        assert left_in(store) == [".lock"]
+
+
+def test_only_one_process_changes_the_store(store: StoreDirectory) -> None:
+    with store.changing(), pytest.raises(ModelNotAdded, match="another process"), StoreDirectory(store.path).changing():
+        pass
+
+
+def test_a_link_put_in_place_of_a_file_while_it_is_copied_is_not_followed(
+    store: StoreDirectory, tmp_path: Path
+) -> None:
+    folder = genai_folder(tmp_path / "source")
+
+    class Swapping(Silent):
+        def begin(self, what: str, total_bytes: int | None = None) -> None:
+            if what == "copying":
+                (folder / "tokenizer.json").unlink()
+                (folder / "tokenizer.json").symlink_to("/etc/passwd")
+
+    with pytest.raises(ModelFolderInvalid, match=r"tokenizer\.json cannot be read"):
+        add(store, wish(folder), Swapping())
+    assert left_in(store) == [".lock"]

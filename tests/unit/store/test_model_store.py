@@ -1,0 +1,144 @@
+"""What fills which role, and what may be removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edge_rag.config.settings import Settings, load_settings
+from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt
+from edge_rag.runtime.model_manifest import ModelRole
+from edge_rag.store.adding import Wish
+from edge_rag.store.conversion import Precision
+from edge_rag.store.model_store import ModelStore
+from edge_rag.store.progress import Silent
+from edge_rag.store.roles import fill_roles, store_of
+from edge_rag.store.source import LocalFolder
+
+MODELS = Path(__file__).parents[3] / "models"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    for name in list(os.environ):
+        if name.startswith("EDGE_RAG_"):
+            monkeypatch.delenv(name)
+    return load_settings(None, {"data_directory": tmp_path})
+
+
+@pytest.fixture
+def store(settings: Settings) -> ModelStore:
+    """A store with one model of each role that came along, under another name."""
+    store = store_of(settings)
+    for name, source in (("second", "quoter"), ("encoder", "minilm-l6")):
+        shutil.copytree(MODELS / source, settings.data_directory / "models" / name)
+    return store
+
+
+def test_the_models_that_came_along_and_those_added_are_listed_with_what_they_say(store: ModelStore) -> None:
+    found = {model.name: model for model in store.models()}
+    assert found["quoter"].came_along
+    assert not found["second"].came_along
+    assert not any(model.chosen or model.problem for model in found.values())
+    second = found["second"].manifest
+    assert second is not None
+    assert second.role is ModelRole.GENERATOR
+
+
+def test_a_damaged_manifest_is_listed_as_a_problem_and_hides_no_other_model(
+    settings: Settings, store: ModelStore
+) -> None:
+    (settings.data_directory / "models" / "second" / "manifest.json").write_text("{")
+    found = {model.name: model for model in store.models()}
+    assert "manifest.json" in found["second"].problem
+    assert found["encoder"].manifest is not None
+
+
+def test_a_choice_fills_the_role_until_it_is_taken_back(settings: Settings, store: ModelStore) -> None:
+    assert fill_roles(settings, store).generator == MODELS / "quoter"
+    store.use(ModelRole.GENERATOR, "second")
+    assert fill_roles(settings, store_of(settings)).generator == settings.data_directory / "models" / "second"
+    assert [model.name for model in store.models() if model.chosen] == ["second"]
+    store.use_default(ModelRole.GENERATOR)
+    assert fill_roles(settings, store).generator == MODELS / "quoter"
+
+
+def test_a_setting_wins_over_a_choice(settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.use(ModelRole.GENERATOR, "second")
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "quoter")
+    explicit = load_settings(None, {"data_directory": settings.data_directory})
+    assert fill_roles(explicit, store).generator == MODELS / "quoter"
+
+
+def test_a_setting_may_name_a_model_of_the_store(
+    settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "second")
+    explicit = load_settings(None, {"data_directory": settings.data_directory})
+    assert fill_roles(explicit, store).generator.parent == settings.data_directory / "models"
+
+
+def test_a_model_for_another_role_is_not_chosen(settings: Settings, store: ModelStore) -> None:
+    with pytest.raises(ModelFolderInvalid, match="a generator is wanted"):
+        store.use(ModelRole.GENERATOR, "encoder")
+    assert store.chosen(ModelRole.GENERATOR) is None
+
+
+def test_an_altered_model_is_neither_verified_nor_chosen(settings: Settings, store: ModelStore) -> None:
+    weights = settings.data_directory / "models" / "second" / "tokenizer.json"
+    weights.write_bytes(weights.read_bytes()[:-1] + b" ")
+    with pytest.raises(ModelFolderInvalid, match=r"tokenizer\.json was altered"):
+        store.verify("second")
+    with pytest.raises(ModelFolderInvalid, match=r"tokenizer\.json was altered"):
+        store.use(ModelRole.GENERATOR, "second")
+
+
+def test_a_second_name_of_a_file_is_refused_in_the_store(settings: Settings, store: ModelStore, tmp_path: Path) -> None:
+    os.link(settings.data_directory / "models" / "second" / "tokenizer.json", tmp_path / "elsewhere")
+    with pytest.raises(ModelNotAdded, match=r"tokenizer\.json has another name"):
+        store.verify("second")
+
+
+def test_a_model_that_is_chosen_needed_or_came_along_is_not_removed(settings: Settings, store: ModelStore) -> None:
+    store.use(ModelRole.GENERATOR, "second")
+    with pytest.raises(ModelNeeded, match="models use generator default"):
+        store.remove("second")
+    with pytest.raises(ModelNeeded, match="came along"):
+        store.remove("quoter")
+    with pytest.raises(ModelNeeded, match="running daemon"):
+        store.remove("encoder", frozenset({"encoder"}))
+    with pytest.raises(ModelNotFound):
+        store.remove("absent")
+    assert {model.name for model in store.models()} >= {"second", "encoder", "quoter"}
+
+
+def test_a_removed_model_is_gone_with_all_its_files(settings: Settings, store: ModelStore) -> None:
+    store.remove("second")
+    assert sorted(path.name for path in (settings.data_directory / "models").iterdir()) == [".lock", "encoder"]
+    with pytest.raises(ModelNotFound, match="known models: encoder, minilm-l6, quoter"):
+        store.find("second")
+
+
+def test_a_name_that_came_along_cannot_be_taken(store: ModelStore) -> None:
+    with pytest.raises(ModelNotAdded, match="came along"):
+        store.add(Wish(LocalFolder(MODELS / "quoter"), "quoter", Precision.INT4, None), Silent())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"[]", b'{"format": 2, "roles": {}}', b'{"format": 1}', b'{"format": 1, "roles": {"oracle": "x"}}',
+        b'{"format": 1, "roles": {"generator": "../up"}}', b'{"format": 1, "roles": {"generator": 7}}',
+        b'{"format": 1, "roles": [], "more": 1}',
+    ],
+)  # fmt: skip
+def test_damaged_choices_are_named_and_can_be_made_again(settings: Settings, store: ModelStore, content: bytes) -> None:
+    path = settings.data_directory / "models" / "choices.json"
+    path.write_bytes(content)
+    with pytest.raises(StorageCorrupt, match=r"choices\.json.*models use"):
+        fill_roles(settings, store)
+    store.use(ModelRole.GENERATOR, "second")
+    assert fill_roles(settings, store).generator.name == "second"
