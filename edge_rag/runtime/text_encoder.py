@@ -12,8 +12,9 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
-from edge_rag.runtime.length_batches import plan_batches
 from edge_rag.runtime.model_folder import ModelManifest, ModelRole, verify_model_folder
+from edge_rag.runtime.ops_library import ops_library
+from edge_rag.runtime.packed_texts import INPUT_IDS, LENGTHS, POSITIONS, pack_texts, plan_packs
 from edge_rag.runtime.sessions import open_session
 from edge_rag.runtime.text_tokenizer import TextTokenizer, TokenizedText
 from edge_rag.runtime.token_vectors import TokenVectors
@@ -22,8 +23,8 @@ __all__ = ["TextEncoder", "TokenVectors"]
 
 _MODEL = "model.onnx"
 _TOKENIZER = "tokenizer.json"
-_BATCH_TOKENS = 2048
-_PADDING_ID = 0
+# Few enough that what passes between two layers stays in a core's cache.
+_RUN_TOKENS = 512
 
 
 class TextEncoder:
@@ -48,9 +49,10 @@ class TextEncoder:
     def open(cls, folder: Path) -> TextEncoder:
         """Verifies and opens a model folder of the role ``embedder``.
 
-        The graph takes ``input_ids`` int64 and ``attention_mask`` int32, both [batch, tokens], and gives
-        ``token_vectors`` float32 [batch, tokens, dimension] and ``sentence_vectors`` float32 [batch, dimension], all of
-        unit length. The manifest's parameters are ``dimension`` and ``max_tokens``.
+        The graph takes texts end to end, ``input_ids`` and ``positions`` int64 [tokens] and
+        ``cumulative_sequence_lengths`` int32 [texts + 1], and gives ``token_vectors`` float32 [tokens, dimension] and
+        ``sentence_vectors`` float32 [texts, dimension], all of unit length. The manifest's parameters are ``dimension``
+        and ``max_tokens``.
 
         Raises:
             ModelFolderInvalid: The folder is not what its manifest says, or not such a model.
@@ -58,10 +60,10 @@ class TextEncoder:
         """
         manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
         tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))
-        session = open_session(folder / _MODEL)
+        session = open_session(folder / _MODEL, ops_library())
         inputs = {value.name for value in session.get_inputs()}
         outputs = {value.name for value in session.get_outputs()}
-        if inputs != {"input_ids", "attention_mask"} or not {"token_vectors", "sentence_vectors"} <= outputs:
+        if inputs != {INPUT_IDS, POSITIONS, LENGTHS} or not {"token_vectors", "sentence_vectors"} <= outputs:
             raise ModelFolderInvalid(
                 f"{folder}: {_MODEL} is not a text encoder (inputs {sorted(inputs)}, outputs {sorted(outputs)}); "
                 "make it as models/README.md describes"
@@ -85,12 +87,10 @@ class TextEncoder:
         Raises:
             InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
-        sequences = [self._tokenizer.truncated(text) for text in texts]
+        ids = self._tokenizer.truncated_ids(texts)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        for batch in plan_batches([len(sequence.ids) for sequence in sequences], _BATCH_TOKENS):
-            vectors[list(batch.rows)] = self._run(
-                "sentence_vectors", [sequences[row] for row in batch.rows], batch.width
-            )
+        for pack in plan_packs([len(each) for each in ids], _RUN_TOKENS):
+            vectors[pack.start : pack.stop] = self._run("sentence_vectors", ids[pack.start : pack.stop], len(pack))
         return vectors
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
@@ -103,11 +103,12 @@ class TextEncoder:
             InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
         windows = [(index, window) for index, text in enumerate(texts) for window in self._tokenizer.windows(text)]
-        encoded: list[NDArray[np.float32]] = [np.empty((0, self.dimension), dtype=np.float32)] * len(windows)
-        for batch in plan_batches([len(window.ids) for _, window in windows], _BATCH_TOKENS):
-            vectors = self._run("token_vectors", [windows[row][1] for row in batch.rows], batch.width)
-            for row, rows_vectors in zip(batch.rows, vectors, strict=True):
-                encoded[row] = rows_vectors[_kept(windows[row][1])]
+        encoded: list[NDArray[np.float32]] = []
+        for pack in plan_packs([len(window.ids) for _, window in windows], _RUN_TOKENS):
+            ids = [windows[row][1].ids for row in pack]
+            ends = np.cumsum([len(each) for each in ids])
+            vectors = np.split(self._run("token_vectors", ids, int(ends[-1])), ends[:-1])
+            encoded += [each[_kept(windows[row][1])] for row, each in zip(pack, vectors, strict=True)]
         pieces: list[list[int]] = [[] for _ in texts]
         for row, (index, _) in enumerate(windows):
             pieces[index].append(row)
@@ -119,19 +120,14 @@ class TextEncoder:
             for rows in pieces
         ]
 
-    def _run(self, output: str, sequences: Sequence[TokenizedText], width: int) -> NDArray[np.float32]:
-        ids = np.full((len(sequences), width), _PADDING_ID, dtype=np.int64)
-        mask = np.zeros((len(sequences), width), dtype=np.int32)
-        for row, sequence in enumerate(sequences):
-            ids[row, : len(sequence.ids)] = sequence.ids
-            mask[row, : len(sequence.ids)] = 1
+    def _run(self, output: str, texts: Sequence[Sequence[int]], rows: int) -> NDArray[np.float32]:
         try:
-            result: NDArray[np.float32] = self._session.run([output], {"input_ids": ids, "attention_mask": mask})[0]
+            result: NDArray[np.float32] = self._session.run([output], dict(pack_texts(texts).inputs()))[0]
         except Exception as error:
             raise InferenceFailed(f"{self.name}: the encoder failed: {error}") from error
-        if result.shape[-1] != self.dimension:
+        if result.shape != (rows, self.dimension):
             raise InferenceFailed(
-                f"{self.name}: vectors have {result.shape[-1]} values, {self.dimension} were promised"
+                f"{self.name}: {output} has the shape {list(result.shape)}, {[rows, self.dimension]} was promised"
             )
         return result
 

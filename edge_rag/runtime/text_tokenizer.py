@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+# Its threads would take turns with those of ONNX Runtime, which spin while they wait for the next run.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from tokenizers import Encoding, Tokenizer
 
@@ -68,11 +73,15 @@ class TextTokenizer:
         """Returns how many tokens a text has, special tokens included, however long it is."""
         return len(self._encode(text)) + self._single_extra
 
-    def truncated(self, text: str) -> TokenizedText:
-        """Returns a text's first ``max_tokens`` tokens, special tokens included."""
-        encoding = self._encode(text)
-        encoding.truncate(self._max_tokens - self._single_extra)
-        return _tokenized(self._tokenizer.post_process(encoding))
+    def truncated_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text's first ``max_tokens`` tokens, special tokens included."""
+        try:
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:
+            raise InferenceFailed(f"a text cannot be tokenized: {error}") from error
+        for encoding in encodings:
+            encoding.truncate(self._max_tokens - self._single_extra)
+        return [self._tokenizer.post_process(encoding).ids for encoding in encodings]
 
     def windows(self, text: str) -> list[TokenizedText]:
         """Returns all of a text in as few windows of at most ``max_tokens`` tokens as it takes, of about equal size.

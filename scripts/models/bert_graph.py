@@ -1,14 +1,11 @@
-"""Builds a BERT encoder as an ONNX graph from its weights, in fp32 or in INT8 with one scale a token.
+"""Builds a BERT encoder as an ONNX graph over texts that lie end to end, in fp32 or with quantized weights.
 
-Built by hand rather than traced, because the point of the INT8 form is in how its nodes are put together:
+Built by hand rather than traced, because the point is in how its nodes are put together:
 
-- Weights are int8 with one scale an output column. They are multiplied as uint8 x int8 into int32, so a product does
-  not depend on how many rows are multiplied beside it or on the number of threads: what a text's vector is never
-  depends on the other texts of its batch.
-- Activations get one scale a token (its largest magnitude), not one a tensor. One a tensor would let every text of a
-  batch change every other's rounding.
-- Weights may be kept to 7 bits (``weight_limit=63``). x86 processors without VNNI add two uint8 x int8 products in a
-  saturating int16, which full-range weights overflow; kept to 7 bits, every processor computes the same integers.
+- There is no padding. The tokens of all texts of a batch are rows of one matrix, and attention is told where each text
+  begins (``ai.edge_rag::SequenceAttention``).
+- Products with quantized weights are ``ai.edge_rag::QuantizedMatMul``: activations get one scale a token and block, and
+  bias and GELU are applied before a result is written. What a text's vector is never depends on the other texts.
 """
 
 from __future__ import annotations
@@ -21,10 +18,13 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-MICROSOFT = "com.microsoft"
+from edge_rag.runtime.weight_packing import PackedMatrix, pack, quantize
+
+OWN = "ai.edge_rag"
 OPSET = 20
-QUANTIZED_ZERO = 128
-QUANTIZED_LIMIT = 127.0
+LENGTHS = "cumulative_sequence_lengths"
+
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,48 @@ class BertShape:
     max_tokens: int
     norm_epsilon: float
 
+    @staticmethod
+    def of(config: Mapping[str, object], max_tokens: int) -> BertShape:
+        """Reads Hugging Face's configuration.
+
+        Raises:
+            ValueError: It is no BERT with GELU and absolute positions.
+        """
+        kind = tuple(config.get(key, "absolute") for key in ("model_type", "hidden_act", "position_embedding_type"))
+        if kind != ("bert", "gelu", "absolute"):
+            raise ValueError(f"not a BERT with GELU and absolute positions: {kind}")
+        return BertShape(
+            layers=int(str(config["num_hidden_layers"])),
+            heads=int(str(config["num_attention_heads"])),
+            hidden=int(str(config["hidden_size"])),
+            max_tokens=min(max_tokens, int(str(config["max_position_embeddings"]))),
+            norm_epsilon=float(str(config["layer_norm_eps"])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How a weight is kept.
+
+    Attributes:
+        bits: 4 or 8.
+        block_size: Consecutive elements of a column that share a scale; None: all of them.
+    """
+
+    bits: int
+    block_size: int | None
+
+    def packed(self, weight: Floats) -> PackedMatrix:
+        """Quantizes a weight [in, out]."""
+        whole = -(-len(weight) // 8) * 8
+        return pack(quantize(weight, self.bits, self.block_size or whole))
+
 
 @dataclass(slots=True)
 class GraphBuilder:
     """Collects nodes and constants; every method returns the name of the value it adds."""
 
+    precision: Precision | None
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
@@ -53,220 +90,146 @@ class GraphBuilder:
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, domain=domain, **attributes))
         return name
 
+    def linear(self, rows: str, weight: Floats, bias: Floats, name: str, gelu: bool = False) -> str:
+        """Multiplies rows by a weight [in, out] and adds the bias."""
+        offset = self.constant(f"{name}.bias", bias)
+        if self.precision is None:
+            product = self.add("MatMul", [rows, self.constant(f"{name}.weight", weight)], f"{name}.product")
+            total = self.add("Add", [product, offset], f"{name}.sum" if gelu else name)
+            return self.add("Gelu", [total], name) if gelu else total
+        packed = self.precision.packed(weight)
+        inputs = [rows, *self._stored(packed, name), "", offset]
+        return self.add("QuantizedMatMul", inputs, name, OWN, gelu=int(gelu), **_attributes(packed))
 
-@dataclass(frozen=True, slots=True)
-class QuantizedRows:
-    """Activations as uint8 around 128, and the float factor that takes each row back."""
+    def rows_of(self, indices: str, table: Floats, name: str) -> str:
+        """Looks up rows of a table [rows, columns]."""
+        if self.precision is None:
+            return self.add("Gather", [self.constant(f"{name}.table", table), indices], name)
+        packed = Precision(8, None).packed(np.ascontiguousarray(table.T))
+        return self.add("QuantizedRows", [indices, *self._stored(packed, name)], name, OWN, **_attributes(packed))
 
-    values: str
-    scale: str
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """How ``x @ weight`` is computed.
-
-    Attributes:
-        weight_limit: Largest magnitude of an int8 weight, 63 or 127; None keeps fp32.
-    """
-
-    weight_limit: int | None
-
-    def prepare(self, graph: GraphBuilder, rows: str, name: str) -> str | QuantizedRows:
-        """Brings activations into the form that ``apply`` multiplies; shared by products with the same input."""
-        if self.weight_limit is None:
-            return rows
-        magnitude = graph.add("Abs", [rows], f"{name}.abs")
-        last = graph.constant("axis.last", np.array([-1], np.int64))
-        peak = graph.add("ReduceMax", [magnitude, last], f"{name}.peak", keepdims=1)
-        # A row of zeros must stay one: without a floor it would be divided by zero.
-        floored = graph.add("Max", [peak, graph.constant("tiny", np.array(1e-12, np.float32))], f"{name}.floored")
-        unit = graph.add("Div", [rows, floored], f"{name}.unit")
-        values = graph.add(
-            "QuantizeLinear",
-            [
-                unit,
-                graph.constant("activation.scale", np.array(1 / QUANTIZED_LIMIT, np.float32)),
-                graph.constant("activation.zero", np.array(QUANTIZED_ZERO, np.uint8)),
-            ],
-            f"{name}.quantized",
+    def norm(self, value: str, skip: str, weights: Mapping[str, Floats], part: str, shape: BertShape) -> str:
+        """Adds two values and normalizes the rows of the sum."""
+        scale, bias = (self.constant(f"{part}.{kind}", weights[f"{part}.{kind}"]) for kind in ("weight", "bias"))
+        return self.add(
+            "SkipLayerNormalization", [value, scale, bias, skip], f"{part}.normed", OWN, epsilon=shape.norm_epsilon
         )
-        return QuantizedRows(values=values, scale=floored)
 
-    def apply(self, graph: GraphBuilder, rows: str | QuantizedRows, weight: NDArray[np.float32], name: str) -> str:
-        """Multiplies prepared rows by a weight of shape [in, out]."""
-        if isinstance(rows, str):
-            return graph.add("MatMul", [rows, graph.constant(f"{name}.weight", weight)], name)
-        assert self.weight_limit is not None
-        scale = np.maximum(np.abs(weight).max(axis=0), 1e-12) / self.weight_limit
-        quantized = np.rint(weight / scale).astype(np.int8)
-        product = graph.add(
-            "MatMulIntegerToFloat",
-            [
-                rows.values,
-                graph.constant(f"{name}.weight", quantized),
-                graph.constant("activation.scale", np.array(1 / QUANTIZED_LIMIT, np.float32)),
-                graph.constant(f"{name}.scale", scale.astype(np.float32)),
-                graph.constant("activation.zero", np.array(QUANTIZED_ZERO, np.uint8)),
-            ],
-            f"{name}.product",
-            domain=MICROSOFT,
-        )
-        return graph.add("Mul", [product, rows.scale], name)
+    def _stored(self, packed: PackedMatrix, name: str) -> list[str]:
+        return [self.constant(f"{name}.weight", packed.weights), self.constant(f"{name}.scales", packed.scales)]
 
 
-def build_bert(weights: Mapping[str, NDArray[np.float32]], shape: BertShape, linear: Linear) -> onnx.ModelProto:
-    """Builds the encoder.
+def build_encoder(weights: Mapping[str, Floats], shape: BertShape, precision: Precision | None) -> onnx.ModelProto:
+    """Builds a text encoder with mean pooling.
 
-    Inputs: ``input_ids`` int64 [batch, tokens] and ``attention_mask`` int32 [batch, tokens], 1 for tokens of the text
-    and 0 for padding. Outputs: ``token_vectors`` float32 [batch, tokens, hidden], each of unit length, and
-    ``sentence_vectors`` float32 [batch, hidden], the unit-length mean over the text's tokens.
+    Inputs: ``input_ids`` and ``positions`` int64 [tokens], the tokens of all texts and each one's place in its text;
+    ``cumulative_sequence_lengths`` int32 [texts + 1]: text s has tokens [at s, at s + 1). Outputs: ``token_vectors``
+    float32 [tokens, hidden] and ``sentence_vectors`` float32 [texts, hidden], the means, all of unit length.
 
     Args:
         weights: Tensors by their names in Hugging Face's BertModel.
         shape: The configuration.
-        linear: How products with weights are computed.
+        precision: How weights are kept; None keeps fp32.
     """
-    graph = GraphBuilder()
-    hidden = _embeddings(graph, weights, shape, linear)
-    for layer in range(shape.layers):
-        hidden = _layer(graph, weights, shape, linear, f"encoder.layer.{layer}", hidden)
-    _outputs(graph, hidden)
-    return helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "bert",
-            [
-                helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "tokens"]),
-                helper.make_tensor_value_info("attention_mask", TensorProto.INT32, ["batch", "tokens"]),
-            ],
-            [
-                helper.make_tensor_value_info("token_vectors", TensorProto.FLOAT, ["batch", "tokens", shape.hidden]),
-                helper.make_tensor_value_info("sentence_vectors", TensorProto.FLOAT, ["batch", shape.hidden]),
-            ],
-            list(graph.constants.values()),
-        ),
-        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)],
-        producer_name="edge-rag",
-        ir_version=10,
-    )
-
-
-def _embeddings(
-    graph: GraphBuilder, weights: Mapping[str, NDArray[np.float32]], shape: BertShape, linear: Linear
-) -> str:
-    words = weights["embeddings.word_embeddings.weight"]
-    if linear.weight_limit is None:
-        word = graph.add("Gather", [graph.constant("words", words), "input_ids"], "word")
-    else:
-        scale = np.abs(words).max(axis=1, keepdims=True) / QUANTIZED_LIMIT
-        quantized = np.rint(words / np.maximum(scale, 1e-12)).astype(np.int8)
-        stored = graph.add("Gather", [graph.constant("words", quantized), "input_ids"], "word.stored")
-        factor = graph.add(
-            "Gather", [graph.constant("words.scale", scale.astype(np.float32)), "input_ids"], "word.scale"
-        )
-        word = graph.add("Mul", [graph.add("Cast", [stored], "word.float", to=TensorProto.FLOAT), factor], "word")
+    graph = GraphBuilder(precision)
     # All texts are first segments, so that segment's vector belongs to every position.
     places = (
         weights["embeddings.position_embeddings.weight"][: shape.max_tokens]
         + weights["embeddings.token_type_embeddings.weight"][0]
     )
-    first = graph.constant("zero", np.array([0], np.int64))
-    tokens = graph.add("Shape", ["input_ids"], "tokens", start=1, end=2)
-    place = graph.add("Slice", [graph.constant("places", places), first, tokens, first], "place")
-    return _norm(graph, weights, shape, "embeddings.LayerNorm", graph.add("Add", [word, place], "embedded"))
-
-
-def _layer(
-    graph: GraphBuilder,
-    weights: Mapping[str, NDArray[np.float32]],
-    shape: BertShape,
-    linear: Linear,
-    name: str,
-    hidden: str,
-) -> str:
-    def matrix(part: str) -> NDArray[np.float32]:
-        return weights[f"{name}.{part}.weight"].T
-
-    def bias(part: str) -> NDArray[np.float32]:
-        return weights[f"{name}.{part}.bias"]
-
-    parts = [f"attention.self.{part}" for part in ("query", "key", "value")]
-    rows = linear.prepare(graph, hidden, f"{name}.input")
-    queries, keys, values = (linear.apply(graph, rows, matrix(part), f"{name}.{part}") for part in parts)
-    attended = graph.add(
-        "MultiHeadAttention",
-        [
-            queries,
-            keys,
-            values,
-            graph.constant(f"{name}.attention.bias", np.concatenate([bias(part) for part in parts])),
-            "attention_mask",
-        ],
-        f"{name}.attended",
-        domain=MICROSOFT,
-        num_heads=shape.heads,
-    )
-    rows = linear.prepare(graph, attended, f"{name}.attended")
-    mixed = linear.apply(graph, rows, matrix("attention.output.dense"), f"{name}.mixed")
-    hidden = _skip_norm(graph, weights, shape, f"{name}.attention.output", mixed, hidden)
-    rows = linear.prepare(graph, hidden, f"{name}.middle")
-    widened = linear.apply(graph, rows, matrix("intermediate.dense"), f"{name}.widened")
-    activated = graph.add(
-        "BiasGelu",
-        [widened, graph.constant(f"{name}.intermediate.bias", bias("intermediate.dense"))],
-        f"{name}.activated",
-        domain=MICROSOFT,
-    )
-    rows = linear.prepare(graph, activated, f"{name}.activated")
-    narrowed = linear.apply(graph, rows, matrix("output.dense"), f"{name}.narrowed")
-    return _skip_norm(graph, weights, shape, f"{name}.output", narrowed, hidden)
-
-
-def _norm(
-    graph: GraphBuilder, weights: Mapping[str, NDArray[np.float32]], shape: BertShape, name: str, value: str
-) -> str:
-    return graph.add(
-        "LayerNormalization",
-        [
-            value,
-            graph.constant(f"{name}.weight", weights[f"{name}.weight"]),
-            graph.constant(f"{name}.bias", weights[f"{name}.bias"]),
-        ],
-        f"{name}.normed",
-        axis=-1,
-        epsilon=shape.norm_epsilon,
-    )
-
-
-def _skip_norm(
-    graph: GraphBuilder,
-    weights: Mapping[str, NDArray[np.float32]],
-    shape: BertShape,
-    name: str,
-    value: str,
-    residual: str,
-) -> str:
-    return graph.add(
-        "SkipLayerNormalization",
-        [
-            value,
-            residual,
-            graph.constant(f"{name}.LayerNorm.weight", weights[f"{name}.LayerNorm.weight"]),
-            graph.constant(f"{name}.LayerNorm.bias", weights[f"{name}.LayerNorm.bias"]),
-            graph.constant(f"{name}.dense.bias", weights[f"{name}.dense.bias"]),
-        ],
-        f"{name}.normed",
-        domain=MICROSOFT,
-        epsilon=shape.norm_epsilon,
-    )
-
-
-def _outputs(graph: GraphBuilder, hidden: str) -> None:
+    place = graph.add("Gather", [graph.constant("places", places), "positions"], "place")
+    hidden = _hidden(graph, weights, shape, place)
     graph.add("LpNormalization", [hidden], "token_vectors", axis=-1, p=2)
-    mask = graph.add("Cast", ["attention_mask"], "mask.float", to=TensorProto.FLOAT)
-    row = graph.add("Unsqueeze", [mask, graph.constant("one", np.array([1], np.int64))], "mask.row")
     # The mean and the sum point the same way, and only the direction is kept.
-    total = graph.add("MatMul", [row, hidden], "total")
-    flat = graph.add("Squeeze", [total, graph.constant("one", np.array([1], np.int64))], "total.flat")
-    graph.add("LpNormalization", [flat], "sentence_vectors", axis=-1, p=2)
+    total = graph.add("SequenceSum", [hidden, LENGTHS], "total", OWN)
+    graph.add("LpNormalization", [total], "sentence_vectors", axis=-1, p=2)
+    outputs = {"token_vectors": ["tokens", shape.hidden], "sentence_vectors": ["texts", shape.hidden]}
+    return _model(graph, ["input_ids", "positions"], outputs)
+
+
+def build_cross_encoder(
+    weights: Mapping[str, Floats], shape: BertShape, precision: Precision | None
+) -> onnx.ModelProto:
+    """Builds a cross-encoder with one score a pair.
+
+    Inputs: those of ``build_encoder``, where a text is a question and a passage; ``token_type_ids`` int64 [tokens], 0
+    for the question's tokens and 1 for the passage's. Output: ``scores`` float32 [texts].
+
+    Args:
+        weights: Tensors by their names in Hugging Face's BertForSequenceClassification, ``bert.`` left out.
+        shape: The configuration.
+        precision: How weights are kept; None keeps fp32.
+    """
+    graph = GraphBuilder(precision)
+    places = graph.constant("places", weights["embeddings.position_embeddings.weight"][: shape.max_tokens])
+    types = graph.constant("types", weights["embeddings.token_type_embeddings.weight"])
+    place = graph.add("Gather", [places, "positions"], "place.own")
+    segment = graph.add("Gather", [types, "token_type_ids"], "segment")
+    hidden = _hidden(graph, weights, shape, graph.add("Add", [place, segment], "place"))
+    ends = [graph.constant(name, np.array([value], np.int64)) for name, value in (("start", 0), ("end", -1))]
+    firsts = graph.add("Slice", [LENGTHS, *ends], "firsts")
+    first = graph.add("Gather", [hidden, firsts], "first")
+    dense = graph.linear(first, weights["pooler.dense.weight"].T, weights["pooler.dense.bias"], "pooled.sum")
+    pooled = graph.add("Tanh", [dense], "pooled")
+    # A product row by row: what a matrix product makes of a row may depend on how many there are.
+    products = graph.add("Mul", [pooled, graph.constant("classifier.weight", weights["classifier.weight"])], "products")
+    axis = graph.constant("last", np.array([-1], np.int64))
+    total = graph.add("ReduceSum", [products, axis], "total", keepdims=0)
+    graph.add("Add", [total, graph.constant("classifier.bias", weights["classifier.bias"])], "scores")
+    return _model(graph, ["input_ids", "positions", "token_type_ids"], {"scores": ["texts"]})
+
+
+def _hidden(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape, place: str) -> str:
+    word = graph.rows_of("input_ids", weights["embeddings.word_embeddings.weight"], "word")
+    hidden = graph.norm(word, place, weights, "embeddings.LayerNorm", shape)
+    for layer in range(shape.layers):
+        hidden = _layer(graph, weights, shape, f"encoder.layer.{layer}", hidden)
+    return hidden
+
+
+def _layer(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape, name: str, hidden: str) -> str:
+    def dense(part: str) -> tuple[Floats, Floats]:
+        return weights[f"{name}.{part}.weight"].T, weights[f"{name}.{part}.bias"]
+
+    parts = [dense(f"attention.self.{part}") for part in ("query", "key", "value")]
+    qkv = graph.linear(
+        hidden,
+        np.concatenate([weight for weight, _ in parts], axis=1),
+        np.concatenate([bias for _, bias in parts]),
+        f"{name}.qkv",
+    )
+    attended = graph.add(
+        "SequenceAttention",
+        [qkv, LENGTHS],
+        f"{name}.attended",
+        OWN,
+        num_heads=shape.heads,
+        scale=(shape.hidden / shape.heads) ** -0.5,
+    )
+    mixed = graph.linear(attended, *dense("attention.output.dense"), f"{name}.mixed")
+    hidden = graph.norm(mixed, hidden, weights, f"{name}.attention.output.LayerNorm", shape)
+    widened = graph.linear(hidden, *dense("intermediate.dense"), f"{name}.widened", gelu=True)
+    narrowed = graph.linear(widened, *dense("output.dense"), f"{name}.narrowed")
+    return graph.norm(narrowed, hidden, weights, f"{name}.output.LayerNorm", shape)
+
+
+def _attributes(packed: PackedMatrix) -> dict[str, int]:
+    form = packed.form
+    return {"K": form.rows, "N": form.columns, "bits": form.bits, "block_size": form.block_size}
+
+
+def _model(graph: GraphBuilder, tokens: list[str], outputs: Mapping[str, list[str | int]]) -> onnx.ModelProto:
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["tokens"]) for name in tokens]
+    lengths = helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, ["texts + 1"])
+    return helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "bert",
+            [*inputs, lengths],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in outputs.items()],
+            list(graph.constants.values()),
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(OWN, 1)],
+        producer_name="edge-rag",
+        ir_version=10,
+    )

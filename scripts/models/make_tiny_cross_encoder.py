@@ -2,27 +2,28 @@
 
     python scripts/models/make_tiny_cross_encoder.py [--output FOLDER]
 
-Beside the folder, ``FOLDER.npz`` keeps pairs of texts and the scores that Hugging Face's fp32 gives them.
+Beside the folder, ``FOLDER-int8`` is the same model as make_cross_encoder.py makes it, and ``FOLDER.npz`` keeps pairs
+of texts and the scores that Hugging Face's fp32 gives them.
 """
 
 from __future__ import annotations
 
 import argparse
 import string
-import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
+from bert_graph import Precision
+from make_cross_encoder import make_folder
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification
 
+from edge_rag.runtime.model_folder import ModelRole, write_manifest
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
-
-from edge_rag.runtime.model_folder import ModelRole, write_manifest  # noqa: E402
-
 MAX_TOKENS = 48
 PAIRS = (
     ("how often", "grease the bearings every month"),
@@ -117,6 +118,18 @@ def main() -> None:
         made_by="scripts/models/make_tiny_cross_encoder.py",
         parameters={"max_tokens": MAX_TOKENS},
     )
+    with tempfile.TemporaryDirectory() as checkpoint:
+        scorer.model.save_pretrained(checkpoint)
+        tokenizer.save(str(Path(checkpoint) / "tokenizer.json"))
+        make_folder(
+            Path(checkpoint),
+            output.with_name(f"{output.name}-int8"),
+            Precision(bits=8, block_size=128),
+            name="tiny-cross-encoder-int8",
+            licence="Apache-2.0",
+            source="random weights, seed 11",
+            made_by="scripts/models/make_tiny_cross_encoder.py",
+        )
     scores = []
     for first, second in PAIRS:
         encoding = tokenizer.encode(first, second)

@@ -15,6 +15,7 @@ from edge_rag.runtime.pair_encoder import PairEncoder
 
 REPOSITORY = Path(__file__).parents[3]
 FOLDER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"
+PACKED = FOLDER.with_name("tiny-cross-encoder-int8")
 
 
 def kept(file: Path) -> tuple[list[tuple[str, str]], np.ndarray]:
@@ -42,6 +43,19 @@ def test_scores_agree_with_hugging_face_for_pairs_of_mixed_length() -> None:
     np.testing.assert_allclose(PairEncoder.open(FOLDER).score(pairs), scores, atol=1e-5)
 
 
+def test_scores_of_the_int8_form_agree_with_hugging_face_in_fp32() -> None:
+    pairs, scores = kept(FOLDER.with_suffix(".npz"))
+    np.testing.assert_allclose(PairEncoder.open(PACKED).score(pairs), scores, atol=0.04)
+
+
+def test_a_pair_scores_the_same_bits_end_to_end_with_others_as_alone() -> None:
+    encoder = PairEncoder.open(PACKED)
+    pairs = [("how often", "every month of the year, never later"[:count]) for count in range(36)] * 2
+    alone = [encoder.score([pair])[0] for pair in pairs]
+    np.testing.assert_array_equal(encoder.score(pairs), alone)
+    assert len(set(alone)) > 10
+
+
 def test_a_pair_scores_alike_alone_and_among_others() -> None:
     encoder = PairEncoder.open(FOLDER)
     pairs = [("how often", "every month " * count) for count in (1, 1, 2, 3)] + [("bar", "eleven")]
@@ -49,14 +63,16 @@ def test_a_pair_scores_alike_alone_and_among_others() -> None:
     np.testing.assert_allclose(encoder.score(pairs), alone, atol=1e-6)
 
 
-def test_a_passage_too_long_for_the_model_is_read_as_far_as_it_fits() -> None:
-    encoder = PairEncoder.open(FOLDER)
+@pytest.mark.parametrize("folder", [FOLDER, PACKED])
+def test_a_passage_too_long_for_the_model_is_read_as_far_as_it_fits(folder: Path) -> None:
+    encoder = PairEncoder.open(folder)
     whole, more = encoder.score([("x", "a " * 100), ("x", "a " * 300)])
     assert whole == more
 
 
-def test_no_pairs_have_no_scores() -> None:
-    assert PairEncoder.open(FOLDER).score([]).shape == (0,)
+@pytest.mark.parametrize("folder", [FOLDER, PACKED])
+def test_no_pairs_have_no_scores(folder: Path) -> None:
+    assert PairEncoder.open(folder).score([]).shape == (0,)
 
 
 def test_a_graph_that_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
@@ -97,3 +113,6 @@ def test_the_kept_cross_encoder_is_what_its_script_makes(tmp_path: Path) -> None
     assert pairs == kept_pairs
     np.testing.assert_allclose(scores, kept_scores, atol=1e-5)
     np.testing.assert_allclose(PairEncoder.open(tmp_path / "made").score(pairs), kept_scores, atol=1e-5)
+    np.testing.assert_allclose(
+        PairEncoder.open(tmp_path / "made-int8").score(pairs), PairEncoder.open(PACKED).score(pairs), atol=1e-5
+    )

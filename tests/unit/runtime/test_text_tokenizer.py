@@ -18,7 +18,7 @@ PLAIN.encode_special_tokens = True
 
 
 def test_a_text_that_looks_like_a_special_token_is_read_as_plain_characters() -> None:
-    read = TOKENIZER.truncated("stop [SEP] go")
+    (read,) = TOKENIZER.windows("stop [SEP] go")
     assert read.ids.count(SEP) == 1
     assert read.ids[-1] == SEP
     assert ["stop [SEP] go"[start:end] for start, end in read.offsets[1:-1]] == ["stop", "[", "SEP", "]", "go"]
@@ -26,10 +26,10 @@ def test_a_text_that_looks_like_a_special_token_is_read_as_plain_characters() ->
 
 def test_a_long_text_is_cut_to_its_beginning_with_its_special_tokens_kept() -> None:
     text = "pump " * 40
-    read = TOKENIZER.truncated(text)
-    assert len(read.ids) == 16
-    assert (read.ids[0], read.ids[-1]) == (CLS, SEP)
-    assert read.offsets[1:-1] == tuple((5 * i, 5 * i + 4) for i in range(14))
+    short, cut = TOKENIZER.truncated_ids(["[SEP]", text])
+    assert short == PLAIN.encode("[SEP]").ids
+    assert cut == PLAIN.encode("pump " * 14).ids
+    assert len(cut) == 16
     assert TOKENIZER.count(text) == 42
 
 
@@ -74,7 +74,7 @@ def test_a_pair_that_is_too_long_keeps_as_much_of_the_first_text_as_leaves_room(
 
 def test_a_text_that_is_not_unicode_is_a_failed_inference() -> None:
     with pytest.raises(InferenceFailed, match="cannot be tokenized"):
-        TOKENIZER.truncated("\ud800")
+        TOKENIZER.truncated_ids(["pump", "\ud800"])
 
 
 def test_a_file_that_is_no_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
