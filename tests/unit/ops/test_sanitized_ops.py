@@ -78,7 +78,7 @@ def test_the_op_passes_its_tests_under_address_and_undefined_behaviour_sanitizer
     tests = [
         *(str(Path(__file__).with_name(name)) for name in names),
         "-k",
-        "not 4096 and not 700 and not 1200 and not long",
+        "not 4096 and not 700 and not 1200 and not 1100 and not long",
     ]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=no", *tests]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
