@@ -46,6 +46,8 @@ def _keeps_tokens_apart(node: onnx.NodeProto, walk: GraphWalk) -> bool:
             return walk.is_constant(node.input[1])
         case "Reshape":
             return walk.constant_integers(node.input[1])[:2] == [0, -1]  # heads apart and together again
+        case "Slice":
+            return walk.constant_integers(node.input[3] if len(node.input) > 3 else "") == [-1]  # of the features
         case "Split" | "SimplifiedLayerNormalization":
             return bool(attributes(node).get("axis") == -1)
         case _:

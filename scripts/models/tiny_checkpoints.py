@@ -123,6 +123,7 @@ def family_models() -> tuple[TinyModel, ...]:
     Llama 3's scaled frequencies, Qwen's biases and norms, Phi's fused products, long-context factors and partly rotated
     heads, SmolLM3's layers without positions, Gemma's local layers and scaled embeddings, Mistral's window. Gemma's
     window is short, so that a test's text leaves it; Phi's and Mistral's are not, since contexts are limited to them.
+    No matrix but the head has as many columns as the vocabulary: the builder knows the head by that.
     """
     shared = {
         "vocab_size": VOCABULARY,
@@ -198,7 +199,7 @@ def family_models() -> tuple[TinyModel, ...]:
                 },
                 original_max_position_embeddings=256,
                 tie_word_embeddings=True,
-                **{**shared, "hidden_size": 256},
+                **{**shared, "hidden_size": 256, "num_key_value_heads": 1},
             ),
             seed=16,
         ),
@@ -218,7 +219,7 @@ def family_models() -> tuple[TinyModel, ...]:
             transformers.Gemma3TextConfig(
                 num_hidden_layers=4,
                 head_dim=32,
-                query_pre_attn_scalar=32,
+                query_pre_attn_scalar=256,
                 sliding_window=48,
                 layer_types=["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
                 rope_parameters={

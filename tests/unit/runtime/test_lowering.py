@@ -63,6 +63,22 @@ def read_from_mask(graph: onnx.GraphProto) -> None:
     graph.node[at + 1].input[0] = "masked"
 
 
+def cut(axis: int) -> Change:
+    """Cuts a piece out of the embeddings, along the tokens or along the features."""
+
+    def change(graph: onnx.GraphProto) -> None:
+        norm = find(graph, "SimplifiedLayerNormalization")
+        at = list(graph.node).index(norm)
+        numbers = {"from": 0, "to": 1 << 30, "axis": axis}
+        for name, value in numbers.items():
+            tensor = helper.make_tensor("value", TensorProto.INT64, [1], [value])
+            graph.node.insert(at, helper.make_node("Constant", [], [name], value=tensor))
+        graph.node.insert(at + 3, helper.make_node("Slice", [norm.input[0], *numbers], ["cut"], name="cut"))
+        graph.node[at + 4].input[0] = "cut"
+
+    return change
+
+
 def mix_tokens(op_type: str, **attributes: object) -> Change:
     """Puts a node that is not known to keep tokens apart before the first norm."""
 
@@ -128,6 +144,7 @@ def forget_layers(graph: onnx.GraphProto) -> None:
         (mix_tokens("CumSum"), "whether this CumSum keeps tokens"),
         (mix_tokens("Softmax", axis=1), "whether this Softmax keeps tokens"),
         (mix_tokens("Transpose", perm=[1, 0, 2]), "whether this Transpose keeps tokens"),
+        (cut(axis=1), "whether this Slice keeps tokens"),
         (reshape_tokens, "whether this Reshape keeps tokens"),
         (last_row_only, "the head is not understood"),
         (half_precision_logits, "not float32"),
@@ -139,6 +156,12 @@ def test_what_has_no_paged_form_is_refused_with_the_reason(change: Change, messa
     change(model.graph)
     with pytest.raises(ModelNotLowerable, match=message):
         lower(model, SIZES)
+
+
+def test_cutting_features_off_keeps_tokens_apart() -> None:
+    model = original()
+    cut(axis=-1)(model.graph)
+    assert "Slice" in {node.op_type for node in lower(model, SIZES)[0].graph.node}
 
 
 def test_a_head_narrower_than_its_rotary_table_is_refused() -> None:
