@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -60,7 +63,7 @@ def add(
     store = store_of(settings_of(config, data_dir))
     wanted = parse_source(source)
     wish = Wish(wanted, check_name(name or default_name(wanted)), Precision(precision), licence)
-    with _Shown() as shown:
+    with _Shown() as shown, _ended_in_order():
         manifest = store.add(wish, shown)
     size = sum(record.bytes for record in manifest.files.values())
     if as_json:
@@ -74,6 +77,16 @@ def add(
             style="dim",
         )
     return ExitCode.OK
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Lets SIGTERM do what Ctrl-C does: end what was started and clear away what is half made."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Shown:

@@ -50,14 +50,20 @@ class ModelSettings(_Section):
     """Which models fill which role."""
 
     directory: DirectoryPath = Field(
-        default_factory=default_models_directory, description="Folder that holds one folder a model."
+        default_factory=default_models_directory,
+        description="Folder of the models that came along; those that are added lie in the data directory.",
     )
-    embedder: str = Field(default="minilm-l6", description="Folder of the embedding model.")
+    embedder: str = Field(
+        default="minilm-l6",
+        description="Embedding model, there or added; left out, what `models use` chose, else this.",
+    )
     reranker: str | None = Field(
         default=None,
-        description="Folder of a cross-encoder; left out, passages are scored by the embedder's token vectors.",
+        description="Cross-encoder, there or added; left out, what `models use` chose, else token vectors score.",
     )
-    generator: str = Field(default="quoter", description="Folder of the language model.")
+    generator: str = Field(
+        default="quoter", description="Language model, there or added; left out, what `models use` chose, else this."
+    )
 
 
 class RetrieverSettings(_Section):

@@ -1,0 +1,146 @@
+"""``edge-rag models`` from the command line, on a data directory of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.main import main
+from tests.synthetic.tiny_model import FIXTURES
+
+MODELS = Path(__file__).parents[3] / "models"
+
+
+class Store:
+    """Runs commands on one data directory that no daemon serves."""
+
+    def __init__(self, runner: CliRunner, data: Path) -> None:
+        self._runner = runner
+        self._data = data
+
+    def __call__(self, *arguments: str, code: ExitCode = ExitCode.OK) -> Any:
+        done = self._runner.invoke(main, ["models", *arguments, "--data-dir", str(self._data), "--json"])
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGE_RAG_LISTEN", f"unix:{tmp_path}/nobody")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def models(runner: CliRunner, data: Path) -> Store:
+    return Store(runner, data)
+
+
+def names(listed: Any) -> set[str]:
+    return {model["name"] for model in listed["models"]}
+
+
+def test_a_model_is_added_used_verified_and_removed(models: Store, tmp_path: Path) -> None:
+    source = tmp_path / "Tiny Qwen"
+    shutil.copytree(FIXTURES / "tiny-qwen2", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
+    added = models("add", str(source), "--licence", "MIT")
+    assert (added["name"], added["role"], added["licence"]) == ("tiny-qwen", "generator", "MIT")
+    assert models("use", "generator", "tiny-qwen")["overridden_by"] is None
+    listed = next(model for model in models("list")["models"] if model["name"] == "tiny-qwen")
+    assert listed["chosen"]
+    assert listed["memory_bytes"] > listed["bytes"] > 0
+    assert models("verify")["ok"]
+    refused = models("remove", "tiny-qwen", code=ExitCode.FAILURE)
+    assert "models use generator default" in refused["error"]["message"]
+    models("use", "generator", "default")
+    assert models("remove", "tiny-qwen") == {"removed": "tiny-qwen"}
+    assert names(models("list")) == {"minilm-l6", "quoter"}
+
+
+def test_a_hostile_folder_is_refused_with_the_reason_and_nothing_is_left(
+    models: Store, tmp_path: Path, data: Path
+) -> None:
+    source = tmp_path / "hostile"
+    shutil.copytree(FIXTURES / "tiny-qwen2", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
+    config = json.loads((source / "genai_config.json").read_bytes())
+    config["model"]["decoder"]["session_options"]["custom_ops_library"] = "/tmp/evil.so"
+    (source / "genai_config.json").write_text(json.dumps(config))
+    refused = models("add", str(source), code=ExitCode.FAILURE)
+    assert "custom_ops_library" in refused["error"]["message"]
+    assert str(source) in refused["error"]["message"]
+    assert names(models("list")) == {"minilm-l6", "quoter"}
+    assert sorted(path.name for path in (data / "models").iterdir()) == [".lock"]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_leaves_the_store_as_it_was(tmp_path: Path, data: Path, sent: signal.Signals) -> None:
+    source = tmp_path / "tiny"
+    shutil.copytree(FIXTURES / "tiny-qwen2", source, ignore=shutil.ignore_patterns("manifest.json", "paged*"))
+    command = [sys.executable, "-m", "edge_rag.cli.main", "models", "add", str(source), "--data-dir", str(data)]
+    with subprocess.Popen(command, cwd=MODELS.parent, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "running the original graph" in line:
+                assert any(path.name.startswith(".adding-") for path in (data / "models").iterdir())
+                process.send_signal(sent)
+        assert process.wait() == ExitCode.INTERRUPTED
+    assert [path.name for path in (data / "models").iterdir()] == [".lock"]
+
+
+def test_a_setting_that_wins_over_the_choice_is_said(models: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "quoter")
+    assert models("use", "generator", "quoter")["overridden_by"] == "quoter"
+
+
+def test_a_model_that_settings_name_is_not_removed(models: Store, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(MODELS / "quoter", data / "models" / "second")
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "second")
+    refused = models("remove", "second", code=ExitCode.FAILURE)
+    assert "named in the settings" in refused["error"]["message"]
+
+
+def test_verifying_all_names_the_altered_one_and_goes_on(models: Store, data: Path) -> None:
+    for name in ("first", "second"):
+        shutil.copytree(MODELS / "quoter", data / "models" / name)
+    (data / "models" / "first" / "tokenizer.json").write_text("{}")
+    report = models("verify", code=ExitCode.FAILURE)
+    problems = {model["name"]: model["problem"] for model in report["models"]}
+    assert "tokenizer.json" in problems["first"]
+    assert problems["second"] == problems["quoter"] == ""
+
+
+@pytest.mark.parametrize("command", [("use", "generator", "absent"), ("verify", "absent"), ("remove", "absent")])
+def test_a_model_that_does_not_exist_has_an_exit_code_of_its_own(models: Store, command: tuple[str, ...]) -> None:
+    refused = models(*command, code=ExitCode.NOT_FOUND)
+    assert refused["error"]["code"] == "NOT_FOUND"
+    assert "absent" in refused["error"]["message"]
+
+
+@pytest.mark.parametrize("source", ["hf:no-name", "/nowhere/at/all"])
+def test_a_source_that_is_none_is_refused(models: Store, source: str) -> None:
+    assert source in models("add", source, code=ExitCode.FAILURE)["error"]["message"]
+
+
+def test_what_fits_is_recommended_with_the_command_that_adds_it(models: Store) -> None:
+    small, large = (models("recommend", "--memory-gib", size)["models"] for size in ("1.5", "14"))
+    assert {model["name"] for model in small} < {model["name"] for model in large}
+    for model in large:
+        assert model["needs"]["memory_bytes"] <= 14 * 2**30
+        assert model["command"].startswith(f"edge-rag models add {model['source']} --precision {model['precision']}")
+        assert model["checked"]
+
+
+def test_people_get_lines(runner: CliRunner, data: Path) -> None:
+    done = runner.invoke(main, ["models", "list", "--data-dir", str(data)])
+    assert done.exit_code == 0
+    assert any("quoter" in line and "came along" in line for line in done.stdout.splitlines())
+    done = runner.invoke(main, ["models", "recommend", "--memory-gib", "2", "--data-dir", str(data)])
+    assert "edge-rag models add hf:" in done.stdout
