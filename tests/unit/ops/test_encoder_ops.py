@@ -49,7 +49,7 @@ def _open(
         return open_session(path, library())
 
 
-def run(op: str, feeds: dict[str, NDArray[Any]], build: str = "", **attributes: float) -> Floats:
+def run(op: str, feeds: dict[str, NDArray[Any]], build: str = "", /, **attributes: float) -> Floats:
     inputs = tuple((name, str(array.dtype)) for name, array in feeds.items())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(BUILD_VARIABLE, build)
@@ -142,7 +142,7 @@ def test_lengths_that_do_not_divide_the_tokens_are_refused(op: str, lengths: Len
     attributes = {"num_heads": 1, "scale": 1.0} if op == "SequenceAttention" else {}
     feeds = {data: heads_of(6, 48, 0), "cumulative_sequence_lengths": np.array(lengths, np.int32)}
     with pytest.raises(Exception, match=f"{op}: cumulative_sequence_lengths {message}"):
-        run(op, feeds, "", **attributes)
+        run(op, feeds, **attributes)
 
 
 @pytest.mark.parametrize(("columns", "heads"), [(47, 1), (48, 2), (24, 1), (0, 1)])
