@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,7 @@ def matrix_of_table(
     """
     if node.op_type == "GatherBlockQuantized":
         matrix = _matrix_of_quantized_table(node, walk, stored)
-        return next((other for other in others if matrix is not None and _equal(matrix, other, stored)), matrix)
+        return None if matrix is None else _shared(matrix, node, walk, stored, others)
     table = stored.find(node.input[0]) if node.op_type == "Gather" else None
     if table is None or table.data_type != TensorProto.FLOAT or attributes(node).get("axis", 0) != 0:
         return None
@@ -130,6 +130,32 @@ def _matrix_of_quantized_table(node: onnx.NodeProto, walk: GraphWalk, stored: St
     if rows % found["block_size"]:
         return None  # MatMulNBits fills the last block up, this table does not
     return _matrix(rows, columns, found, (weights.name, scales.name, points), stored)
+
+
+def _shared(
+    table: StoredMatrix, node: onnx.NodeProto, walk: GraphWalk, stored: StoredTensors, others: Collection[StoredMatrix]
+) -> StoredMatrix | None:
+    """Returns the product's matrix that a table is equal to, else the table's own, unless that has a product's name.
+
+    Where a table's rows end in a part of a block, the table has whole blocks, and what is too much is cut off later.
+    """
+    for other in others:
+        form = other.form
+        whole = replace(form, rows=form.blocks * form.block_size)
+        cut = table.form == whole and _is_cut_to(form.rows, node, walk)
+        if (table.form == form or cut) and _equal(replace(table, form=form), other, stored):
+            return other
+    named = {name for other in others for name in other.names}
+    return None if named.intersection(table.names) else table
+
+
+def _is_cut_to(rows: int, node: onnx.NodeProto, walk: GraphWalk) -> bool:
+    """Whether all that is read of a look-up is its first so many features."""
+    readers = walk.consumers(node.output[0])
+    return bool(readers) and all(
+        reader.op_type == "Slice" and [walk.constant_integers(name) for name in reader.input[1:]] == [[0], [rows], [-1]]
+        for reader in readers
+    )
 
 
 def _before_reshape(name: str, walk: GraphWalk) -> str:
