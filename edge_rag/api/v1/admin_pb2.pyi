@@ -587,7 +587,7 @@ class UseModelRequest(_message.Message):
     role: _builtins.str
     """`generator`. The embedder needs a restart, since every stored passage is embedded anew with it."""
     name: _builtins.str
-    """Name of its folder, 1 to 64 of lower-case letters, digits, `.`, `_` and `-`."""
+    """Its name, as `edge-rag models list` shows it, 1 to 64 of lower-case letters, digits, `.`, `_` and `-`."""
     def __init__(
         self,
         *,

@@ -45,9 +45,9 @@ class AdminStub:
     """Puts another model in a role without a restart: the new one is checked, loaded and warmed while the old one answers,
     then takes all new questions, and the old one finishes what it has. Returns when the old one is gone. Holds until the
     daemon is restarted; what it starts with is in its settings.
-    INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. FAILED_PRECONDITION: there is
-    no such model, it was altered, or it does not fit in memory beside the present one. UNAVAILABLE: starting, shutting
-    down, or another model is being put in place.
+    INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. NOT_FOUND: there is no such
+    model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
+    shutting down, or another model is being put in place.
     """
 
 @_typing.type_check_only
@@ -67,9 +67,9 @@ class AdminAsyncStub(AdminStub):
     """Puts another model in a role without a restart: the new one is checked, loaded and warmed while the old one answers,
     then takes all new questions, and the old one finishes what it has. Returns when the old one is gone. Holds until the
     daemon is restarted; what it starts with is in its settings.
-    INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. FAILED_PRECONDITION: there is
-    no such model, it was altered, or it does not fit in memory beside the present one. UNAVAILABLE: starting, shutting
-    down, or another model is being put in place.
+    INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. NOT_FOUND: there is no such
+    model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
+    shutting down, or another model is being put in place.
     """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
@@ -110,9 +110,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """Puts another model in a role without a restart: the new one is checked, loaded and warmed while the old one answers,
         then takes all new questions, and the old one finishes what it has. Returns when the old one is gone. Holds until the
         daemon is restarted; what it starts with is in its settings.
-        INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. FAILED_PRECONDITION: there is
-        no such model, it was altered, or it does not fit in memory beside the present one. UNAVAILABLE: starting, shutting
-        down, or another model is being put in place.
+        INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. NOT_FOUND: there is no such
+        model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
+        shutting down, or another model is being put in place.
         """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
