@@ -188,7 +188,8 @@ def recommend(memory_gib: float | None, config: Path | None, data_dir: Path | No
 def _command(entry: Any) -> str:
     if not entry.source.startswith("hf:"):
         return f"edge-rag models use generator {entry.name}"
-    return f"edge-rag models add {entry.source} --precision {entry.precision} --name {entry.name}"
+    revision = "" if entry.revision == "main" else f"@{entry.revision}"
+    return f"edge-rag models add {entry.source}{revision} --precision {entry.precision} --name {entry.name}"
 
 
 def _needed(settings: Settings) -> frozenset[str]:
