@@ -25,6 +25,11 @@ struct HeadRoom {
   EDGE_RAG_INLINE int64_t width() const { return panels * kLanes; }
 };
 
+// A head's rows lie a page or more apart: the processor does not see ahead by itself.
+EDGE_RAG_INLINE void prefetch_row(const float* row, int64_t size) {
+  for (int64_t i = 0; i < size; i += kLanes) __builtin_prefetch(row + i);
+}
+
 template <class V>
 EDGE_RAG_INLINE HeadRoom fill_room(const PackedHeads& heads, const SequenceHead& part) {
   HeadRoom room{};
@@ -45,6 +50,8 @@ EDGE_RAG_INLINE HeadRoom fill_room(const PackedHeads& heads, const SequenceHead&
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       // A lane without a token repeats the last one: what becomes of it is never used.
       const float* key = keys + (panel * kLanes + (lane < rest ? lane : rest - 1)) * stride;
+      prefetch_row(key + kLanes * stride, room.size);
+      prefetch_row(key + heads.width(), room.size);
       for (int64_t i = 0; i < room.size; ++i) to[i * kLanes + lane] = key[i] * factor;
     }
   }
@@ -127,6 +134,7 @@ template <class V, int R>
 EDGE_RAG_INLINE void take_queries(const float* queries, int64_t stride, int64_t rows, const HeadRoom& room) {
   for (int64_t r = 0; r < R; ++r) {
     const float* from = queries + (r < rows ? r : rows - 1) * stride;
+    prefetch_row(from + R * stride, room.size);
     for (int64_t i = 0; i < room.size; i += kLanes) V::store(room.queries + r * room.size + i, V::load(from + i));
   }
 }
