@@ -56,7 +56,8 @@ def weigh_sentences(
     for candidate in candidates:
         spans.append(list(sentence_spans(candidate.passage.text)))
         for start, end in spans[-1]:
-            coverages.append(coverage(stemmer.stems(candidate.passage.text[start:end]), term_weights))
+            stems = stemmer.stems_among(candidate.passage.text[start:end], term_weights)
+            coverages.append(coverage(stems, term_weights))
             matches.append(max_sim(candidate.cosines_of(start, end)))
     evidence = weights.overlap * standardize(coverages) + weights.max_sim * standardize(matches)
     weighed = iter(zip(evidence, coverages, strict=True))

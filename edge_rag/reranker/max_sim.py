@@ -112,7 +112,8 @@ class MaxSimReranker:
         weights = self._passage_weights
         interactions = [max_sim(each.cosines) for each in candidates]
         cosines = [mean_cosine(question.vectors, each.vectors.vectors) for each in candidates]
-        words = bm25([self._stemmer.stems(model_text(each.passage)) for each in candidates], term_weights)
+        stems = [self._stemmer.stems_among(model_text(each.passage), term_weights) for each in candidates]
+        words = bm25(stems, term_weights)
         scores: NDArray[np.float64] = (
             weights.max_sim * standardize(interactions)
             + weights.bm25 * standardize(words)

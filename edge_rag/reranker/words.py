@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import snowballstemmer
@@ -23,6 +23,15 @@ class Stemmer:
     def stems(self, text: str) -> list[str]:
         """Returns the stem of every word (a run of letters and digits) of a text, in order."""
         return [self._stem(word.lower()) for word in _WORD.findall(unicodedata.normalize("NFC", text))]
+
+    def stems_among(self, text: str, wanted: Iterable[str]) -> list[str]:
+        """Returns what ``stems`` does, with every word left as it is whose stem can't be a wanted one.
+
+        A stem begins as its word does, so most words of a passage need no stemming to be told from a question's.
+        """
+        initials = {stem[:1] for stem in wanted}
+        words = (word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", text)))
+        return [self._stem(word) if word[0] in initials else word for word in words]
 
     def weights(self, term_weights: Mapping[str, float]) -> dict[str, float]:
         """Returns the weight of each stem among weighted words; words of one stem count once, with the largest."""

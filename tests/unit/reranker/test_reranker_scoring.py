@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from math import isclose
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,3 +79,22 @@ def test_words_of_one_stem_match_and_count_once() -> None:
 def test_composed_and_decomposed_letters_are_the_same_word() -> None:
     stemmer = Stemmer()
     assert stemmer.stems("cafe\u0301 P-101") == stemmer.stems("caf\u00e9 p 101")
+
+
+VOCABULARY = json.loads((Path(__file__).parents[3] / "models" / "minilm-l6" / "tokenizer.json").read_text("utf-8"))
+
+
+def test_a_stem_begins_as_its_word_does() -> None:
+    stemmer = Stemmer()
+    words = [word for word in VOCABULARY["model"]["vocab"] if word.isalnum()][::5]
+    assert len(words) > 4000
+    assert [word for word in words if stemmer.stems(word)[0][0] != word[0]] == []
+
+
+@given(st.lists(st.sampled_from(["greased", "greases", "Grease", "lying", "lie", "pumps", "Pump", "valve", "P-101"])))
+def test_the_wanted_stems_of_a_text_are_found_and_no_others(words: list[str]) -> None:
+    stemmer = Stemmer()
+    for wanted in ({"greas"}, {"lie", "pump"}, {"p", "101"}, set[str]()):
+        every, among = stemmer.stems(" ".join(words)), stemmer.stems_among(" ".join(words), wanted)
+        assert len(every) == len(among)
+        assert [stem in wanted for stem in every] == [stem in wanted for stem in among]
