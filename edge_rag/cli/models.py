@@ -17,6 +17,7 @@ from edge_rag.errors import EdgeRagError
 
 if TYPE_CHECKING:
     from edge_rag.config.settings import Settings
+    from edge_rag.core.status import DaemonStatus
     from edge_rag.store.model_store import StoredModel
 
 _ROLES = ("embedder", "reranker", "generator")
@@ -106,7 +107,11 @@ Examples:
 @place
 @options.as_json
 def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Chooses the model for a role, after checking all of it. A model named in the settings still wins."""
+    """Chooses the model for a role, after checking all of it. A model named in the settings still wins.
+
+    A running daemon puts a generator in place at once, while questions go on being answered. Other roles change when it
+    starts next.
+    """
     from edge_rag.runtime.model_manifest import ModelRole
     from edge_rag.store.roles import explicit_model, store_of
 
@@ -117,11 +122,17 @@ def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_jso
     else:
         store.use(wanted, name)
     explicit = explicit_model(settings, wanted)
+    in_place, problem = False, ""
+    if wanted is ModelRole.GENERATOR and explicit is None:
+        in_place, problem = _put_in_place(settings, settings.models.generator if name == _DEFAULT else name)
     if as_json:
-        emit({"role": role, "name": None if name == _DEFAULT else name, "overridden_by": explicit})
+        chosen = None if name == _DEFAULT else name
+        emit({"role": role, "name": chosen, "overridden_by": explicit, "in_place": in_place, "problem": problem})
         return ExitCode.OK
-    chosen = "what came along" if name == _DEFAULT else name
-    notes().print(visible(f"{role}: {chosen}, when the daemon starts next"), style="dim")
+    when = "in use from now on" if in_place else "when the daemon starts next"
+    notes().print(visible(f"{role}: {'what came along' if name == _DEFAULT else name}, {when}"), style="dim")
+    if problem:
+        notes().print(visible(f"the running daemon keeps its model: {problem}"), style="yellow")
     if explicit is not None:
         notes().print(visible(f"but models.{role} = {explicit!r} is set, which wins"), style="yellow")
     return ExitCode.OK
@@ -194,19 +205,39 @@ def _command(entry: Any) -> str:
 
 def _needed(settings: Settings) -> frozenset[str]:
     """Returns the models that settings name or a running daemon has open."""
-    from edge_rag.client import Client, ClientError
     from edge_rag.runtime.model_manifest import ModelRole
     from edge_rag.store.roles import explicit_model
 
     names = {name for role in ModelRole if (name := explicit_model(settings, role)) is not None}
+    if (report := _running(settings)) is not None:
+        names.update(model.name for model in report.models)
+    return frozenset(names)
+
+
+def _running(settings: Settings) -> DaemonStatus | None:
+    """Returns the report of the daemon that has the settings' data directory; None where there is none."""
+    from edge_rag.client import Client, ClientError
+
     try:
         with Client(settings.listen, timeout_s=_DAEMON_S) as client:
             report = client.status()
     except ClientError:
-        return frozenset(names)
-    if Path(report.data_directory) == settings.data_directory:
-        names.update(model.name for model in report.models)
-    return frozenset(names)
+        return None
+    return report if Path(report.data_directory) == settings.data_directory else None
+
+
+def _put_in_place(settings: Settings, name: str) -> tuple[bool, str]:
+    """Has a running daemon use a generator; returns whether it does, and why not where it was asked and refused."""
+    from edge_rag.client import Client, ClientError
+
+    if _running(settings) is None:
+        return False, ""
+    try:
+        with Client(settings.listen) as client, notes().status(f"putting {visible(name)} in place"):
+            client.use_model("generator", name)
+    except ClientError as error:
+        return False, str(error)
+    return True, ""
 
 
 def _model_object(model: StoredModel) -> dict[str, Any]:

@@ -47,6 +47,11 @@ _PRIORITIES = {
 }
 
 
+def model_in_use(message: admin_pb2.Model) -> ModelInUse:
+    """Reads a model and the role it fills."""
+    return ModelInUse(message.role, message.name, message.execution_provider, message.detail)
+
+
 def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
     """Reads the response of ``GetStatus``.
 
@@ -65,7 +70,7 @@ def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
         data_directory=Path(message.data_directory),
         profile=message.profile,
         resident_bytes=message.resident_bytes,
-        models=tuple(ModelInUse(m.role, m.name, m.execution_provider, m.detail) for m in message.models),
+        models=tuple(model_in_use(model) for model in message.models),
         stages=tuple(
             StageSnapshot(s.name, s.waiting, s.capacity, s.running, s.completed, s.refused) for s in message.stages
         ),

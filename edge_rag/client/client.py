@@ -24,7 +24,7 @@ from edge_rag.client.values import AskEvent, DecisionsMissed, Health, SearchRepl
 from edge_rag.core.answer import Finished
 from edge_rag.core.decision import AuditEntry
 from edge_rag.core.document import DocumentInfo, IngestOutcome
-from edge_rag.core.status import DaemonStatus
+from edge_rag.core.status import DaemonStatus, ModelInUse
 
 _HEALTH = {
     health_pb2.HealthCheckResponse.SERVING: Health.SERVING,
@@ -206,6 +206,18 @@ class Client:
         return admin_replies.usage_report(
             self._repeat(lambda timeout_s: self._admin.GetUsage(request, timeout=timeout_s))
         )
+
+    def use_model(self, role: str, name: str) -> ModelInUse:
+        """Puts another model in a role of the running daemon; returns when the old one is gone. Not repeated.
+
+        Raises:
+            ClientError: The call failed; where the daemon refused, the old model is still in use.
+        """
+        request = admin_pb2.UseModelRequest(role=role, name=name)
+        try:
+            return admin_replies.model_in_use(self._admin.UseModel(request, timeout=self._timeout_s).model)
+        except grpc.RpcError as failure:
+            raise client_error(failure, self.address) from failure
 
     def decisions(
         self, request_id: str = "", *, follow: bool = False, limit: int | None = None

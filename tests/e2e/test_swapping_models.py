@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+from click.testing import CliRunner
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
+from edge_rag.cli.main import main
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest, sample_documents, status_of
 
 QUESTIONS = ("How often must the pump bearings be greased?", "What is the rated flow of the pump?")
@@ -118,3 +121,17 @@ def test_a_model_that_cannot_be_used_leaves_the_present_one_in_place(
     assert found is code
     assert said in message
     assert ask(channel, QUESTIONS[0]) == before
+
+
+def test_the_command_line_puts_a_generator_in_place_and_keeps_the_choice(
+    running: RunningDaemon, channel: grpc.Channel, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_LISTEN", running.address)
+    monkeypatch.setenv("EDGE_RAG_MODELS__DIRECTORY", str(models))
+    used = CliRunner().invoke(
+        main, ["models", "use", "generator", "second", "--data-dir", str(running.data_dir), "--json"]
+    )
+    assert json.loads(used.stdout)["in_place"] is True
+    assert [model.name for model in status(channel).models if model.role == "generator"] == ["second"]
+    listed = CliRunner().invoke(main, ["models", "list", "--data-dir", str(running.data_dir), "--json"])
+    assert [model["name"] for model in json.loads(listed.stdout)["models"] if model["chosen"]] == ["second"]
