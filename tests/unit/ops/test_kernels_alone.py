@@ -26,7 +26,7 @@ def require(*programs: str) -> None:
             pytest.skip(f"no {program}")
 
 
-PROGRAMS = ("kernel_test", "quantized_kernel_test")
+PROGRAMS = ("kernel_test", "quantized_kernel_test", "encoder_kernel_test")
 
 
 def build(folder: Path, *options: str) -> Path:
