@@ -30,16 +30,20 @@ from edge_rag.core.document import Upload
 from edge_rag.retriever.opening import open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
+def acknowledge(name, version):
+    sys.stdout.write(f"{name} {version}\\n")
+    sys.stdout.flush()
+
 library = open_data_directory(Path(sys.argv[1]), HashedWords()).library
 number = int(sys.argv[2])
 while True:
     name = f"doc{number % 40}.txt"
     text = "".join(f"Sentence {part} of version{number} speaks of unique{number}. \\n\\n" * 20 for part in range(3))
     library.ingest(Upload("default", name, "", text.encode()))
-    print(name, number, flush=True)
+    acknowledge(name, number)
     if number % 7 == 0:
         library.delete("default", name)
-        print(name, -1, flush=True)
+        acknowledge(name, -1)
     number += 1
 """
 
@@ -119,6 +123,8 @@ def run_until_killed(data: Path, number: int, acknowledgements: int, delay: floa
     seen: list[tuple[str, int]] = []
     with process:
         for line in process.stdout:
+            if not line.endswith("\n"):
+                break  # killed in the middle of it
             name, version = line.split()
             seen.append((name, int(version)))
             if len(seen) == acknowledgements:
