@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,20 @@ class EngineSnapshot:
     completed: int
     failed: int
     refused: int
+
+    def counted_on(self, earlier: EngineSnapshot) -> EngineSnapshot:
+        """Returns this state with the counts of another engine that came before added."""
+        return replace(
+            self,
+            steps=self.steps + earlier.steps,
+            prefill_tokens=self.prefill_tokens + earlier.prefill_tokens,
+            decode_tokens=self.decode_tokens + earlier.decode_tokens,
+            generated_tokens=self.generated_tokens + earlier.generated_tokens,
+            preemptions=self.preemptions + earlier.preemptions,
+            completed=self.completed + earlier.completed,
+            failed=self.failed + earlier.failed,
+            refused=self.refused + earlier.refused,
+        )
 
 
 @dataclass(slots=True)

@@ -20,17 +20,6 @@ from edge_rag.generator.answer_generator import AnswerGenerator, Handle
 from edge_rag.generator.answer_stream import Listener
 from edge_rag.generator.counts import EngineSnapshot
 
-_COUNTED = (
-    "steps",
-    "prefill_tokens",
-    "decode_tokens",
-    "generated_tokens",
-    "preemptions",
-    "completed",
-    "failed",
-    "refused",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Installed:
@@ -70,7 +59,7 @@ class GeneratorExchange:
         self._swapping = threading.Lock()
         self._closed = False
         self._retiring: Installed | None = None
-        self._before: dict[str, int] = dict.fromkeys(_COUNTED, 0)
+        self._retired: EngineSnapshot | None = None  # the last one's, counted on those before it
         first.generator.start()
 
     @property
@@ -94,12 +83,11 @@ class GeneratorExchange:
         """Returns the state of the generator in use; what runs, waits and is counted includes those it replaced."""
         with self._moved:
             now = self._place.installed.generator.snapshot()
-            added = dict(self._before)
             if self._retiring is not None:
                 old = self._retiring.generator.snapshot()
-                added = {name: count + getattr(old, name) for name, count in added.items()}
-                added |= {"running": old.running, "waiting": old.waiting}
-        return replace(now, **{name: getattr(now, name) + count for name, count in added.items()})
+                now = replace(now, running=now.running + old.running, waiting=now.waiting + old.waiting)
+                now = now.counted_on(old)
+            return now if self._retired is None else now.counted_on(self._retired)
 
     def swap(self, make: Callable[[], Installed], drain_s: float) -> ModelInUse:
         """Puts another generator in the present one's place; returns when the old one is closed.
@@ -129,7 +117,7 @@ class GeneratorExchange:
             old.installed.generator.close(0.0 if self._closed else drain_s)
             with self._moved:
                 ended = old.installed.generator.snapshot()
-                self._before = {name: count + getattr(ended, name) for name, count in self._before.items()}
+                self._retired = ended if self._retired is None else ended.counted_on(self._retired)
                 self._retiring = None
             return following.model
         finally:

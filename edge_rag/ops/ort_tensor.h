@@ -63,23 +63,26 @@ inline void require_shape(const char* name, const std::vector<int64_t>& dims, co
   require(dims == expected, name, " has shape ", dims, ", expected ", expected);
 }
 
-inline int64_t attribute(const OrtApi* api, const OrtKernelInfo* info, const char* name) {
-  int64_t value = 0;
-  check(api->KernelInfoGetAttribute_int64(info, name, &value));
+inline OrtStatus* read_attribute(const OrtApi* api, const OrtKernelInfo* info, const char* name, int64_t* value) {
+  return api->KernelInfoGetAttribute_int64(info, name, value);
+}
+inline OrtStatus* read_attribute(const OrtApi* api, const OrtKernelInfo* info, const char* name, float* value) {
+  return api->KernelInfoGetAttribute_float(info, name, value);
+}
+
+// An attribute; Value is int64_t or float.
+template <class Value>
+Value attribute(const OrtApi* api, const OrtKernelInfo* info, const char* name) {
+  Value value{};
+  check(read_attribute(api, info, name, &value));
   return value;
 }
 
 // An attribute, or what it is where the model leaves it out.
-inline int64_t attribute_or(const OrtApi* api, const OrtKernelInfo* info, const char* name, int64_t otherwise) {
-  int64_t value = 0;
-  OrtStatus* const status = api->KernelInfoGetAttribute_int64(info, name, &value);
-  if (status == nullptr) return value;
-  api->ReleaseStatus(status);
-  return otherwise;
-}
-inline float float_attribute_or(const OrtApi* api, const OrtKernelInfo* info, const char* name, float otherwise) {
-  float value = 0.0f;
-  OrtStatus* const status = api->KernelInfoGetAttribute_float(info, name, &value);
+template <class Value>
+Value attribute_or(const OrtApi* api, const OrtKernelInfo* info, const char* name, Value otherwise) {
+  Value value{};
+  OrtStatus* const status = read_attribute(api, info, name, &value);
   if (status == nullptr) return value;
   api->ReleaseStatus(status);
   return otherwise;

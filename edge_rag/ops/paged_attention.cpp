@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <utility>
 #include <vector>
 
+#include "custom_op.h"
 #include "kernels.h"
 #include "ort_tensor.h"
 #include "schedule.h"
@@ -15,9 +15,7 @@
 namespace edge_rag {
 namespace {
 
-enum Input : size_t { kQuery, kKey, kValue, kPages, kCosine, kSine, kPositions, kSlots, kCumulative, kTable, kInputs };
-
-constexpr const char* kName = "PagedAttention";
+enum Input : size_t { kQuery, kKey, kValue, kPages, kCosine, kSine, kPositions, kSlots, kCumulative, kTable, kInputCount };
 
 struct Kernel {
   const OrtApi* api;
@@ -177,72 +175,59 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
-  auto kernel = std::make_unique<Kernel>();
-  kernel->api = api;
-  kernel->build = &choose_kernel_build();
-  check(api->KernelInfoGetAttribute_int64(info, "num_heads", &kernel->query_heads));
-  check(api->KernelInfoGetAttribute_int64(info, "kv_num_heads", &kernel->kv_heads));
-  check(api->KernelInfoGetAttribute_int64(info, "page_tokens", &kernel->page_tokens));
-  check(api->KernelInfoGetAttribute_float(info, "scale", &kernel->scale));
-  kernel->softcap = float_attribute_or(api, info, "softcap", 0.0f);
-  require(kernel->softcap >= 0.0f && std::isfinite(kernel->softcap), "softcap must be finite and not negative");
-  const int64_t window = attribute_or(api, info, "local_window_size", -1);
+Kernel make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
+  Kernel kernel{};
+  kernel.api = api;
+  kernel.build = &choose_kernel_build();
+  kernel.query_heads = attribute<int64_t>(api, info, "num_heads");
+  kernel.kv_heads = attribute<int64_t>(api, info, "kv_num_heads");
+  kernel.page_tokens = attribute<int64_t>(api, info, "page_tokens");
+  kernel.scale = attribute<float>(api, info, "scale");
+  kernel.softcap = attribute_or<float>(api, info, "softcap", 0.0f);
+  require(kernel.softcap >= 0.0f && std::isfinite(kernel.softcap), "softcap must be finite and not negative");
+  const int64_t window = attribute_or<int64_t>(api, info, "local_window_size", -1);
   require(window == -1 || window > 0, "local_window_size is ", window, ", must be -1 or positive");
-  kernel->window = window > 0 ? window : std::numeric_limits<int64_t>::max();
-  require(kernel->kv_heads > 0 && kernel->query_heads > 0 && kernel->query_heads % kernel->kv_heads == 0, "num_heads ",
-          kernel->query_heads, " is not a multiple of kv_num_heads ", kernel->kv_heads);
-  const int64_t page_tokens = kernel->page_tokens;
+  kernel.window = window > 0 ? window : std::numeric_limits<int64_t>::max();
+  require(kernel.kv_heads > 0 && kernel.query_heads > 0 && kernel.query_heads % kernel.kv_heads == 0, "num_heads ",
+          kernel.query_heads, " is not a multiple of kv_num_heads ", kernel.kv_heads);
+  const int64_t page_tokens = kernel.page_tokens;
   require(page_tokens >= kLanes && page_tokens <= kMaxPageTokens && kBlockTokens % page_tokens == 0, "page_tokens is ",
           page_tokens, ", must be 16, 32 or 64");
   return kernel;
 }
 
-int input_type(const OrtCustomOp*, size_t index) {
-  switch (index) {
-    case kPages:
-      return kOrtInt8;
-    case kPositions:
-    case kSlots:
-    case kCumulative:
-    case kTable:
-      return kOrtInt32;
-    default:
-      return kOrtFloat;
+class PagedAttention {
+ public:
+  static constexpr const char* kName = "PagedAttention";
+  static constexpr size_t kInputs = Input::kInputCount;
+  static int input_type(size_t index) {
+    switch (index) {
+      case kPages:
+        return kOrtInt8;
+      case kPositions:
+      case kSlots:
+      case kCumulative:
+      case kTable:
+        return kOrtInt32;
+      default:
+        return kOrtFloat;
+    }
   }
-}
+  static bool is_optional(size_t index) { return index == kKey || index == kValue; }
 
-OrtCustomOp make_op() {
-  OrtCustomOp op{};
-  op.version = kOrtApiVersion;
-  op.GetName = [](const OrtCustomOp*) -> const char* { return kName; };
-  op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return "CPUExecutionProvider"; };
-  op.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return kInputs; };
-  op.GetInputType = input_type;
-  op.GetInputCharacteristic = [](const OrtCustomOp*, size_t index) -> int {
-    return index == kKey || index == kValue ? kOrtOptional : kOrtRequired;
-  };
-  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) -> int { return 0; };
-  op.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
-  op.GetOutputType = [](const OrtCustomOp*, size_t) -> int { return kOrtFloat; };
-  op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) -> int { return kOrtRequired; };
-  op.CreateKernelV2 = [](const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** out) {
-    return guarded(api, kName, [&] { *out = make_kernel(api, info).release(); });
-  };
-  op.KernelComputeV2 = [](void* self, OrtKernelContext* context) {
-    const Kernel& kernel = *static_cast<Kernel*>(self);
-    return guarded(kernel.api, kName, [&] { compute(kernel, context); });
-  };
-  op.KernelDestroy = [](void* self) { delete static_cast<Kernel*>(self); };
-  op.GetStartVersion = [](const OrtCustomOp*) -> int { return 1; };
-  op.GetEndVersion = [](const OrtCustomOp*) -> int { return 1; };
-  return op;
-}
+  PagedAttention(const OrtApi* api, const OrtKernelInfo* info) : kernel_(make_kernel(api, info)) {}
+
+  void compute(OrtKernelContext* context) const { edge_rag::compute(kernel_, context); }
+  const OrtApi* api() const { return kernel_.api; }
+
+ private:
+  Kernel kernel_;
+};
 
 }  // namespace
 
 const OrtCustomOp& paged_attention_op() {
-  static const OrtCustomOp op = make_op();
+  static const OrtCustomOp op = describe_op<PagedAttention>();
   return op;
 }
 

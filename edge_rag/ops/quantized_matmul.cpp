@@ -1,9 +1,9 @@
 #include "quantized_matmul.h"
 
 #include <algorithm>
-#include <memory>
 #include <vector>
 
+#include "custom_op.h"
 #include "kernels.h"
 #include "ort_tensor.h"
 #include "quantized_operand.h"
@@ -11,9 +11,7 @@
 namespace edge_rag {
 namespace {
 
-enum Input : size_t { kActivations, kWeights, kScales, kZeroPoints, kBias, kInputs };
-
-constexpr const char* kName = "QuantizedMatMul";
+enum Input : size_t { kActivations, kWeights, kScales, kZeroPoints, kBias, kInputCount };
 
 struct Kernel {
   const OrtApi* api;
@@ -120,50 +118,37 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   }
 }
 
-std::unique_ptr<Kernel> make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
-  const int64_t gated = attribute_or(api, info, "gated", 0);
-  const int64_t gelu = attribute_or(api, info, "gelu", 0);
+Kernel make_kernel(const OrtApi* api, const OrtKernelInfo* info) {
+  const int64_t gated = attribute_or<int64_t>(api, info, "gated", 0);
+  const int64_t gelu = attribute_or<int64_t>(api, info, "gelu", 0);
   require(gated == 0 || gated == 1, "gated is ", gated, ", must be 0 or 1");
   require(gelu == 0 || gelu == 1, "gelu is ", gelu, ", must be 0 or 1");
   require(gated + gelu <= 1, "there is no gelu with a gate");
   const Epilogue epilogue = gated == 1 ? Epilogue::kGate : gelu == 1 ? Epilogue::kGelu : Epilogue::kNone;
   const QuantizedMatrix matrix = matrix_attributes(api, info, gated == 1);
-  return std::make_unique<Kernel>(Kernel{api, &choose_kernel_build().quantized, matrix, epilogue});
+  return {api, &choose_kernel_build().quantized, matrix, epilogue};
 }
 
-OrtCustomOp make_op() {
-  OrtCustomOp op{};
-  op.version = kOrtApiVersion;
-  op.GetName = [](const OrtCustomOp*) -> const char* { return kName; };
-  op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return "CPUExecutionProvider"; };
-  op.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return kInputs; };
-  op.GetInputType = [](const OrtCustomOp*, size_t index) -> int {
-    return index == kWeights || index == kZeroPoints ? kOrtUint8 : kOrtFloat;
-  };
-  op.GetInputCharacteristic = [](const OrtCustomOp*, size_t index) -> int {
-    return index == kZeroPoints || index == kBias ? kOrtOptional : kOrtRequired;
-  };
-  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) -> int { return 0; };
-  op.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
-  op.GetOutputType = [](const OrtCustomOp*, size_t) -> int { return kOrtFloat; };
-  op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) -> int { return kOrtRequired; };
-  op.CreateKernelV2 = [](const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** out) {
-    return guarded(api, kName, [&] { *out = make_kernel(api, info).release(); });
-  };
-  op.KernelComputeV2 = [](void* self, OrtKernelContext* context) {
-    const Kernel& kernel = *static_cast<Kernel*>(self);
-    return guarded(kernel.api, kName, [&] { compute(kernel, context); });
-  };
-  op.KernelDestroy = [](void* self) { delete static_cast<Kernel*>(self); };
-  op.GetStartVersion = [](const OrtCustomOp*) -> int { return 1; };
-  op.GetEndVersion = [](const OrtCustomOp*) -> int { return 1; };
-  return op;
-}
+class QuantizedMatMul {
+ public:
+  static constexpr const char* kName = "QuantizedMatMul";
+  static constexpr size_t kInputs = Input::kInputCount;
+  static int input_type(size_t index) { return index == kWeights || index == kZeroPoints ? kOrtUint8 : kOrtFloat; }
+  static bool is_optional(size_t index) { return index == kZeroPoints || index == kBias; }
+
+  QuantizedMatMul(const OrtApi* api, const OrtKernelInfo* info) : kernel_(make_kernel(api, info)) {}
+
+  void compute(OrtKernelContext* context) const { edge_rag::compute(kernel_, context); }
+  const OrtApi* api() const { return kernel_.api; }
+
+ private:
+  Kernel kernel_;
+};
 
 }  // namespace
 
 const OrtCustomOp& quantized_matmul_op() {
-  static const OrtCustomOp op = make_op();
+  static const OrtCustomOp op = describe_op<QuantizedMatMul>();
   return op;
 }
 

@@ -11,10 +11,10 @@ constexpr int64_t kMaxSide = int64_t{1} << 31;
 
 QuantizedMatrix matrix_attributes(const OrtApi* api, const OrtKernelInfo* info, bool gated) {
   QuantizedMatrix matrix{};
-  matrix.rows = attribute(api, info, "K");
-  matrix.columns = attribute(api, info, "N");
-  matrix.bits = attribute(api, info, "bits");
-  const int64_t block_size = attribute(api, info, "block_size");
+  matrix.rows = attribute<int64_t>(api, info, "K");
+  matrix.columns = attribute<int64_t>(api, info, "N");
+  matrix.bits = attribute<int64_t>(api, info, "bits");
+  const int64_t block_size = attribute<int64_t>(api, info, "block_size");
   require(matrix.rows > 0 && matrix.rows <= kMaxSide, "K is ", matrix.rows);
   require(matrix.columns > 0 && matrix.columns <= kMaxSide, "N is ", matrix.columns);
   require(matrix.bits == 4 || matrix.bits == 8, "bits is ", matrix.bits, ", must be 4 or 8");

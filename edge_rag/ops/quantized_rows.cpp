@@ -1,9 +1,9 @@
 #include "quantized_rows.h"
 
 #include <algorithm>
-#include <memory>
 #include <vector>
 
+#include "custom_op.h"
 #include "kernels.h"
 #include "ort_tensor.h"
 #include "quantized_operand.h"
@@ -11,9 +11,7 @@
 namespace edge_rag {
 namespace {
 
-enum Input : size_t { kIndices, kWeights, kScales, kZeroPoints, kInputs };
-
-constexpr const char* kName = "QuantizedRows";
+enum Input : size_t { kIndices, kWeights, kScales, kZeroPoints, kInputCount };
 
 // Elements that one task looks up.
 constexpr int64_t kTaskElements = 1 << 13;
@@ -68,41 +66,26 @@ void compute(const Kernel& kernel, OrtKernelContext* context) {
   });
 }
 
-OrtCustomOp make_op() {
-  OrtCustomOp op{};
-  op.version = kOrtApiVersion;
-  op.GetName = [](const OrtCustomOp*) -> const char* { return kName; };
-  op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return "CPUExecutionProvider"; };
-  op.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return kInputs; };
-  op.GetInputType = [](const OrtCustomOp*, size_t index) -> int {
-    return index == kIndices ? kOrtInt64 : index == kScales ? kOrtFloat : kOrtUint8;
-  };
-  op.GetInputCharacteristic = [](const OrtCustomOp*, size_t index) -> int {
-    return index == kZeroPoints ? kOrtOptional : kOrtRequired;
-  };
-  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) -> int { return 0; };
-  op.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
-  op.GetOutputType = [](const OrtCustomOp*, size_t) -> int { return kOrtFloat; };
-  op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) -> int { return kOrtRequired; };
-  op.CreateKernelV2 = [](const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** out) {
-    return guarded(api, kName, [&] {
-      *out = std::make_unique<Kernel>(Kernel{api, matrix_attributes(api, info, false)}).release();
-    });
-  };
-  op.KernelComputeV2 = [](void* self, OrtKernelContext* context) {
-    const Kernel& kernel = *static_cast<Kernel*>(self);
-    return guarded(kernel.api, kName, [&] { compute(kernel, context); });
-  };
-  op.KernelDestroy = [](void* self) { delete static_cast<Kernel*>(self); };
-  op.GetStartVersion = [](const OrtCustomOp*) -> int { return 1; };
-  op.GetEndVersion = [](const OrtCustomOp*) -> int { return 1; };
-  return op;
-}
+class QuantizedRows {
+ public:
+  static constexpr const char* kName = "QuantizedRows";
+  static constexpr size_t kInputs = Input::kInputCount;
+  static int input_type(size_t index) { return index == kIndices ? kOrtInt64 : index == kScales ? kOrtFloat : kOrtUint8; }
+  static bool is_optional(size_t index) { return index == kZeroPoints; }
+
+  QuantizedRows(const OrtApi* api, const OrtKernelInfo* info) : kernel_({api, matrix_attributes(api, info, false)}) {}
+
+  void compute(OrtKernelContext* context) const { edge_rag::compute(kernel_, context); }
+  const OrtApi* api() const { return kernel_.api; }
+
+ private:
+  Kernel kernel_;
+};
 
 }  // namespace
 
 const OrtCustomOp& quantized_rows_op() {
-  static const OrtCustomOp op = make_op();
+  static const OrtCustomOp op = describe_op<QuantizedRows>();
   return op;
 }
 

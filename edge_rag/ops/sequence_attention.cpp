@@ -39,8 +39,10 @@ class SequenceAttention {
   static bool is_optional(size_t) { return false; }
 
   SequenceAttention(const OrtApi* api, const OrtKernelInfo* info)
-      : api_(api), build_(&choose_kernel_build().encoder), heads_(attribute(api, info, "num_heads")) {
-    check(api->KernelInfoGetAttribute_float(info, "scale", &scale_));
+      : api_(api),
+        build_(&choose_kernel_build().encoder),
+        heads_(attribute<int64_t>(api, info, "num_heads")),
+        scale_(attribute<float>(api, info, "scale")) {
     require(heads_ > 0 && heads_ <= kMaxHeads, "num_heads is ", heads_, ", must be 1 to ", kMaxHeads);
   }
 
@@ -82,7 +84,7 @@ class SequenceAttention {
   const OrtApi* api_;
   const EncoderKernels* build_;
   int64_t heads_;
-  float scale_ = 0.0f;
+  float scale_;
 };
 
 }  // namespace

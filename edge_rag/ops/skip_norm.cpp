@@ -21,8 +21,8 @@ class SkipNorm {
   static int input_type(size_t) { return kOrtFloat; }
   static bool is_optional(size_t index) { return index == kSkip; }
 
-  SkipNorm(const OrtApi* api, const OrtKernelInfo* info) : api_(api), build_(&choose_kernel_build().encoder) {
-    check(api->KernelInfoGetAttribute_float(info, "epsilon", &epsilon_));
+  SkipNorm(const OrtApi* api, const OrtKernelInfo* info)
+      : api_(api), build_(&choose_kernel_build().encoder), epsilon_(attribute<float>(api, info, "epsilon")) {
     require(epsilon_ > 0.0f, "epsilon must be more than 0");
   }
 
@@ -54,7 +54,7 @@ class SkipNorm {
  private:
   const OrtApi* api_;
   const EncoderKernels* build_;
-  float epsilon_ = 0.0f;
+  float epsilon_;
 };
 
 }  // namespace

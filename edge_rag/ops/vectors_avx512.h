@@ -174,9 +174,8 @@ struct Avx512Vectors {
   };
 };
 
-template <>
-struct Avx512Vectors::Products<4> {
-  static constexpr int kRows = 5;
+// What products of whole panels of bytes have in common, however they are summed.
+struct Avx512ByteProducts {
   static constexpr int kColumns = 4;
   static constexpr int32_t kBias = 0;
 
@@ -185,11 +184,17 @@ struct Avx512Vectors::Products<4> {
   using Factor = __m512i;
 
   static EDGE_RAG_INLINE Sum start(int32_t x) { return _mm512_set1_epi32(x); }
-  static EDGE_RAG_INLINE Ints finish(Sum sum) { return sum; }
+  static EDGE_RAG_INLINE Avx512Vectors::Ints finish(Sum sum) { return sum; }
   static EDGE_RAG_INLINE Weights load(const uint8_t* from) { return _mm512_loadu_si512(from); }
-  static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) { return low_nibbles(from); }
-  static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) { return high_nibbles(from); }
-  static EDGE_RAG_INLINE Factor factor(const int8_t* from) { return same_quad(from); }
+  static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) { return Avx512Vectors::low_nibbles(from); }
+  static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) { return Avx512Vectors::high_nibbles(from); }
+  static EDGE_RAG_INLINE Factor factor(const int8_t* from) { return Avx512Vectors::same_quad(from); }
+};
+
+template <>
+struct Avx512Vectors::Products<4> : Avx512ByteProducts {
+  static constexpr int kRows = 5;
+
   static EDGE_RAG_INLINE Sum add(Sum sum, Weights weights, Factor factor) {
     const __m512i pairs = _mm512_maddubs_epi16(weights, factor);
     return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));

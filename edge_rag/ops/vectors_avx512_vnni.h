@@ -60,21 +60,9 @@ struct Avx512VnniVectors : Avx512Vectors {
   }
 
   template <int kBits>
-  struct Products {
+  struct Products : Avx512ByteProducts {
     static constexpr int kRows = 6;
-    static constexpr int kColumns = 4;
-    static constexpr int32_t kBias = 0;
 
-    using Sum = __m512i;
-    using Weights = __m512i;
-    using Factor = __m512i;
-
-    static EDGE_RAG_INLINE Sum start(int32_t x) { return _mm512_set1_epi32(x); }
-    static EDGE_RAG_INLINE Ints finish(Sum sum) { return sum; }
-    static EDGE_RAG_INLINE Weights load(const uint8_t* from) { return _mm512_loadu_si512(from); }
-    static EDGE_RAG_INLINE Weights load_low(const uint8_t* from) { return low_nibbles(from); }
-    static EDGE_RAG_INLINE Weights load_high(const uint8_t* from) { return high_nibbles(from); }
-    static EDGE_RAG_INLINE Factor factor(const int8_t* from) { return same_quad(from); }
     static EDGE_RAG_INLINE Sum add(Sum sum, Weights weights, Factor factor) { return dot_product(sum, weights, factor); }
   };
 };
