@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 import edge_rag
 from edge_rag.config.settings import LogFormat, Settings
-from edge_rag.parts import build
+from edge_rag.parts.building import build
 from edge_rag.runtime.memory import share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
