@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
 from edge_rag.core.ids import DocumentId
+from edge_rag.core.metadata import Metadata
 
 
 class BlockKind(Enum):
@@ -47,12 +48,15 @@ class ParsedDocument:
         text: Stored text. Every citation span is a character range of it.
         blocks: In order, not overlapping.
         pages: Number of pages, or None where the format has no pages.
+        metadata: What the document says of itself: its front matter, or where it has none, title, author, created and
+            modified as far as the format has them. What is unusable of it is left out later (``usable_metadata``).
     """
 
     title: str
     text: str
     blocks: tuple[Block, ...]
     pages: int | None = None
+    metadata: Metadata = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

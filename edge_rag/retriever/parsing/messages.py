@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from edge_rag.core.document import Block, BlockKind, ParsedDocument
+from edge_rag.core.metadata import usable_metadata
+from edge_rag.core.metadata_json import decode_metadata, encode_metadata
 from edge_rag.errors import (
     BrokenDocument,
     DocumentRejected,
     DocumentTooLarge,
     EmptyDocument,
     EncryptedDocument,
+    InvalidRequest,
     UnsupportedFormat,
 )
 from edge_rag.retriever.parsing.formats import DocumentFormat
@@ -74,6 +77,7 @@ def encode_parsed(document_format: DocumentFormat, parsed: ParsedDocument) -> by
         "text": parsed.text,
         "blocks": blocks,
         "pages": parsed.pages,
+        "metadata": encode_metadata(usable_metadata(parsed.metadata)),
     }
     return json.dumps(answer, ensure_ascii=False).encode()
 
@@ -106,9 +110,10 @@ def decode_answer(body: bytes) -> tuple[DocumentFormat, ParsedDocument]:
         text, pages = _text(answer["text"]), answer["pages"]
         if pages is not None and not _is_count(pages):
             raise ValueError("the number of pages is none")
-        parsed = ParsedDocument(_text(answer["title"]), text, tuple(_blocks(answer["blocks"], len(text), pages)), pages)
+        blocks, metadata = _blocks(answer["blocks"], len(text), pages), decode_metadata(_text(answer["metadata"]))
+        parsed = ParsedDocument(_text(answer["title"]), text, tuple(blocks), pages, metadata)
         return DocumentFormat(answer["format"]), parsed
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, InvalidRequest) as error:
         raise ValueError(f"the answer has the wrong shape: {error}") from error
 
 

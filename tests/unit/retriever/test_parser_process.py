@@ -21,7 +21,7 @@ from edge_rag.retriever.parsing.messages import decode_answer
 from edge_rag.retriever.parsing.process import ParserProcess
 
 _ENDLESS_WORK = b"<div>" * 3_000_000
-_ANSWER = '{"format": "text/plain", "title": %s, "text": "abc", "blocks": %s, "pages": %s}'
+_ANSWER = '{"format": "text/plain", "title": %s, "text": "abc", "blocks": %s, "pages": %s, "metadata": "{}"}'
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +196,8 @@ def test_the_running_process_holds_only_its_pipes(parser: ParserProcess) -> None
         _ANSWER % ('""', "7", "null"),
         _ANSWER % ("1", "[]", "null"),
         _ANSWER.replace("text/plain", "a/b") % ('""', "[]", "null"),
+        _ANSWER.replace('"{}"', '"[]"') % ('""', "[]", "null"),
+        _ANSWER.replace('"{}"', '"{\\"Bad\\": 1}"') % ('""', "[]", "null"),
     ],
 )
 def test_an_answer_that_no_sound_process_gives_is_not_believed(answer: str) -> None:
