@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.ids import ChunkId
+
 
 class Embedder(Protocol):
     """Turns text into vectors. Methods may be called from several threads."""
@@ -36,5 +38,52 @@ class Embedder(Protocol):
 
         Raises:
             InferenceFailed: The model could not be run.
+        """
+        ...
+
+
+class VectorIndex(Protocol):
+    """Nearest vectors of one collection, by inner product of vectors of length 1.
+
+    May be searched from any thread while one thread at a time changes it.
+    """
+
+    def __len__(self) -> int:
+        """Number of vectors that can be found."""
+        ...
+
+    def change(
+        self, removed: Sequence[ChunkId], added: Sequence[ChunkId] | NDArray[np.int64], vectors: NDArray[np.float32]
+    ) -> None:
+        """Removes and adds; a search that starts after this returned sees all of it.
+
+        Args:
+            removed: Ids to remove; unknown ones are ignored.
+            added: Ids to add, none of them present after the removal.
+            vectors: Their vectors, float32 [added, dimension], each of length 1.
+
+        Raises:
+            StorageError: They could not be changed; what can be found is undefined until the index is made anew.
+        """
+        ...
+
+    def search(
+        self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
+    ) -> list[tuple[ChunkId, ...]]:
+        """Finds the most similar vectors.
+
+        The restriction is part of the search, not applied to what it found: there are ``limit`` ids in each answer
+        unless fewer are allowed and present.
+
+        Args:
+            questions: Question vectors, float32 [n, dimension].
+            limit: Most ids to return for each.
+            within: The only ids that may be found, int64, ascending, distinct; unknown ones are ignored. All if None.
+
+        Returns:
+            For each question the ids found, most similar first, ties by id.
+
+        Raises:
+            StorageError: The index could not be searched.
         """
         ...

@@ -19,10 +19,10 @@ import structlog
 from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
+from edge_rag.retriever.exact_index import ExactIndex
 from edge_rag.retriever.index_file import IndexFile, IndexManifest
 from edge_rag.retriever.records import Change, Collection
 from edge_rag.retriever.stored_vectors import StoredVectors
-from edge_rag.retriever.vector_index import VectorIndex
 
 _log = structlog.get_logger(__name__)
 _CHANGES_WORTH_SAVING = 4096
@@ -30,7 +30,7 @@ _CHANGES_WORTH_SAVING = 4096
 
 @dataclass(slots=True)
 class _Held:
-    index: VectorIndex
+    index: ExactIndex
     generation: str
     unsaved: int
 
@@ -74,11 +74,13 @@ class VectorIndexes:
             if file.name.partition(".")[0] not in known:
                 file.unlink()
 
-    def search(self, collection: int, questions: NDArray[np.float32], limit: int) -> list[tuple[ChunkId, ...]]:
-        """Returns for each question vector [n, dimension] the most similar chunks of a collection, best first."""
+    def search(
+        self, collection: int, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None = None
+    ) -> list[tuple[ChunkId, ...]]:
+        """Searches a collection's index, as ``VectorIndex.search`` says; one that is not there has nothing."""
         with self._lock:
             held = self._held.get(collection)
-        return [() for _ in questions] if held is None else held.index.search(questions, limit)
+        return [() for _ in questions] if held is None else held.index.search(questions, limit, within)
 
     def apply(self, change: Change, vectors: NDArray[np.float32]) -> None:
         """Brings an index to the state after a committed change; changes come in the order of their commits.
@@ -94,7 +96,7 @@ class VectorIndexes:
             IndexFile(self._folder, number).delete()
             return
         with self._lock:
-            held = self._held.setdefault(number, _Held(VectorIndex(self._dimension), "", 0))
+            held = self._held.setdefault(number, _Held(ExactIndex(self._dimension), "", 0))
         held.index.change(change.removed, change.added, vectors)
         held.generation = change.collection.generation
         held.unsaved += len(change.removed) + len(change.added)
@@ -120,7 +122,7 @@ class VectorIndexes:
     def _from_file(self, collection: Collection, chunks: int) -> _Held | None:
         expected = IndexManifest(self._embedder, self._dimension, collection.generation, chunks)
         content = IndexFile(self._folder, collection.number).read(expected)
-        index = None if content is None else VectorIndex.deserialize(content, self._dimension)
+        index = None if content is None else ExactIndex.deserialize(content, self._dimension)
         if index is None or len(index) != chunks:
             return None
         return _Held(index, collection.generation, 0)
@@ -128,4 +130,4 @@ class VectorIndexes:
     def _rebuilt(self, collection: Collection) -> _Held:
         generation, ids, vectors = self._stored.read(collection.number, self._dimension)
         _log.info("index rebuilt from the stored vectors", collection=collection.name, chunks=len(ids))
-        return _Held(VectorIndex.of(ids, vectors), generation, max(1, len(ids)))
+        return _Held(ExactIndex.of(ids, vectors), generation, max(1, len(ids)))

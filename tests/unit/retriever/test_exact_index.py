@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
-from edge_rag.retriever.vector_index import VectorIndex
+from edge_rag.retriever.exact_index import ExactIndex
 
 _DIMENSION = 4
 
@@ -31,7 +31,7 @@ def ids(numbers: list[int]) -> list[ChunkId]:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=40), st.integers(1, 10))
 def test_search_finds_what_brute_force_finds(steps: list[tuple[bool, int]], limit: int) -> None:
-    index = VectorIndex(_DIMENSION)
+    index = ExactIndex(_DIMENSION)
     present: set[int] = set()
     for adds, number in steps:
         if adds and number not in present:
@@ -40,42 +40,42 @@ def test_search_finds_what_brute_force_finds(steps: list[tuple[bool, int]], limi
         elif not adds:
             index.change(ids([number]), (), stacked([]))
             present.discard(number)
-    restored = VectorIndex.deserialize(index.serialize(), _DIMENSION)
+    restored = ExactIndex.deserialize(index.serialize(), _DIMENSION)
     assert restored is not None
     question = vector(1000)
     expected = sorted(present, key=lambda number: (-float(np.float32(vector(number) @ question)), number))[:limit]
     for searched in (index, restored):
         assert len(searched) == len(present)
-        (found,) = searched.search(question[np.newaxis], limit)
+        (found,) = searched.search(question[np.newaxis], limit, None)
         scores = [float(vector(number) @ question) for number in found]
         assert np.allclose(scores, [float(vector(number) @ question) for number in expected], atol=1e-6)
         assert len(found) == len(expected)
 
 
 def test_equal_vectors_come_in_order_of_id() -> None:
-    index = VectorIndex(_DIMENSION)
+    index = ExactIndex(_DIMENSION)
     index.change((), ids([9, 3, 7]), stacked([1, 1, 1]))
 
-    assert index.search(vector(1)[np.newaxis], 3) == [(3, 7, 9)]
+    assert index.search(vector(1)[np.newaxis], 3, None) == [(3, 7, 9)]
 
 
 def test_bytes_that_are_no_such_index_give_none() -> None:
-    content = VectorIndex(_DIMENSION).serialize()
+    content = ExactIndex(_DIMENSION).serialize()
 
-    assert VectorIndex.deserialize(b"", _DIMENSION) is None
-    assert VectorIndex.deserialize(content[:10], _DIMENSION) is None
-    assert VectorIndex.deserialize(content, _DIMENSION + 1) is None
+    assert ExactIndex.deserialize(b"", _DIMENSION) is None
+    assert ExactIndex.deserialize(content[:10], _DIMENSION) is None
+    assert ExactIndex.deserialize(content, _DIMENSION + 1) is None
 
 
 def test_a_search_during_changes_sees_whole_changes_only() -> None:
-    index = VectorIndex(_DIMENSION)
+    index = ExactIndex(_DIMENSION)
     index.change((), ids([0, 1]), stacked([5, 5]))
     wrong: list[tuple[ChunkId, ...]] = []
     done = threading.Event()
 
     def search() -> None:
         while not done.is_set():
-            (found,) = index.search(vector(5)[np.newaxis], 10)
+            (found,) = index.search(vector(5)[np.newaxis], 10, None)
             if len(found) != 2 or found[0] % 2 or found[1] != found[0] + 1:
                 wrong.append(found)
 
