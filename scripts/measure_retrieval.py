@@ -171,11 +171,11 @@ def measure(
             "dense": by_rank(retrieved.hits, lambda hit: hit.dense_rank),
             "BM25": by_rank(retrieved.hits, lambda hit: hit.lexical_rank),
             "fused": [hit.passage.document for hit in retrieved.hits],
-            "fused and reranked": [ranked.passage.document for ranked in ordered],
+            "fused and reranked": [ranked.passage.document for ranked in ordered.passages],
         }
         for name, ranking in rankings.items():
             ranks[name].append(document_rank(ranking, question.document))
-        best = best_sentences(offered, 2)
+        best = best_sentences(offered.passages, 2)
         in_best.append(any(answer in text for text in best[:1] for answer in question.answers))
         in_two.append(any(answer in text for text in best for answer in question.answers))
     quality = {name: ranking_quality(values) for name, values in ranks.items()}

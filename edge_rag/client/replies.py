@@ -33,7 +33,8 @@ def ask_event(message: rag_pb2.AskResponse) -> AskEvent | None:
     """
     match message.WhichOneof("event"):
         case "passages":
-            return PassagesReceived(tuple(_passage(passage) for passage in message.passages.passages))
+            found = message.passages
+            return PassagesReceived(tuple(_passage(passage) for passage in found.passages), found.evidence)
         case "text":
             return TextDelta(message.text.text)
         case "citation":

@@ -39,9 +39,15 @@ class FoundPassage:
 
 @dataclass(frozen=True, slots=True)
 class PassagesReceived:
-    """The passages an answer is drawn from, best first; the first event of an answer."""
+    """The passages an answer is drawn from; the first event of an answer.
+
+    Attributes:
+        passages: Best first.
+        evidence: How much speaks for an answer being among them, 0 to 1; 0 from a daemon that does not say.
+    """
 
     passages: tuple[FoundPassage, ...]
+    evidence: float = 0.0
 
 
 AskEvent = PassagesReceived | TextDelta | Citation | Finished

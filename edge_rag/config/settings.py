@@ -126,6 +126,12 @@ class GeneratorSettings(_Section):
     evidence_weight: float | None = Field(
         default=None, ge=0, le=100, description="Weight of the retrieval evidence against the model in quote mode."
     )
+    not_found_below: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Evidence for an answer, 0 to 1, below which there is none, unless the mode is free.",
+    )
     not_found_text: str = Field(
         default="I could not find that in the documents.", min_length=1, description="Answer when there is no evidence."
     )

@@ -18,9 +18,15 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PassagesFound:
-    """The passages the answer is drawn from, best first; citations refer to them by position."""
+    """The passages the answer is drawn from.
+
+    Attributes:
+        passages: Best first; citations refer to them by position.
+        evidence: How much speaks for an answer being among them, 0 to 1.
+    """
 
     passages: tuple[RankedPassage, ...]
+    evidence: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class GenerationRequest:
         request_id: Identifies the request.
         question: The question.
         passages: Best first; may be empty, then the answer is the not-found answer.
+        evidence: How much speaks for an answer being among them, 0 to 1.
         mode: How much freedom the model has.
         max_sentences: Most sentences quoted in QUOTE mode.
         sampling: How tokens are chosen.
@@ -32,6 +33,7 @@ class GenerationRequest:
     request_id: RequestId
     question: str
     passages: tuple[RankedPassage, ...]
+    evidence: float
     mode: AnswerMode
     max_sentences: int
     sampling: Sampling

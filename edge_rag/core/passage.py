@@ -88,13 +88,11 @@ class Sentence:
         end: One past the last character.
         evidence: Standardized over all sentences offered for the question (mean 0, deviation 1 per component, then
             summed); larger is better.
-        coverage: Share of the question's term weight found in the sentence, 0 to 1.
     """
 
     start: int
     end: int
     evidence: float = 0.0
-    coverage: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +108,19 @@ class RankedPassage:
     passage: Passage
     score: float
     sentences: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked:
+    """What the reranker stage answers.
+
+    Attributes:
+        passages: Best first.
+        evidence: How much speaks for an answer being among them, 0 to 1; comparable between questions and collections.
+    """
+
+    passages: tuple[RankedPassage, ...]
+    evidence: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,19 +31,19 @@ class QuoteSettings:
     Measured with the default models on XQuAD questions over 120 paragraphs, as share of answers that contain a gold
     answer. Weight 100: 82% with one sentence, 92% with up to two (1.4 on average), the same as without a language
     model; weight 10: 80%. Over harder passages: weight 0: 33%, 1: 50%, 4: 71%, 8: 75%, 20: 78%, no model: 79%. So the
-    default weight leaves this model only what is nearly a tie. A coverage of 0.25 keeps 97% of these questions and
-    turns away 81% of the same questions asked of paragraphs about other things.
+    default weight leaves this model only what is nearly a tie. Evidence of 0.25 keeps 97% of these questions and
+    turns away 75% of the same questions asked of the paragraphs of all other articles.
 
     Attributes:
         prior_weight: Weight of the retrieval side's evidence against the model's logits, at least 0.
         margin: How much less evidence than the best sentence quoted is enough for one more, where more are allowed.
-        minimum_coverage: Where no sentence holds at least this share of the question's term weight, the answer is the
-            not-found answer; 0 to 1.
+        not_found_below: Where less evidence than this speaks for there being an answer, 0 to 1, it is the not-found
+            answer.
     """
 
     prior_weight: float = 100.0
     margin: float = 2.0
-    minimum_coverage: float = 0.25
+    not_found_below: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ class AnswerGenerator:
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
         if request.mode is AnswerMode.FREE:
             return bool(request.passages)
-        coverages = [sentence.coverage for ranked in request.passages for sentence in ranked.sentences]
-        return bool(coverages) and max(coverages) >= self._quote.minimum_coverage
+        sentences = any(ranked.sentences for ranked in request.passages)
+        return sentences and request.evidence >= self._quote.not_found_below
 
     def _encode(self, request: GenerationRequest) -> tuple[tuple[int, ...], Sequence[RankedPassage]]:
         """Encodes the prompt with as many passages as fit beside the answer, dropped from the end."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from edge_rag.config.profile import DeviceFacts, DeviceProfile, kv_page_count, probe
-from edge_rag.config.settings import Settings
+from edge_rag.config.settings import GeneratorSettings, Settings
 from edge_rag.core.status import ModelInUse
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
@@ -88,12 +89,10 @@ class GeneratorMaker:
             aging_s=wanted.aging_seconds,
             slot_control=None if target is None else SlotController(target / 1000, 1, self._limits.max_slots),
         )
-        weight = wanted.evidence_weight
-        quote = QuoteSettings() if weight is None else QuoteSettings(prior_weight=weight)
         prompt = PromptSettings(not_found=wanted.not_found_text)
         tokenizer = ChatTokenizer.open(folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
-        generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, prompt, quote)
+        generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, prompt, _quote(wanted))
         model = ModelInUse("generator", name, "CPUExecutionProvider", "paged, int8 kv")
         return Installed(generator, model, geometry.page_tokens, geometry.page_bytes)
 
@@ -123,3 +122,12 @@ class GeneratorMaker:
     def _pages(self, geometry: PagedGeometry) -> int:
         slots = self._limits.max_slots
         return kv_page_count(self._kv_bytes, geometry.page_bytes, geometry.page_tokens, slots, geometry.max_context)
+
+
+def _quote(wanted: GeneratorSettings) -> QuoteSettings:
+    usual = QuoteSettings()
+    return replace(
+        usual,
+        prior_weight=usual.prior_weight if wanted.evidence_weight is None else wanted.evidence_weight,
+        not_found_below=usual.not_found_below if wanted.not_found_below is None else wanted.not_found_below,
+    )

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
-from edge_rag.core.passage import RankedPassage, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.core.status import StageSnapshot
 from edge_rag.errors import DeadlineExceeded
@@ -109,7 +109,7 @@ class Pipeline:
         self._retrieving: Stage[RetrievalRequest, Retrieved] = Stage(
             "retriever", retriever.retrieve, limits.retriever_queue, limits.retriever_batch, clock
         )
-        self._reranking: Stage[RerankRequest, tuple[RankedPassage, ...]] = Stage(
+        self._reranking: Stage[RerankRequest, Reranked] = Stage(
             "reranker", reranker.rerank, limits.reranker_queue, limits.reranker_batch, clock
         )
 
@@ -134,7 +134,7 @@ class Pipeline:
             return SearchResult(tuple(RankedPassage(hit.passage, hit.score, ()) for hit in hits), tuple(stages))
         ranked = await self._rerank(query.query, retrieved.value, query.limit, query.deadline)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
-        return SearchResult(ranked.value, tuple(stages))
+        return SearchResult(ranked.value.passages, tuple(stages))
 
     def snapshots(self) -> tuple[StageSnapshot, ...]:
         """Returns the counts of the batch stages, in pipeline order."""
@@ -153,12 +153,13 @@ class Pipeline:
         with self._announcer.within(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline)
         self._announcer.done(query, "reranker", ranked)
-        events.put_nowait(PassagesFound(ranked.value))
+        events.put_nowait(PassagesFound(ranked.value.passages, ranked.value.evidence))
         before_generator = self._clock() - started
         request = GenerationRequest(
             request_id=query.request_id,
             question=query.question,
-            passages=ranked.value,
+            passages=ranked.value.passages,
+            evidence=ranked.value.evidence,
             mode=query.mode,
             max_sentences=query.max_sentences,
             sampling=query.sampling,
@@ -207,9 +208,7 @@ class Pipeline:
         request = RetrievalRequest(question, collection, limit)
         return await self._within("retriever", self._retrieving.submit(request, deadline), deadline)
 
-    async def _rerank(
-        self, question: str, retrieved: Retrieved, limit: int, deadline: float | None
-    ) -> Timed[tuple[RankedPassage, ...]]:
+    async def _rerank(self, question: str, retrieved: Retrieved, limit: int, deadline: float | None) -> Timed[Reranked]:
         request = RerankRequest(question, retrieved, limit)
         return await self._within("reranker", self._reranking.submit(request, deadline), deadline)
 

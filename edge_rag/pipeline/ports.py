@@ -9,7 +9,7 @@ from edge_rag.core.decision import Decision
 from edge_rag.core.document import DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
-from edge_rag.core.passage import RankedPassage, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
 
 
 class Retriever(Protocol):
@@ -23,7 +23,7 @@ class Retriever(Protocol):
 class Reranker(Protocol):
     """Orders passages. Called by one thread at a time."""
 
-    def rerank(self, requests: Sequence[RerankRequest]) -> list[tuple[RankedPassage, ...]]:
+    def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order: at most ``limit`` passages each, best first."""
         ...
 

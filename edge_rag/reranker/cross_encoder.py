@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.passage import RankedPassage, RerankRequest
+from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import PairScorer, TokenVectorizer
@@ -29,7 +29,7 @@ class CrossEncoderReranker:
         self._evidence_weights = evidence_weights or EvidenceWeights()
         self._stemmer = Stemmer()
 
-    def rerank(self, requests: Sequence[RerankRequest]) -> list[tuple[RankedPassage, ...]]:
+    def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order; the pairs of all requests are scored in one call, each once.
 
         Raises:
@@ -50,22 +50,21 @@ class CrossEncoderReranker:
             )
         )
         vectors = dict(zip(texts, self._vectorizer.token_vectors(texts), strict=True))
-        answers: list[tuple[RankedPassage, ...]] = []
+        answers: list[Reranked] = []
         for request, order, values in zip(requests, orders, scores, strict=True):
             passages = [request.retrieved.hits[index].passage for index in order]
-            sentences = weigh_sentences(
+            weighed = weigh_sentences(
                 self._stemmer.weights(request.retrieved.term_weights),
                 compare(vectors[request.question], passages, [vectors[model_text(passage)] for passage in passages]),
                 self._stemmer,
                 self._evidence_weights,
             )
             chosen: NDArray[np.float32] = values[order]
-            answers.append(
-                tuple(
-                    RankedPassage(passage, float(score), weighed)
-                    for passage, score, weighed in zip(passages, chosen, sentences, strict=True)
-                )
+            ranked = (
+                RankedPassage(passage, float(score), sentences)
+                for passage, score, sentences in zip(passages, chosen, weighed.sentences, strict=True)
             )
+            answers.append(Reranked(tuple(ranked), weighed.evidence))
         return answers
 
 

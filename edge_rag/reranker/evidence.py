@@ -33,12 +33,26 @@ class EvidenceWeights:
     max_sim: float = 4 / 3
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What the sentences of all passages come to.
+
+    Attributes:
+        sentences: The sentences of each passage, in order.
+        evidence: How much speaks for an answer being among them, 0 to 1: the largest share of the question's term
+            weight that one sentence holds.
+    """
+
+    sentences: tuple[tuple[Sentence, ...], ...]
+    evidence: float
+
+
 def weigh_sentences(
     term_weights: Mapping[str, float],
     candidates: Sequence[Candidate],
     stemmer: Stemmer,
     weights: EvidenceWeights,
-) -> list[tuple[Sentence, ...]]:
+) -> Weighed:
     """Cuts passages into sentences and weighs each against all others.
 
     Args:
@@ -48,7 +62,7 @@ def weigh_sentences(
         weights: How the components count.
 
     Returns:
-        The sentences of each candidate, in order.
+        The sentences of each candidate, in order, and what they come to.
     """
     spans: list[list[tuple[int, int]]] = []
     coverages: list[float] = []
@@ -60,11 +74,12 @@ def weigh_sentences(
             coverages.append(coverage(stems, term_weights))
             matches.append(max_sim(candidate.cosines_of(start, end)))
     evidence = weights.overlap * standardize(coverages) + weights.max_sim * standardize(matches)
-    weighed = iter(zip(evidence, coverages, strict=True))
-    return [
+    values = iter(evidence.tolist())
+    sentences = tuple(
         tuple(
-            Sentence(start, end, evidence=float(value), coverage=share)
-            for (start, end), (value, share) in zip(passage_spans, islice(weighed, len(passage_spans)), strict=True)
+            Sentence(start, end, value)
+            for (start, end), value in zip(passage_spans, islice(values, len(passage_spans)), strict=True)
         )
         for passage_spans in spans
-    ]
+    )
+    return Weighed(sentences, max(coverages, default=0.0))

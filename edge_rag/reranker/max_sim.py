@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.passage import RankedPassage, RerankRequest
+from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import Candidate, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import TokenVectorizer
@@ -77,7 +77,7 @@ class MaxSimReranker:
         self._stemmer = Stemmer()
         self._cache = VectorCache(cache_bytes)
 
-    def rerank(self, requests: Sequence[RerankRequest]) -> list[tuple[RankedPassage, ...]]:
+    def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order; the texts of all requests are encoded in one call, each once.
 
         Raises:
@@ -92,7 +92,7 @@ class MaxSimReranker:
             self._cache.put(passage, vectors[text])
         return [self._rank(request, vectors) for request in requests]
 
-    def _rank(self, request: RerankRequest, vectors: Mapping[str, TokenVectors]) -> tuple[RankedPassage, ...]:
+    def _rank(self, request: RerankRequest, vectors: Mapping[str, TokenVectors]) -> Reranked:
         question = vectors[request.question]
         term_weights = self._stemmer.weights(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
@@ -100,11 +100,12 @@ class MaxSimReranker:
         scores = self._scores(question, term_weights, candidates)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
-        sentences = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights)
-        return tuple(
-            RankedPassage(candidate.passage, float(scores[index]), weighed)
-            for index, candidate, weighed in zip(best, chosen, sentences, strict=True)
+        weighed = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights)
+        ranked = (
+            RankedPassage(candidate.passage, float(scores[index]), sentences)
+            for index, candidate, sentences in zip(best, chosen, weighed.sentences, strict=True)
         )
+        return Reranked(tuple(ranked), weighed.evidence)
 
     def _scores(
         self, question: TokenVectors, term_weights: Mapping[str, float], candidates: Sequence[Candidate]

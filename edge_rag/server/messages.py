@@ -36,7 +36,7 @@ def answer_event(event: AnswerEvent) -> rag_pb2.AskResponse:
     """Returns one message of an answer."""
     match event:
         case PassagesFound():
-            return rag_pb2.AskResponse(passages=rag_pb2.Passages(passages=[passage(p) for p in event.passages]))
+            return rag_pb2.AskResponse(passages=_passages(event))
         case TextDelta():
             return rag_pb2.AskResponse(text=rag_pb2.TextDelta(text=event.text))
         case Citation():
@@ -91,6 +91,10 @@ def outcome(result: IngestOutcome) -> documents_pb2.IngestResponse.Outcome:
         document=document(result.document) if result.document is not None else None,
         reason=result.reason,
     )
+
+
+def _passages(event: PassagesFound) -> rag_pb2.Passages:
+    return rag_pb2.Passages(passages=[passage(ranked) for ranked in event.passages], evidence=event.evidence)
 
 
 def _citation(event: Citation) -> rag_pb2.Citation:

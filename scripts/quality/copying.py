@@ -80,6 +80,7 @@ def _request(number: int, case: Case) -> GenerationRequest:
         request_id=RequestId(f"q{number}"),
         question=case.question,
         passages=case.passages,
+        evidence=case.evidence,
         mode=AnswerMode.QUOTE,
         max_sentences=SENTENCES,
         sampling=Sampling(max_tokens=LONGEST_ANSWER),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from edge_rag.core.document import IngestStatus, Upload
-from edge_rag.core.passage import RankedPassage, RerankRequest, RetrievalRequest
+from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, RetrievalRequest
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
 from edge_rag.runtime.text_encoder import TextEncoder
@@ -30,12 +30,14 @@ class Case:
     Attributes:
         question: The question.
         passages: What is offered, best first.
+        evidence: How much speaks for an answer being among them.
         said: The answering sentence; None where no passage holds it.
         passage: 1-based number of its passage; 0 where there is none.
     """
 
     question: str
     passages: tuple[RankedPassage, ...]
+    evidence: float
     said: str | None
     passage: int
 
@@ -98,17 +100,16 @@ def _ingest(directory: OpenedDirectory, collection: Collection, console: Console
             raise SystemExit(f"{name} was not taken: {outcome}")
 
 
-def _case(question: Question, passages: Iterable[RankedPassage]) -> Case:
+def _case(question: Question, ranked: Reranked) -> Case:
     """Takes as the answer the sentence with most evidence that holds one, in the document that is known to."""
-    offered = tuple(passages)
     holding = [
         (sentence.evidence, text, number)
-        for number, ranked in enumerate(offered, 1)
-        for sentence in ranked.sentences
-        if ranked.passage.document == question.document
-        and any(answer in (text := ranked.passage.text[sentence.start : sentence.end]) for answer in question.answers)
+        for number, offered in enumerate(ranked.passages, 1)
+        for sentence in offered.sentences
+        if offered.passage.document == question.document
+        and any(answer in (text := offered.passage.text[sentence.start : sentence.end]) for answer in question.answers)
     ]
     if not holding:
-        return Case(question.text, offered, None, 0)
+        return Case(question.text, ranked.passages, ranked.evidence, None, 0)
     _, text, number = max(holding)
-    return Case(question.text, offered, text, number)
+    return Case(question.text, ranked.passages, ranked.evidence, text, number)

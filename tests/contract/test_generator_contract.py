@@ -44,7 +44,7 @@ def paged_engine(folder: Path) -> MakeGenerator:
         settings = PromptSettings(not_found=NOT_FOUND)
         tokenizer = ChatTokenizer.open(folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
-        quote = QuoteSettings(prior_weight=4.0, minimum_coverage=0.1)
+        quote = QuoteSettings(prior_weight=4.0, not_found_below=0.1)
         generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, settings, quote)
         generator.start()
         yield generator
@@ -70,7 +70,7 @@ def generator(make_generator: MakeGenerator) -> Iterator[Generator]:
         yield generator
 
 
-def ranked(number: int, text: str, evidence: float = 0.0, coverage: float = 0.5) -> RankedPassage:
+def ranked(number: int, text: str, evidence: float = 0.0) -> RankedPassage:
     passage = Passage(
         ChunkId(number),
         DocumentId(f"d{number}"),
@@ -80,9 +80,7 @@ def ranked(number: int, text: str, evidence: float = 0.0, coverage: float = 0.5)
         1000 * number + len(text),
         text,
     )
-    sentences = tuple(
-        Sentence(start, end, evidence - 9 * n, coverage) for n, (start, end) in enumerate(sentence_spans(text))
-    )
+    sentences = tuple(Sentence(start, end, evidence - 9 * n) for n, (start, end) in enumerate(sentence_spans(text)))
     return RankedPassage(passage, 1.0, sentences)
 
 
@@ -94,6 +92,7 @@ def question(mode: AnswerMode = AnswerMode.QUOTE, max_tokens: int = 60) -> Gener
         request_id=RequestId("r"),
         question="How often must the bearings be greased?",
         passages=PASSAGES,
+        evidence=0.5,
         mode=mode,
         max_sentences=1,
         sampling=Sampling(max_tokens=max_tokens),
@@ -200,17 +199,13 @@ def test_free_text_ends_before_a_stop_string(generator: Generator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "passages"),
-    [
-        (AnswerMode.QUOTE, ()),
-        (AnswerMode.FREE, ()),
-        (AnswerMode.QUOTE, (ranked(1, GREASE, coverage=0.05), ranked(2, NOISE, coverage=0.0))),
-    ],
+    ("mode", "passages", "evidence"),
+    [(AnswerMode.QUOTE, (), 1.0), (AnswerMode.FREE, (), 1.0), (AnswerMode.QUOTE, PASSAGES, 0.09)],
 )
 def test_without_evidence_the_answer_is_the_not_found_text(
-    generator: Generator, mode: AnswerMode, passages: tuple[RankedPassage, ...]
+    generator: Generator, mode: AnswerMode, passages: tuple[RankedPassage, ...], evidence: float
 ) -> None:
-    answer = ask(generator, replace(question(mode), passages=passages))
+    answer = ask(generator, replace(question(mode), passages=passages, evidence=evidence))
     assert (answer.text, answer.citations, answer.end.reason) == (NOT_FOUND, [], FinishReason.NOT_FOUND)
 
 

@@ -306,6 +306,11 @@ class Passages(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PASSAGES_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    evidence: _builtins.float
+    """How much speaks for an answer being among them, 0 to 1; 0 when there are none. Below the server's
+    `generator.not_found_below` the answer is the not-found answer, but for ANSWER_MODE_FREE.
+    """
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
         """Best first. Empty when nothing was found."""
@@ -314,10 +319,11 @@ class Passages(_message.Message):
         self,
         *,
         passages: _abc.Iterable[_common_pb2.Passage] | None = ...,
+        evidence: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["passages", b"passages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "passages", b"passages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

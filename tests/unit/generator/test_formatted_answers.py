@@ -137,7 +137,7 @@ class Answer:
 
 def ranked(number: int, text: str, evidence: float = 0.0) -> RankedPassage:
     passage = Passage(ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", None, 0, len(text), text)
-    sentences = tuple(Sentence(start, end, evidence, 0.5) for start, end in sentence_spans(text))
+    sentences = tuple(Sentence(start, end, evidence) for start, end in sentence_spans(text))
     return RankedPassage(passage, 1.0, sentences)
 
 
@@ -153,6 +153,7 @@ def question(
         request_id=RequestId("r"),
         question="How often?",
         passages=tuple(passages),
+        evidence=1.0,
         mode=mode,
         max_sentences=1,
         sampling=Sampling(max_tokens=max_tokens, temperature=temperature, seed=seed),

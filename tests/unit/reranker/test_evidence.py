@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.passage import Passage, Sentence
+from edge_rag.core.passage import Passage
 from edge_rag.reranker.candidate import Candidate, compare, model_text
-from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
+from edge_rag.reranker.evidence import EvidenceWeights, Weighed, weigh_sentences
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.token_vectors import TokenVectors
 
@@ -39,7 +39,7 @@ def candidates(question: str, *passages: Passage) -> tuple[Candidate, ...]:
     )
 
 
-def weigh(question: str, *passages: Passage, weights: EvidenceWeights | None = None) -> list[tuple[Sentence, ...]]:
+def weigh(question: str, *passages: Passage, weights: EvidenceWeights | None = None) -> Weighed:
     stemmer = Stemmer()
     terms = stemmer.weights({"grease": 3.0, "bearings": 1.0})
     return weigh_sentences(terms, candidates(question, *passages), stemmer, weights or EvidenceWeights())
@@ -64,28 +64,31 @@ def test_headings_shift_the_tokens_of_a_passage_but_belong_to_no_sentence() -> N
 
 def test_the_sentence_that_holds_the_questions_words_has_the_most_evidence() -> None:
     text = "Clean the strainer. You grease the bearings every month. Call the office."
-    ((first, second, third),) = weigh("how often grease bearings", passage(text))
+    ((first, second, third),) = weigh("how often grease bearings", passage(text)).sentences
     assert text[second.start : second.end] == "You grease the bearings every month."
     assert second.evidence > max(first.evidence, third.evidence)
-    assert (first.coverage, second.coverage, third.coverage) == (0.0, 1.0, 0.0)
+
+
+def test_the_evidence_for_an_answer_is_the_best_sentences_share_of_the_questions_words() -> None:
+    assert weigh("grease bearings", passage("Clean it. Grease it."), passage("Bearings hum.")).evidence == 0.75
+    assert weigh("grease bearings", passage("Clean it.")).evidence == 0.0
 
 
 def test_evidence_is_standardized_over_all_passages_of_the_question() -> None:
     weighed = weigh(
         "grease bearings", passage("Clean it. Grease the bearings."), passage("Grease is here. Nothing. Bearings hum.")
-    )
+    ).sentences
     evidence = np.array([sentence.evidence for sentences in weighed for sentence in sentences])
     assert [len(sentences) for sentences in weighed] == [2, 3]
     assert evidence.mean() == pytest.approx(0.0, abs=1e-9)
     overlap_only = weigh("grease bearings", passage("Clean it. Grease it."), weights=EvidenceWeights(1.0, 0.0))
-    assert [sentence.evidence for sentence in overlap_only[0]] == [pytest.approx(-1.0), pytest.approx(1.0)]
+    assert [sentence.evidence for sentence in overlap_only.sentences[0]] == [pytest.approx(-1.0), pytest.approx(1.0)]
 
 
 def test_a_single_sentence_has_neither_more_nor_less_evidence_than_others() -> None:
-    ((only,),) = weigh("grease", passage("Grease it."))
+    ((only,),) = weigh("grease", passage("Grease it.")).sentences
     assert only.evidence == 0.0
-    assert only.coverage == pytest.approx(0.75)
 
 
-def test_no_passages_have_no_sentences() -> None:
-    assert weigh("grease") == []
+def test_no_passages_have_no_sentences_and_no_evidence() -> None:
+    assert weigh("grease") == Weighed((), 0.0)
