@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import apsw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,7 +37,7 @@ def new_document_id() -> DocumentId:
     return DocumentId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}")
 
 
-def require_collection(connection: sqlite3.Connection, name: str) -> Collection:
+def require_collection(connection: apsw.Connection, name: str) -> Collection:
     """Finds a collection by name.
 
     Raises:
@@ -50,7 +50,7 @@ def require_collection(connection: sqlite3.Connection, name: str) -> Collection:
     return Collection(*row)
 
 
-def require_document(connection: sqlite3.Connection, collection: Collection, document: str) -> int:
+def require_document(connection: apsw.Connection, collection: Collection, document: str) -> int:
     """Finds the row of a document by id or else by name.
 
     Raises:
@@ -65,57 +65,58 @@ def require_document(connection: sqlite3.Connection, collection: Collection, doc
     raise DocumentNotFound(document)
 
 
-def make_collection(connection: sqlite3.Connection, name: str) -> int:
+def make_collection(connection: apsw.Connection, name: str) -> int:
     """Returns the row of a collection, which is made with its full text table if it does not exist."""
     row = connection.execute("SELECT collection FROM collections WHERE name = ?", (name,)).fetchone()
     if row is not None:
         return int(row[0])
-    number = _row_id(connection.execute("INSERT INTO collections (name, generation) VALUES (?, '')", (name,)))
+    connection.execute("INSERT INTO collections (name, generation) VALUES (?, '')", (name,))
+    number = int(connection.last_insert_rowid())
     create_fulltext(connection, number)
     return number
 
 
-def make_embedder(connection: sqlite3.Connection, name: str, dimension: int) -> int:
+def make_embedder(connection: apsw.Connection, name: str, dimension: int) -> int:
     """Returns the row of an embedding model, which is made if it does not exist."""
     row = connection.execute("SELECT embedder FROM embedders WHERE name = ?", (name,)).fetchone()
     if row is not None:
         return int(row[0])
-    return _row_id(connection.execute("INSERT INTO embedders (name, dimension) VALUES (?, ?)", (name, dimension)))
+    connection.execute("INSERT INTO embedders (name, dimension) VALUES (?, ?)", (name, dimension))
+    return int(connection.last_insert_rowid())
 
 
-def renew_generation(connection: sqlite3.Connection, collection: int) -> str:
+def renew_generation(connection: apsw.Connection, collection: int) -> str:
     """Marks a collection as changed and returns its new generation."""
     generation = secrets.token_hex(16)
     connection.execute("UPDATE collections SET generation = ? WHERE collection = ?", (generation, collection))
     return generation
 
 
-def insert_document(connection: sqlite3.Connection, collection: int, info: DocumentInfo, text: str) -> int:
+def insert_document(connection: apsw.Connection, collection: int, info: DocumentInfo, text: str) -> int:
     """Writes a document's record and text and returns its row."""
-    return _row_id(
-        connection.execute(
-            "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
-            "pages, ingested_at, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                info.document_id,
-                collection,
-                info.name,
-                info.title,
-                info.media_type,
-                info.sha256,
-                info.size_bytes,
-                info.characters,
-                info.chunks,
-                info.pages,
-                info.ingested_at.isoformat(),
-                text,
-            ),
-        )
+    connection.execute(
+        "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
+        "pages, ingested_at, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            info.document_id,
+            collection,
+            info.name,
+            info.title,
+            info.media_type,
+            info.sha256,
+            info.size_bytes,
+            info.characters,
+            info.chunks,
+            info.pages,
+            info.ingested_at.isoformat(),
+            text,
+        ),
     )
+    return int(connection.last_insert_rowid())
 
 
 def insert_chunk(
-    connection: sqlite3.Connection,
+    connection: apsw.Connection,
     collection: int,
     document: int,
     chunk: Chunk,
@@ -124,24 +125,23 @@ def insert_chunk(
 ) -> ChunkId:
     """Writes a chunk with its full text and its vector and returns its id."""
     context = json.dumps(chunk.context, ensure_ascii=False)
-    number = _row_id(
-        connection.execute(
-            "INSERT INTO chunks (document, collection, ordinal, first, past, page, context, text, embedder, embedding) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                document,
-                collection,
-                chunk.ordinal,
-                chunk.start,
-                chunk.end,
-                chunk.page,
-                context,
-                chunk.text,
-                embedder,
-                encode_vector(vector),
-            ),
-        )
+    connection.execute(
+        "INSERT INTO chunks (document, collection, ordinal, first, past, page, context, text, embedder, embedding) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            document,
+            collection,
+            chunk.ordinal,
+            chunk.start,
+            chunk.end,
+            chunk.page,
+            context,
+            chunk.text,
+            embedder,
+            encode_vector(vector),
+        ),
     )
+    number = int(connection.last_insert_rowid())
     connection.execute(
         f"INSERT INTO {fulltext_table(collection)} (rowid, text, context) VALUES (?, ?, ?)",
         (number, chunk.text, context),
@@ -149,7 +149,7 @@ def insert_chunk(
     return ChunkId(number)
 
 
-def remove_document(connection: sqlite3.Connection, collection: int, document: int) -> tuple[ChunkId, ...]:
+def remove_document(connection: apsw.Connection, collection: int, document: int) -> tuple[ChunkId, ...]:
     """Removes a document with its chunks, full text and vectors; returns the chunks that are gone."""
     chunks = connection.execute("SELECT chunk FROM chunks WHERE document = ?", (document,)).fetchall()
     table = fulltext_table(collection)
@@ -165,9 +165,3 @@ def remove_document(connection: sqlite3.Connection, collection: int, document: i
 def encode_vector(vector: NDArray[np.float32]) -> bytes:
     """A vector as it is stored: float32, little-endian."""
     return vector.astype("<f4").tobytes()
-
-
-def _row_id(cursor: sqlite3.Cursor) -> int:
-    if cursor.lastrowid is None:
-        raise sqlite3.InternalError("an INSERT gave no row id")
-    return cursor.lastrowid

@@ -8,11 +8,25 @@ what is rare in the collection asked, no other collection can be inferred from s
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+import apsw
 
 from edge_rag.errors import StorageError
 
-_MIGRATIONS = (
+CHECKSUMS_SINCE: Final = 2
+"""Number of the migration from which on every page has a checksum."""
+
+
+def _forget_deleted_words(connection: apsw.Connection) -> None:
+    for (collection,) in connection.execute("SELECT collection FROM collections").fetchall():
+        _forget_at_once(connection, collection)
+        table = fulltext_table(collection)
+        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('rebuild')")
+
+
+_MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ...]] = (
     (
         """CREATE TABLE embedders (
                embedder INTEGER PRIMARY KEY,
@@ -58,10 +72,11 @@ _MIGRATIONS = (
         "CREATE INDEX chunks_of_collection ON chunks (collection)",
         "CREATE INDEX chunks_of_embedder ON chunks (embedder)",
     ),
+    (_forget_deleted_words,),
 )
 
 
-def migrate(connection: sqlite3.Connection) -> None:
+def migrate(connection: apsw.Connection) -> None:
     """Brings a database to the newest form, one transaction a step.
 
     Args:
@@ -80,7 +95,10 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             for statement in statements:
-                connection.execute(statement)
+                if isinstance(statement, str):
+                    connection.execute(statement)
+                else:
+                    statement(connection)
             connection.execute(f"PRAGMA user_version = {number}")
         except BaseException:
             connection.execute("ROLLBACK")
@@ -93,14 +111,21 @@ def fulltext_table(collection: int) -> str:
     return f"fulltext_{collection:d}"
 
 
-def create_fulltext(connection: sqlite3.Connection, collection: int) -> None:
+def create_fulltext(connection: apsw.Connection, collection: int) -> None:
     """Makes a collection's full text table; it holds no text of its own but reads it from ``chunks``."""
     connection.execute(
         f"CREATE VIRTUAL TABLE {fulltext_table(collection)} USING fts5(text, context, content='chunks', "
         "content_rowid='chunk', tokenize='porter unicode61 remove_diacritics 2')"
     )
+    _forget_at_once(connection, collection)
 
 
-def drop_fulltext(connection: sqlite3.Connection, collection: int) -> None:
+def drop_fulltext(connection: apsw.Connection, collection: int) -> None:
     """Removes a collection's full text table."""
     connection.execute(f"DROP TABLE {fulltext_table(collection)}")
+
+
+def _forget_at_once(connection: apsw.Connection, collection: int) -> None:
+    """Has words leave the full text index with their chunk; otherwise FTS5 keeps them until segments merge."""
+    table = fulltext_table(collection)
+    connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('secure-delete', 1)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import structlog
@@ -56,7 +57,7 @@ class StoredVectors:
                 "SELECT chunk, embedding FROM chunks WHERE collection = ? ORDER BY chunk", (collection,)
             )
             first = 0
-            while some := rows.fetchmany(_ROWS_AT_ONCE):
+            while some := list(islice(rows, _ROWS_AT_ONCE)):
                 if any(len(embedding) != 4 * dimension for _, embedding in some):
                     raise StorageCorrupt(f"a stored vector of collection {collection} has the wrong length")
                 past = first + len(some)

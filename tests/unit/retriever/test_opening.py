@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
@@ -135,7 +135,7 @@ def test_a_failed_opening_lets_the_directory_go(open_directory: Opener, tmp_path
 
 def test_a_database_of_a_newer_version_is_refused(open_directory: Opener, tmp_path: Path) -> None:
     open_directory().close()
-    connection = sqlite3.connect(tmp_path / "data" / "documents.sqlite3")
+    connection = apsw.Connection(str(tmp_path / "data" / "documents.sqlite3"))
     connection.execute("PRAGMA user_version = 99")
     connection.close()
 

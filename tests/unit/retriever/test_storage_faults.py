@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
 from edge_rag.core.document import Upload
@@ -55,7 +55,7 @@ def test_a_full_disk_refuses_the_document_and_loses_nothing(
     ingest(directory, "a.txt", "The bearing of the pump")
     connect = Database._open
 
-    def connect_to_a_small_disk(database: Database) -> sqlite3.Connection:
+    def connect_to_a_small_disk(database: Database) -> apsw.Connection:
         connection = connect(database)
         connection.execute("PRAGMA max_page_count = 1")
         return connection
@@ -137,7 +137,7 @@ def require_consistent(directory: OpenedDirectory, database: Path) -> None:
     for info in directory.library.list("default", None, 1000):
         record, text = directory.library.get("default", info.document_id)
         assert record.characters == len(text)
-    connection = sqlite3.connect(database)
+    connection = apsw.Connection(str(database))
     try:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []

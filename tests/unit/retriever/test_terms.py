@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-
+import apsw
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +38,7 @@ def test_a_question_of_any_length_has_a_bounded_number_of_terms() -> None:
 @example("e\u0301 ª ² ⅷ 漢字 \u0345")
 def test_nothing_a_user_writes_can_break_the_full_text_query(question: str) -> None:
     terms = content_terms(question)
-    connection = sqlite3.connect(":memory:")
+    connection = apsw.Connection(":memory:")
     try:
         connection.execute("CREATE VIRTUAL TABLE f USING fts5(text, tokenize='porter unicode61 remove_diacritics 2')")
         connection.execute("INSERT INTO f VALUES (?)", (" ".join(terms),))

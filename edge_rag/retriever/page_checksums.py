@@ -1,0 +1,44 @@
+"""A checksum on every page of the database, checked whenever a page is read.
+
+SQLite's own checksum VFS does it: eight bytes at the end of each page, written with the page and compared on every
+read, in the database as in its log. So a byte that flips on the disk, wherever in text, vectors, full text or the trees
+between them, is an error and never another answer. SQLite without it notices only what breaks the form of a tree.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import apsw
+from apsw import sqlite_extra
+
+RESERVED_BYTES: Final = 8
+"""What the checksum takes of each page."""
+
+_loading = threading.Lock()
+_VFS: Final = "cksmvfs"
+
+
+def load_page_checksums() -> None:
+    """Puts the checksum VFS in front of the file system for all connections opened from now on; idempotent."""
+    with _loading:
+        if _VFS in apsw.vfs_names():
+            return
+        loader = apsw.Connection(":memory:")
+        try:
+            loader.enable_load_extension(True)
+            loader.load_extension(sqlite_extra.path("cksumvfs"))
+        finally:
+            loader.close()
+
+
+def reserve_checksums(connection: apsw.Connection) -> None:
+    """Gives a database that has no page yet, or pages without checksums, room for them; older ones are rewritten.
+
+    Rewriting is one transaction: interrupted, it never was.
+    """
+    connection.reserve_bytes(reserve=RESERVED_BYTES)
+    if connection.pragma("page_count"):
+        connection.pragma("journal_mode", "DELETE")
+        connection.execute("VACUUM")
