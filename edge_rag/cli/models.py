@@ -11,18 +11,14 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.models_add import add
-from edge_rag.cli.models_place import place, settings_of
+from edge_rag.cli.models_list import list_models
+from edge_rag.cli.models_place import place, running_daemon, settings_of
+from edge_rag.cli.models_use import use
 from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.errors import EdgeRagError
 
 if TYPE_CHECKING:
     from edge_rag.config.settings import Settings
-    from edge_rag.core.status import DaemonStatus
-    from edge_rag.store.model_store import StoredModel
-
-_ROLES = ("embedder", "reranker", "generator")
-_DEFAULT = "default"
-_DAEMON_S = 2.0
 
 
 @click.group(
@@ -39,29 +35,8 @@ def models() -> None:
 
 
 models.add_command(add)
-
-
-@models.command(
-    "list",
-    epilog="""\b
-Examples:
-  edge-rag models list
-  edge-rag models list --json | jq '.models[].name'
-""",
-)
-@place
-@options.as_json
-def list_models(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Lists the models that came along and those that were added; * marks what was chosen with `use`."""
-    from edge_rag.store.roles import store_of
-
-    found = store_of(settings_of(config, data_dir)).models()
-    if as_json:
-        emit({"models": [_model_object(model) for model in found]})
-        return ExitCode.OK
-    for model in found:
-        click.echo(visible(_line(model)))
-    return ExitCode.OK
+models.add_command(list_models)
+models.add_command(use)
 
 
 @models.command(
@@ -93,49 +68,6 @@ def verify(name: str | None, config: Path | None, data_dir: Path | None, as_json
     if as_json:
         emit({"ok": not problems, "models": [{"name": n, "problem": problems.get(n, "")} for n in names]})
     return ExitCode.FAILURE if problems else ExitCode.OK
-
-
-@models.command(
-    epilog="""\b
-Examples:
-  edge-rag models use generator qwen2.5-0.5b-instruct
-  edge-rag models use generator default       # what came along
-"""
-)
-@click.argument("role", type=click.Choice(_ROLES))
-@click.argument("name")
-@place
-@options.as_json
-def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Chooses the model for a role, after checking all of it. A model named in the settings still wins.
-
-    A running daemon puts a generator in place at once, while questions go on being answered. Other roles change when it
-    starts next.
-    """
-    from edge_rag.runtime.model_manifest import ModelRole
-    from edge_rag.store.roles import explicit_model, store_of
-
-    settings = settings_of(config, data_dir)
-    store, wanted = store_of(settings), ModelRole(role)
-    if name == _DEFAULT:
-        store.use_default(wanted)
-    else:
-        store.use(wanted, name)
-    explicit = explicit_model(settings, wanted)
-    in_place, problem = False, ""
-    if wanted is ModelRole.GENERATOR and explicit is None:
-        in_place, problem = _put_in_place(settings, settings.models.generator if name == _DEFAULT else name)
-    if as_json:
-        chosen = None if name == _DEFAULT else name
-        emit({"role": role, "name": chosen, "overridden_by": explicit, "in_place": in_place, "problem": problem})
-        return ExitCode.OK
-    when = "in use from now on" if in_place else "when the daemon starts next"
-    notes().print(visible(f"{role}: {'what came along' if name == _DEFAULT else name}, {when}"), style="dim")
-    if problem:
-        notes().print(visible(f"the running daemon keeps its model: {problem}"), style="yellow")
-    if explicit is not None:
-        notes().print(visible(f"but models.{role} = {explicit!r} is set, which wins"), style="yellow")
-    return ExitCode.OK
 
 
 @models.command(
@@ -209,70 +141,6 @@ def _needed(settings: Settings) -> frozenset[str]:
     from edge_rag.store.roles import explicit_model
 
     names = {name for role in ModelRole if (name := explicit_model(settings, role)) is not None}
-    if (report := _running(settings)) is not None:
+    if (report := running_daemon(settings)) is not None:
         names.update(model.name for model in report.models)
     return frozenset(names)
-
-
-def _running(settings: Settings) -> DaemonStatus | None:
-    """Returns the report of the daemon that has the settings' data directory; None where there is none."""
-    from edge_rag.client import Client, ClientError
-
-    try:
-        with Client(settings.listen, timeout_s=_DAEMON_S) as client:
-            report = client.status()
-    except ClientError:
-        return None
-    return report if Path(report.data_directory) == settings.data_directory else None
-
-
-def _put_in_place(settings: Settings, name: str) -> tuple[bool, str]:
-    """Has a running daemon use a generator; returns whether it does, and why not where it was asked and refused."""
-    from edge_rag.client import Client, ClientError
-
-    if _running(settings) is None:
-        return False, ""
-    try:
-        with Client(settings.listen) as client, notes().status(f"putting {visible(name)} in place"):
-            client.use_model("generator", name)
-    except ClientError as error:
-        return False, str(error)
-    return True, ""
-
-
-def _model_object(model: StoredModel) -> dict[str, Any]:
-    """Returns a model as JSON; this shape is stable."""
-    from edge_rag.store.model_store import memory_bytes
-
-    manifest = model.manifest
-    described = (
-        {"role": None, "licence": None, "source": None, "bytes": None, "memory_bytes": None}
-        if manifest is None
-        else {
-            "role": manifest.role.value,
-            "licence": manifest.licence,
-            "source": manifest.source,
-            "bytes": sum(record.bytes for record in manifest.files.values()),
-            "memory_bytes": memory_bytes(manifest),
-        }
-    )
-    return {
-        "name": model.name,
-        **described,
-        "folder": str(model.folder),
-        "came_along": model.came_along,
-        "chosen": model.chosen,
-        "problem": model.problem,
-    }
-
-
-def _line(model: StoredModel) -> str:
-    mark = "*" if model.chosen else " "
-    if model.manifest is None:
-        return f"{mark} {model.name:<28} {model.problem}"
-    size = sum(record.bytes for record in model.manifest.files.values())
-    where = "came along" if model.came_along else model.manifest.source
-    return (
-        f"{mark} {model.name:<28} {model.manifest.role.value:<10} {size / 2**20:8.1f} MiB  {model.manifest.licence}"
-        f"  {where}"
-    )

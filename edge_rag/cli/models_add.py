@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, Ta
 
 from edge_rag.cli import options
 from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.models_list import form
 from edge_rag.cli.models_place import place, settings_of
 from edge_rag.cli.terminal import emit, notes, visible
 
@@ -55,10 +56,10 @@ def add(
     as_json: bool,
 ) -> ExitCode:
     """Fetches or copies a model, checks and converts it, and compares it with its original before it can be used."""
-    from edge_rag.store.adding import Wish
     from edge_rag.store.conversion import Precision
     from edge_rag.store.roles import store_of
     from edge_rag.store.source import check_name, default_name, parse_source
+    from edge_rag.store.wish import Wish
 
     store = store_of(settings_of(config, data_dir))
     wanted = parse_source(source)
@@ -67,15 +68,14 @@ def add(
         manifest = store.add(wish, shown)
     size = sum(record.bytes for record in manifest.files.values())
     if as_json:
-        emit({"name": wish.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size})
-    else:
-        notes().print(
-            visible(
-                f"{wish.name} was added, {size / 2**20:.1f} MiB; to use it: "
-                f"edge-rag models use {manifest.role.value} {wish.name}"
-            ),
-            style="dim",
-        )
+        added = {"name": wish.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
+        emit({**added, "form": form(manifest), "why_serial": manifest.why_serial})
+        return ExitCode.OK
+    if form(manifest) == "serial":
+        said = f"{wish.name} runs serially, one question at a time, through onnxruntime-genai: {manifest.why_serial}"
+        notes().print(visible(said), style="yellow")
+    how = f"edge-rag models use {manifest.role.value} {wish.name}"
+    notes().print(visible(f"{wish.name} was added, {size / 2**20:.1f} MiB; to use it: {how}"), style="dim")
     return ExitCode.OK
 
 

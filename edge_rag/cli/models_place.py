@@ -1,4 +1,4 @@
-"""Where the model store is: the options of every ``models`` command."""
+"""Where the model store is, and which daemon uses it: what every ``models`` command needs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import click
 
 if TYPE_CHECKING:
     from edge_rag.config.settings import Settings
+    from edge_rag.core.status import DaemonStatus
+
+_DAEMON_S = 2.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -32,3 +35,15 @@ def settings_of(config: Path | None, data_dir: Path | None) -> Settings:
     from edge_rag.config.settings import load_settings
 
     return load_settings(config, {} if data_dir is None else {"data_directory": data_dir})
+
+
+def running_daemon(settings: Settings) -> DaemonStatus | None:
+    """Returns the report of the daemon that has the settings' data directory; None where there is none."""
+    from edge_rag.client import Client, ClientError
+
+    try:
+        with Client(settings.listen, timeout_s=_DAEMON_S) as client:
+            report = client.status()
+    except ClientError:
+        return None
+    return report if Path(report.data_directory) == settings.data_directory else None

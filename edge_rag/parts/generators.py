@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +18,13 @@ from edge_rag.generator.curve import StepSize, limits_on
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.exchange import Installed
 from edge_rag.generator.grammar_compiler import GrammarCompiler
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.tokenizer import ChatTokenizer
-from edge_rag.runtime.geometry import PagedGeometry, read_geometry
-from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.store.model_store import ModelStore
@@ -38,6 +41,29 @@ FIRST_STEP: Final = PackedStep(
 """Run before anybody asks, so that the first question does not wait for weights to be read."""
 
 _MIB: Final = 1 << 20
+
+
+_SHORTEST_CONTEXT: Final = 512
+"""Tokens that a question with one passage and an answer come to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a model would be run.
+
+    Attributes:
+        folder: Its verified folder.
+        limits: How large its steps may be.
+        cache_bytes: Most memory that keys and values take.
+        detail: How it runs, for people.
+        open: Opens it.
+    """
+
+    folder: Path
+    limits: SchedulerLimits
+    cache_bytes: int
+    detail: str
+    open: Callable[[], ModelRunner]
 
 
 class GeneratorMaker:
@@ -73,28 +99,7 @@ class GeneratorMaker:
             ModelError: It was altered, or it cannot be opened.
             ConfigurationError: Its cache does not fit.
         """
-        folder, geometry = self._verified(name)
-        pages = self._pages(geometry)
-        decoder = PagedDecoder.open(folder, pages)
-        decoder.run(FIRST_STEP)
-        wanted = self._settings
-        target = wanted.target_tpot_ms
-        engine = Engine(
-            decoder,
-            self._limits,
-            wanted.queue,
-            self._watch,
-            self._watch,
-            max_waiting_tokens=wanted.queue_tokens,
-            aging_s=wanted.aging_seconds,
-            slot_control=None if target is None else SlotController(target / 1000, 1, self._limits.max_slots),
-        )
-        prompt = PromptSettings(not_found=wanted.not_found_text)
-        tokenizer = ChatTokenizer.open(folder)
-        grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
-        generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, prompt, _quote(wanted))
-        model = ModelInUse("generator", name, "CPUExecutionProvider", "paged, int8 kv")
-        return Installed(generator, model, geometry.page_tokens, geometry.page_bytes)
+        return self._make(name, self._plan(name))
 
     def make_beside(self, name: str) -> Installed:
         """Makes a generator while another one is in use.
@@ -103,25 +108,73 @@ class GeneratorMaker:
             ConfigurationError: The memory that is free does not hold it beside the other one.
             ModelNotFound, ModelError: As in ``make``.
         """
-        folder, geometry = self._verified(name)
-        needed = self._pages(geometry) * geometry.page_bytes
-        needed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        plan = self._plan(name)
+        needed = plan.cache_bytes + sum(path.stat().st_size for path in plan.folder.rglob("*") if path.is_file())
         free = probe().available_bytes
         if needed > free:
             raise ConfigurationError(
                 f"{name} needs {needed // _MIB} MiB beside the present model, {free // _MIB} MiB are free; lower "
                 "generator.kv_memory_mib, or name the model in the settings and restart"
             )
-        return self.make(name)
+        return self._make(name, plan)
 
-    def _verified(self, name: str) -> tuple[Path, PagedGeometry]:
+    def _make(self, name: str, plan: _Plan) -> Installed:
+        runner = plan.open()
+        runner.run(FIRST_STEP)
+        wanted = self._settings
+        target = wanted.target_tpot_ms
+        slots = plan.limits.max_slots
+        engine = Engine(
+            runner,
+            plan.limits,
+            wanted.queue,
+            self._watch,
+            self._watch,
+            max_waiting_tokens=wanted.queue_tokens,
+            aging_s=wanted.aging_seconds,
+            slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
+        )
+        prompt = PromptSettings(not_found=wanted.not_found_text)
+        tokenizer = ChatTokenizer.open(plan.folder)
+        grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
+        generator = AnswerGenerator(engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted))
+        model = ModelInUse("generator", name, "CPUExecutionProvider", plan.detail)
+        return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
+
+    def _plan(self, name: str) -> _Plan:
         folder = self._store.find(name)
-        verify_model_folder(folder, ModelRole.GENERATOR)
-        return folder, read_geometry(folder)
+        manifest = verify_model_folder(folder, ModelRole.GENERATOR)
+        if manifest.form is GeneratorForm.SERIAL:
+            return self._serial(folder, manifest.why_serial)
+        return self._paged(folder)
 
-    def _pages(self, geometry: PagedGeometry) -> int:
-        slots = self._limits.max_slots
-        return kv_page_count(self._kv_bytes, geometry.page_bytes, geometry.page_tokens, slots, geometry.max_context)
+    def _paged(self, folder: Path) -> _Plan:
+        sizes, slots = read_geometry(folder), self._limits.max_slots
+        pages = kv_page_count(self._kv_bytes, sizes.page_bytes, sizes.page_tokens, slots, sizes.max_context)
+        return _Plan(
+            folder, self._limits, pages * sizes.page_bytes, "paged, int8 kv", lambda: PagedDecoder.open(folder, pages)
+        )
+
+    def _serial(self, folder: Path, why: str) -> _Plan:
+        # Imported where it is needed: it brings a second copy of ONNX Runtime into the process.
+        from edge_rag.runtime.serial_decoder import SerialDecoder, read_serial_sizes
+
+        sizes = read_serial_sizes(folder)
+        context = min(sizes.context_length, self._kv_bytes // sizes.token_bytes)
+        needed = min(sizes.context_length, _SHORTEST_CONTEXT)
+        if context < needed:
+            raise ConfigurationError(
+                f"generator.kv_memory_mib: {self._kv_bytes // _MIB} MiB hold {context} tokens of {folder.name}, "
+                f"{needed} are needed ({needed * sizes.token_bytes // _MIB + 1} MiB)"
+            )
+        tokens = self._limits.max_step_tokens
+        return _Plan(
+            folder,
+            SchedulerLimits(max_slots=1, max_step_tokens=tokens, prefill_tokens=tokens - 1),
+            context * sizes.token_bytes,
+            f"serial, onnxruntime-genai: {why}" if why else "serial, onnxruntime-genai",
+            lambda: SerialDecoder.open(folder, context),
+        )
 
 
 def _quote(wanted: GeneratorSettings) -> QuoteSettings:

@@ -71,7 +71,7 @@ def _check_file(path: str, sizes: Mapping[str, int], read: Callable[[str], bytes
     if suffix not in _TEXTS and name not in _NOTICES:
         raise ValueError(f"files of this kind ({suffix or 'no suffix'}) are not allowed in a model folder")
     if name == GENAI_CONFIG_FILE:
-        graph = check_genai_config(read(path))
+        graph = check_genai_config(read(path)).graph
         if PurePosixPath(path).parent.joinpath(graph).as_posix() not in sizes:
             raise ValueError(f"names the graph {graph}, which is not a file of the folder")
     elif suffix == ".json":

@@ -7,6 +7,7 @@ format string. A converted decoder for the CPU needs none of that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -15,6 +16,8 @@ from edge_rag.runtime.model_manifest import plain_relative_path
 from edge_rag.runtime.strict_json import parse_object
 
 GENAI_CONFIG_FILE = "genai_config.json"
+
+_FLOAT_BYTES = 4
 
 
 def _file_of_the_folder(name: str) -> str:
@@ -109,22 +112,58 @@ class _Document(_Strict):
     search: _Search = _Search()
 
 
-def check_genai_config(content: bytes) -> str:
+@dataclass(frozen=True, slots=True)
+class GenaiDecoder:
+    """What a ``genai_config.json`` says of its decoder.
+
+    Attributes:
+        graph: Name of its graph, a file of the same folder.
+        vocabulary_size: Token ids are below this.
+        context_length: Positions are below this, tokens.
+        end_tokens: Token ids that end a text; may be empty.
+        layers: Attention layers.
+        kv_heads: Key and value heads of a layer.
+        head_size: Elements of a head.
+    """
+
+    graph: str
+    vocabulary_size: int
+    context_length: int
+    end_tokens: frozenset[int]
+    layers: int
+    kv_heads: int
+    head_size: int
+
+    @property
+    def token_bytes(self) -> int:
+        """Most bytes that the keys and values of a token take: float32."""
+        return 2 * self.layers * self.kv_heads * self.head_size * _FLOAT_BYTES
+
+
+def check_genai_config(content: bytes) -> GenaiDecoder:
     """Checks a ``genai_config.json``.
 
     Args:
         content: The file.
 
-    Returns:
-        Name of the decoder's graph, a file of the same folder.
-
     Raises:
         ValueError: It holds something that is not allowed; names the key.
     """
     try:
-        return _Document.model_validate(parse_object(content)).model.decoder.filename
+        model = _Document.model_validate(parse_object(content)).model
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the document"
         problem = "is not an allowed key" if first["type"] == "extra_forbidden" else first["msg"]
         raise ValueError(f"{where}: {problem}") from error
+    decoder, end = model.decoder, model.eos_token_id
+    ends = end if isinstance(end, list) else [] if end is None else [end]
+    return GenaiDecoder(
+        graph=decoder.filename,
+        vocabulary_size=model.vocab_size,
+        context_length=model.context_length,
+        end_tokens=frozenset(ends),
+        layers=decoder.num_hidden_layers,
+        kv_heads=decoder.num_key_value_heads,
+        head_size=decoder.head_size,
+    )

@@ -28,13 +28,22 @@ from edge_rag.runtime.folder_trust import check_contents
 from edge_rag.runtime.model_manifest import (
     MANIFEST_NAME,
     FileRecord,
+    GeneratorForm,
     ModelManifest,
     ModelRole,
     parse_manifest,
     render_manifest,
 )
 
-__all__ = ["FileRecord", "ModelManifest", "ModelRole", "read_manifest", "verify_model_folder", "write_manifest"]
+__all__ = [
+    "FileRecord",
+    "GeneratorForm",
+    "ModelManifest",
+    "ModelRole",
+    "read_manifest",
+    "verify_model_folder",
+    "write_manifest",
+]
 
 _MANIFEST_BYTES = 1 << 20
 _READ_BYTES = 1 << 20

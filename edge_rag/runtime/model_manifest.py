@@ -18,6 +18,8 @@ from edge_rag.runtime.strict_json import parse_object
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
 
+_LONGEST_REASON = 300
+
 
 class ModelRole(Enum):
     """What a model is for."""
@@ -25,6 +27,13 @@ class ModelRole(Enum):
     EMBEDDER = "embedder"
     RERANKER = "reranker"
     GENERATOR = "generator"
+
+
+class GeneratorForm(Enum):
+    """How a generator runs."""
+
+    PAGED = "paged"
+    SERIAL = "serial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,27 @@ class ModelManifest:
     made_by: str
     parameters: Mapping[str, JsonValue]
     files: Mapping[str, FileRecord]
+
+    @property
+    def form(self) -> GeneratorForm | None:
+        """How a generator runs; None for other roles. Manifests that do not say are of paged ones.
+
+        Raises:
+            ModelFolderInvalid: It runs in a way that is not known here.
+        """
+        if self.role is not ModelRole.GENERATOR:
+            return None
+        said = self.parameters.get("form", GeneratorForm.PAGED.value)
+        for form in GeneratorForm:
+            if said == form.value:
+                return form
+        raise ModelFolderInvalid(f"model {self.name}: parameters.form in {MANIFEST_NAME} is {said!r}, which is no form")
+
+    @property
+    def why_serial(self) -> str:
+        """Why a generator has no paged form; empty where that is not said."""
+        said = self.parameters.get("why_serial", "")
+        return said[:_LONGEST_REASON] if isinstance(said, str) else ""
 
     def integer(self, parameter: str, minimum: int, maximum: int) -> int:
         """Returns a whole-number parameter.

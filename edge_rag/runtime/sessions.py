@@ -34,6 +34,13 @@ def configure_thread_pool(threads: int) -> None:
             raise ConfigurationError(f"threads: the pool already has {_pool_threads} threads, {threads} cannot be had")
 
 
+def pool_threads() -> int:
+    """Returns how many threads compute; makes the pool with one a processor where nobody said otherwise."""
+    if _pool_threads is None:
+        configure_thread_pool(os.cpu_count() or 1)
+    return _pool_threads or 1
+
+
 def open_session(model: Path, custom_ops: Path | None = None) -> ort.InferenceSession:
     """Opens a model on the CPU execution provider.
 
@@ -47,9 +54,7 @@ def open_session(model: Path, custom_ops: Path | None = None) -> ort.InferenceSe
     Raises:
         ModelError: The file is not a model this runtime can run; names the file.
     """
-    configured = _pool_threads
-    if configured is None:
-        configure_thread_pool(os.cpu_count() or 1)
+    pool_threads()
     options = ort.SessionOptions()
     options.use_per_session_threads = False
     options.log_severity_level = 3

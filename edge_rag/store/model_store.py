@@ -7,10 +7,11 @@ from pathlib import Path
 
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound
 from edge_rag.runtime.model_folder import ModelManifest, ModelRole, read_manifest, verify_model_folder
-from edge_rag.store.adding import Wish, add
+from edge_rag.store.adding import add
 from edge_rag.store.choices import read_choices, write_choice
 from edge_rag.store.directory import StoreDirectory, refuse_hard_links
 from edge_rag.store.progress import Progress
+from edge_rag.store.wish import Wish
 
 STORE_FOLDER = "models"
 """Name of the store's directory in the data directory."""

@@ -3,6 +3,7 @@
     python -m edge_rag.store.preparation lower FOLDER
     python -m edge_rag.store.preparation generate FOLDER REFERENCE.npz    # the original graph, greedily
     python -m edge_rag.store.preparation compare FOLDER REFERENCE.npz     # the lowered one on the same text
+    python -m edge_rag.store.preparation serial FOLDER                    # a model that has no paged form
     python -m edge_rag.store.preparation open FOLDER                      # a model folder that came ready
 
 The last line of the output is a JSON object.
@@ -19,22 +20,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.errors import EdgeRagError, ModelFolderInvalid
+from edge_rag.errors import EdgeRagError, ModelFolderInvalid, ModelNotLowerable
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.runtime.forced_run import forced_logits
 from edge_rag.runtime.genai_config import GENAI_CONFIG_FILE, check_genai_config
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.lowered_folder import lower_folder
-from edge_rag.runtime.model_folder import ModelRole, read_manifest
+from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, read_manifest
 from edge_rag.runtime.original_decoder import OriginalDecoder
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.serial_decoder import SerialDecoder, read_serial_sizes
 from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.store.agreement import compare
 
 GENERATED_TOKENS = 32
 """Tokens that are generated for the comparison."""
 
+_TEXTS_AT_ONCE = 4
 _LONGEST_PROMPT = 160
 _SYSTEM = "Answer from the passages only."
 _QUESTION = (
@@ -47,7 +50,7 @@ def generate(folder: Path, reference: Path) -> dict[str, object]:
     """Generates greedily with the original graph of a lowered model and keeps text and logits."""
     geometry = read_geometry(folder)
     prompt = _prompt(folder)[: geometry.max_context // 2]
-    graph = folder / check_genai_config((folder / GENAI_CONFIG_FILE).read_bytes())
+    graph = folder / check_genai_config((folder / GENAI_CONFIG_FILE).read_bytes()).graph
     decoder = OriginalDecoder.open(graph, geometry.head_size)
     logits = [decoder.feed(prompt)]
     tokens = list(prompt)
@@ -59,9 +62,17 @@ def generate(folder: Path, reference: Path) -> dict[str, object]:
 
 
 def lower_and_describe(folder: Path) -> dict[str, object]:
-    """Lowers the model; returns its sizes."""
-    geometry = lower_folder(folder)
-    return {**asdict(geometry), "end_tokens": sorted(geometry.end_tokens), "page_bytes": geometry.page_bytes}
+    """Lowers the model; returns its sizes, or why that cannot be done."""
+    try:
+        geometry = lower_folder(folder)
+    except ModelNotLowerable as error:
+        return {"lowerable": False, "why": str(error)}
+    return {
+        "lowerable": True,
+        **asdict(geometry),
+        "end_tokens": sorted(geometry.end_tokens),
+        "page_bytes": geometry.page_bytes,
+    }
 
 
 def compare_lowered(folder: Path, reference: Path) -> dict[str, object]:
@@ -73,6 +84,34 @@ def compare_lowered(folder: Path, reference: Path) -> dict[str, object]:
         resident = _resident_bytes()  # before the logits of a whole text, which the daemon never keeps
         agreement = compare(kept["logits"], forced_logits(decoder, tokens, int(kept["prompt"])))
     return {**asdict(agreement), "good": agreement.good, "resident_bytes": resident}
+
+
+def run_serially(folder: Path) -> dict[str, object]:
+    """Generates greedily token by token, and compares the logits with those of the same texts run at once."""
+    sizes = read_serial_sizes(folder)
+    prompt = _prompt(folder)[: sizes.context_length // 2]
+    length = min(prompt.size + GENERATED_TOKENS, sizes.context_length)
+    decoder = SerialDecoder.open(folder, length)
+    tokens = prompt
+    logits = [decoder.feed(tokens, 0).copy()]
+    resident = _resident_bytes()
+    while tokens.size < length - 1:
+        tokens = np.append(tokens, logits[-1].argmax())
+        logits.append(decoder.feed(tokens[-1:], tokens.size - 1).copy())
+    looked_at = range(0, len(logits), max(1, len(logits) // _TEXTS_AT_ONCE))
+    at_once = [decoder.feed(tokens[: prompt.size + n], 0).copy() for n in looked_at]
+    agreement = compare(np.stack(at_once), np.stack([logits[n] for n in looked_at]))
+    return {
+        "agreement": {**asdict(agreement), "good": agreement.good},
+        "resident_bytes": resident,
+        "sizes": {
+            "page_tokens": 1,
+            "page_bytes": sizes.token_bytes,
+            "vocabulary_size": sizes.vocabulary_size,
+            "max_context": sizes.context_length,
+            "end_tokens": sorted(sizes.end_tokens),
+        },
+    }
 
 
 def open_model(folder: Path) -> dict[str, object]:
@@ -90,6 +129,10 @@ def open_model(folder: Path) -> dict[str, object]:
 
 
 def _prefilled(folder: Path) -> NDArray[np.float32]:
+    if read_manifest(folder).form is GeneratorForm.SERIAL:
+        context = read_serial_sizes(folder).context_length
+        prompt = _prompt(folder)[:context]
+        return SerialDecoder.open(folder, prompt.size).feed(prompt, 0)
     prompt = _prompt(folder)[: read_geometry(folder).max_context]
     return forced_logits(_open(folder, prompt.size), prompt, prompt.size)
 
@@ -116,6 +159,7 @@ def main(arguments: list[str]) -> int:
         "generate": lambda: generate(Path(folder), reference),
         "lower": lambda: lower_and_describe(Path(folder)),
         "compare": lambda: compare_lowered(Path(folder), reference),
+        "serial": lambda: run_serially(Path(folder)),
         "open": lambda: open_model(Path(folder)),
     }
     try:

@@ -22,12 +22,16 @@ from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.pipeline.ports import Generator
 from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.serial_decoder import SerialDecoder
 
 ROOT = Path(__file__).parents[2]
+DEFAULT = ROOT / "models/quoter"
+TINY = ROOT / "tests/fixtures/tiny-qwen3"
 NOT_FOUND = "Nothing of the kind."
 GREASE = "Grease both bearings every 2,000 hours. Use lithium grease, grade 2.\nStop the pump first."
 NOISE = "The duty pump changes over weekly <|im_end|>. Log it – “Pump B” – in the book."
@@ -36,11 +40,19 @@ MakeGenerator = Callable[[int], AbstractContextManager[Generator]]
 """Opens a generator that lets that many requests wait, and closes it."""
 
 
-def paged_engine(folder: Path) -> MakeGenerator:
+def paged(folder: Path) -> ModelRunner:
+    return PagedDecoder.open(folder, 40)
+
+
+def serial(folder: Path) -> ModelRunner:
+    return SerialDecoder.open(folder, 512)
+
+
+def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits) -> MakeGenerator:
     @contextmanager
     def make(max_waiting: int) -> Iterator[Generator]:
-        decoder = PagedDecoder.open(folder, 40)
-        engine = Engine(decoder, SchedulerLimits(4, 96, 16), max_waiting)
+        decoder = open_runner(folder)
+        engine = Engine(decoder, limits, max_waiting)
         settings = PromptSettings(not_found=NOT_FOUND)
         tokenizer = ChatTokenizer.open(folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
@@ -55,8 +67,11 @@ def paged_engine(folder: Path) -> MakeGenerator:
 
 @pytest.fixture(
     params=[
-        pytest.param(paged_engine(ROOT / "tests/fixtures/tiny-qwen3"), id="engine, tiny model"),
-        pytest.param(paged_engine(ROOT / "models/quoter"), id="engine, default model"),
+        pytest.param(engine_over(TINY, paged, SchedulerLimits(4, 96, 16)), id="engine, tiny model"),
+        pytest.param(engine_over(TINY, serial, SchedulerLimits(1, 96, 95)), id="engine, tiny model run serially"),
+        pytest.param(
+            engine_over(ROOT / "models/quoter", paged, SchedulerLimits(4, 96, 16)), id="engine, default model"
+        ),
     ]
 )
 def make_generator(request: pytest.FixtureRequest) -> MakeGenerator:

@@ -13,12 +13,13 @@ import pytest
 
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
-from edge_rag.store.adding import Wish, add
+from edge_rag.store.adding import add
 from edge_rag.store.conversion import Precision
 from edge_rag.store.directory import StoreDirectory
 from edge_rag.store.model_store import memory_bytes
 from edge_rag.store.progress import Silent
 from edge_rag.store.source import LocalFolder
+from edge_rag.store.wish import Wish
 from tests.synthetic.tiny_model import FIXTURES
 
 ROOT = Path(__file__).parents[3]

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import onnxruntime
+import onnxruntime_genai
 import pytest
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.runtime.model_folder import verify_model_folder
-from edge_rag.store import adding
-from edge_rag.store.adding import Wish, add
+from edge_rag.store.adding import add
 from edge_rag.store.conversion import Precision
 from edge_rag.store.directory import StoreDirectory
 from edge_rag.store.progress import Silent
 from edge_rag.store.source import LocalFolder
+from edge_rag.store.wish import Wish
 from tests.unit.store.attack import Attack, Canary, make_canary
 from tests.unit.store.attacks_on_checkpoints import attacks_on_checkpoints
 from tests.unit.store.attacks_on_configs import attacks_on_configs
@@ -43,8 +45,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise RuntimeError("something was opened")
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", refuse)
-    monkeypatch.setattr(adding, "run_python", refuse)
-    monkeypatch.setattr(adding, "convert", refuse)
+    monkeypatch.setattr(onnxruntime_genai, "Model", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)  # every step and every converter is a process of its own
     return found
 
 

@@ -11,12 +11,12 @@ import pytest
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt
 from edge_rag.runtime.model_manifest import ModelRole
-from edge_rag.store.adding import Wish
 from edge_rag.store.conversion import Precision
 from edge_rag.store.model_store import ModelStore
 from edge_rag.store.progress import Silent
 from edge_rag.store.roles import fill_roles, store_of
 from edge_rag.store.source import LocalFolder
+from edge_rag.store.wish import Wish
 
 MODELS = Path(__file__).parents[3] / "models"
 
