@@ -8,7 +8,8 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exits import ExitCode, error_object, exit_code
-from edge_rag.cli.jsonable import document_object
+from edge_rag.cli.jsonable import document_object, metadata_object
+from edge_rag.cli.meta import shown_value
 from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.client import CallStatus, Client, ClientError
 from edge_rag.core.document import DocumentInfo
@@ -59,7 +60,12 @@ def show_document(
     elif text_only:
         click.echo(visible(stored.text))
     else:
-        for key, value in document_object(stored.info).items():
+        shown = document_object(stored.info)
+        metadata = shown.pop("metadata")
+        for key, value in (
+            *shown.items(),
+            *((f"metadata.{key}", shown_value(value)) for key, value in metadata.items()),
+        ):
             click.echo(visible(f"{key}: {'-' if value is None or value == '' else value}"))
     return ExitCode.OK
 
@@ -97,4 +103,5 @@ def delete_documents(
 
 def _measure(info: DocumentInfo) -> str:
     pages = f"{info.pages} pages, " if info.pages is not None else ""
-    return f"{info.media_type}, {pages}{info.chunks} passages, {info.size_bytes:,} bytes"
+    metadata = "".join(f", {key}={shown_value(value)}" for key, value in metadata_object(info.metadata).items())
+    return f"{info.media_type}, {pages}{info.chunks} passages, {info.size_bytes:,} bytes{metadata}"

@@ -15,15 +15,18 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from edge_rag.cli import options
 from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.meta import metadata_of
 from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.cli.walk import FoundFile, Unusable, find_files
 from edge_rag.client import CallStatus, Client, ClientError, RetryPolicy
 from edge_rag.core.document import IngestOutcome, IngestStatus
+from edge_rag.core.metadata import Metadata
 
 _EPILOG = """\b
 Examples:
   edge-rag ingest manuals/
   edge-rag ingest --collection boiler boiler-manual.pdf notes.md
+  edge-rag ingest --meta year=2020 --meta tag=pump --meta tag=seal manuals/pumps/
   edge-rag ingest --json manuals/ | jq -r '.documents[] | select(.status == "rejected") | .name'
 """
 _RETRY = RetryPolicy(patience_s=60)
@@ -33,15 +36,28 @@ _THIS_DOCUMENT_ONLY = frozenset({CallStatus.INVALID_ARGUMENT, CallStatus.INTERNA
 @click.command(epilog=_EPILOG)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option("--collection", default="default", show_default=True, metavar="NAME", help="Where they go.")
+@click.option(
+    "--meta",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Metadata of all of them; may be repeated, and a key that is has all its values as tags. Wins over what a "
+    "document says of itself. Numbers, true, false and dates (2020-05-31) are taken as such unless quoted.",
+)
 @options.connection
 def ingest(
-    paths: tuple[Path, ...], collection: str, server: str | None, timeout_s: float | None, as_json: bool
+    paths: tuple[Path, ...],
+    collection: str,
+    meta: tuple[str, ...],
+    server: str | None,
+    timeout_s: float | None,
+    as_json: bool,
 ) -> ExitCode:
     """Hands documents over: Markdown, text, HTML and PDF.
 
     Directories are walked, hidden files left out. A document keeps its path relative to the PATH given as its name; one
     of that name is replaced. A file that is rejected does not stop the others, but the command then ends with code 1.
     """
+    metadata = metadata_of(meta)
     entries = list(find_files(paths))
     if not entries:
         raise click.ClickException(f"no files in {', '.join(str(path) for path in paths)}")
@@ -51,7 +67,7 @@ def ingest(
         task = progress.add_task("", total=sum(_size(entry) for entry in entries))
         for entry in entries:
             progress.update(task, description=visible(entry.name))
-            outcome = _take(client, entry, collection, lambda count: progress.advance(task, count))
+            outcome = _take(client, entry, collection, metadata, lambda count: progress.advance(task, count))
             outcomes.append(outcome)
             if not as_json:
                 _say(visible(_line(outcome)), progress)
@@ -75,12 +91,18 @@ class _CountedFile(io.FileIO):
 
 
 def _take(
-    client: Client, entry: FoundFile | Unusable, collection: str, on_read: Callable[[int], None]
+    client: Client,
+    entry: FoundFile | Unusable,
+    collection: str,
+    metadata: Metadata,
+    on_read: Callable[[int], None],
 ) -> IngestOutcome:
     if isinstance(entry, Unusable):
         return IngestOutcome(entry.name, IngestStatus.REJECTED, reason=entry.reason)
     try:
-        return client.ingest(entry.name, lambda: _CountedFile(entry.path, on_read), collection=collection)
+        return client.ingest(
+            entry.name, lambda: _CountedFile(entry.path, on_read), collection=collection, metadata=metadata
+        )
     except OSError as error:
         reason = error.strerror or str(error)
         return IngestOutcome(entry.name, IngestStatus.REJECTED, reason=f"cannot be read: {reason}")

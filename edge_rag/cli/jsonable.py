@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from edge_rag.client.values import FoundPassage, UsageReport
 from edge_rag.core.answer import Citation, StageTime
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.measures import Latency
+from edge_rag.core.metadata import Metadata, MetadataValue
 from edge_rag.core.status import DaemonStatus
 
 
@@ -24,7 +26,7 @@ def citation_object(citation: Citation) -> dict[str, Any]:
 
 
 def hit_object(hit: FoundPassage) -> dict[str, Any]:
-    """Returns a hit: document, page, character span, score and text."""
+    """Returns a hit: document, page, character span, score, text and the document's metadata."""
     return {
         "document": hit.document,
         "page": hit.page,
@@ -32,6 +34,7 @@ def hit_object(hit: FoundPassage) -> dict[str, Any]:
         "end": hit.end,
         "score": hit.score,
         "text": hit.text,
+        "metadata": metadata_object(hit.metadata),
     }
 
 
@@ -43,7 +46,29 @@ def stage_objects(stages: tuple[StageTime, ...]) -> list[dict[str, Any]]:
 def document_object(info: DocumentInfo) -> dict[str, Any]:
     """Returns a document's record; the time as ISO 8601 in UTC."""
     fields = asdict(info)
-    return {"id": fields.pop("document_id"), **fields, "ingested_at": info.ingested_at.isoformat()}
+    return {
+        "id": fields.pop("document_id"),
+        **fields,
+        "ingested_at": info.ingested_at.isoformat(),
+        "metadata": metadata_object(info.metadata),
+    }
+
+
+def metadata_object(metadata: Metadata) -> dict[str, Any]:
+    """Returns metadata by key; moments as ISO 8601 in UTC, numbers without a fraction as integers, tags as arrays."""
+    return {key: _plain(value) for key, value in sorted(metadata.items())}
+
+
+def _plain(value: MetadataValue) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case float() if value.is_integer():
+            return int(value)
+        case tuple():
+            return list(value)
+        case _:
+            return value
 
 
 def status_object(status: DaemonStatus) -> dict[str, Any]:

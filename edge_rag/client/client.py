@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import chain
 from types import TracebackType
@@ -17,6 +17,7 @@ from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_
 from edge_rag.client import admin_replies, replies, requests
 from edge_rag.client.channel import AnswerCall, DecisionsCall, HealthCall, open_channel, server_address
 from edge_rag.client.failures import CallStatus, ClientError, client_error, unreadable_reply
+from edge_rag.client.metadata_messages import write_metadata
 from edge_rag.client.requests import AskOptions, SearchOptions, sendable
 from edge_rag.client.retry import RetryPolicy
 from edge_rag.client.upload import Cancellable, Upload
@@ -113,6 +114,7 @@ class Client:
         *,
         collection: str = "default",
         media_type: str = "",
+        metadata: Mapping[str, object] | None = None,
     ) -> IngestOutcome:
         """Hands one document over.
 
@@ -121,6 +123,8 @@ class Client:
             open_content: Opens its bytes, seekable; called once an attempt.
             collection: Where it goes.
             media_type: What it is; empty to have it found out.
+            metadata: Texts, numbers, truth values, dates and lists of texts by key; win over what the document says of
+                itself.
 
         Returns:
             What became of it.
@@ -130,7 +134,10 @@ class Client:
             OSError: The content could not be opened or read to its end; the document was not taken.
         """
         header = documents_pb2.IngestRequest.Header(
-            collection=sendable("collection", collection), name=sendable("name", name), media_type=media_type
+            collection=sendable("collection", collection),
+            name=sendable("name", name),
+            media_type=media_type,
+            metadata=write_metadata(metadata or {}),
         )
 
         def attempt(timeout_s: float | None) -> documents_pb2.IngestResponse:

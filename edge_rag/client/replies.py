@@ -7,6 +7,7 @@ from datetime import UTC
 
 from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.client.failures import unreadable_reply
+from edge_rag.client.metadata_messages import read_metadata
 from edge_rag.client.values import AskEvent, FoundPassage, PassagesReceived, SearchReply, StoredDocument
 from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Usage
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
@@ -85,6 +86,7 @@ def document_info(message: documents_pb2.Document) -> DocumentInfo:
         chunks=message.chunks,
         pages=message.pages if message.HasField("pages") else None,
         ingested_at=message.ingested_at.ToDatetime(tzinfo=UTC),
+        metadata=read_metadata(message.metadata),
     )
 
 
@@ -98,6 +100,7 @@ def _passage(message: common_pb2.Passage) -> FoundPassage:
         text=message.text,
         score=message.score,
         context=tuple(message.context),
+        metadata=read_metadata(message.metadata),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
@@ -10,6 +10,7 @@ from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.measures import ClientUsage
+from edge_rag.core.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class FoundPassage:
         text: Exactly the stored text in that range.
         score: Larger is better; comparable within one reply only.
         context: Headings above the passage, outermost first.
+        metadata: The document's.
     """
 
     document_id: DocumentId
@@ -35,6 +37,7 @@ class FoundPassage:
     text: str
     score: float
     context: tuple[str, ...]
+    metadata: Metadata = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,7 @@ class DocumentInfo:
         chunks: Number of chunks.
         pages: Number of pages, or None.
         ingested_at: Time of the commit, UTC.
+        metadata: What is known of it beside its text.
     """
 
     document_id: DocumentId
@@ -109,6 +110,7 @@ class DocumentInfo:
     chunks: int
     pages: int | None
     ingested_at: datetime
+    metadata: Metadata = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,14 @@ class Upload:
         name: 1 to 1,024 characters, no control characters; unique within the collection, an existing one is replaced.
         media_type: What the client believes it is, or empty to have it found out.
         content: The bytes.
+        metadata: What the client knows of it; wins over what the document says of itself.
     """
 
     collection: str
     name: str
     media_type: str
     content: bytes
+    metadata: Metadata = field(default_factory=dict, hash=False)
 
 
 class IngestStatus(Enum):

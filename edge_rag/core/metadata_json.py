@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
+from edge_rag.core.metadata import Metadata, MetadataValue
 
 
 def encode_metadata(metadata: Metadata) -> str:
@@ -18,19 +18,26 @@ def encode_metadata(metadata: Metadata) -> str:
 
 
 def decode_metadata(text: str) -> dict[str, MetadataValue]:
-    """Reads what ``encode_metadata`` wrote.
+    """Reads what ``encode_metadata`` wrote; whether keys and values are legal is not checked, only their types.
 
     Raises:
         ValueError: It is nothing that was written by it.
-        InvalidRequest: A key or a value is unusable.
     """
     plain = json.loads(text)
     if not isinstance(plain, dict):
         raise ValueError("metadata is no object")
-    return checked_metadata({key: _value(value) for key, value in plain.items()})
+    return {key: _value(value) for key, value in plain.items()}
 
 
-def _value(plain: Any) -> object:
-    if isinstance(plain, dict):
-        return datetime.fromisoformat(str(plain.get("at")))
-    return plain
+def _value(plain: Any) -> MetadataValue:
+    match plain:
+        case bool() | str():
+            return plain
+        case int() | float():
+            return float(plain)
+        case list() if all(isinstance(text, str) for text in plain):
+            return tuple(plain)
+        case {"at": str(moment)}:
+            return datetime.fromisoformat(moment)
+        case _:
+            raise ValueError("a metadata value is of no known type")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Passage:
         end: One past the last character.
         text: Exactly the stored text in that range.
         context: Headings above the passage, outermost first.
+        metadata: The document's.
     """
 
     chunk_id: ChunkId
@@ -31,6 +33,7 @@ class Passage:
     end: int
     text: str
     context: tuple[str, ...] = ()
+    metadata: Metadata = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

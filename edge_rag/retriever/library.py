@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
 from edge_rag.core.ids import DocumentId
-from edge_rag.errors import DocumentRejected
+from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
+from edge_rag.errors import DocumentRejected, InvalidRequest
 from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
 from edge_rag.retriever.names import require_collection_name, require_document_name
 from edge_rag.retriever.parsing.process import ParserProcess
@@ -47,21 +48,28 @@ class Library:
     def ingest(self, upload: Upload) -> IngestOutcome:
         """Takes one document; when this returns anything but REJECTED, the document is durable and can be found.
 
-        The same bytes under the same name are UNCHANGED. A rejected document leaves an older one of its name as it was.
+        The same bytes under the same name with the same given metadata are UNCHANGED. A rejected document leaves an
+        older one of its name as it was.
 
         Raises:
-            InvalidRequest: The name of the document or the collection is not allowed.
+            InvalidRequest: The name of the document or the collection, or its metadata is not allowed.
             InferenceFailed: The embedder could not be run; the document was not taken.
             StorageError: The data directory failed; the document was not taken.
         """
         require_collection_name(upload.collection)
         require_document_name(upload.name)
+        given = checked_metadata(upload.metadata)
         sha256 = hashlib.sha256(upload.content).hexdigest()
         present = self._store.find(upload.collection, upload.name)
-        if present is not None and present.sha256 == sha256:
+        if (
+            present is not None
+            and present.sha256 == sha256
+            and self._store.given_metadata(present.document_id) == given
+        ):
             return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
         try:
             document_format, parsed = self._parser.read(upload.name, upload.media_type, upload.content)
+            metadata = _merged(parsed.metadata, given)
         except DocumentRejected as error:
             return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
         chunks = chunk_document(parsed, self._chunk_limits, self._embedder.count_tokens)
@@ -76,6 +84,8 @@ class Library:
             chunks=chunks,
             embedder=self._embedder.name,
             vectors=vectors,
+            metadata=metadata,
+            given_metadata=given,
         )
         with self._committing:
             change = self._store.put(document)
@@ -123,3 +133,11 @@ class Library:
             for first in range(0, len(texts), _TEXTS_AT_ONCE)
         )
         return np.concatenate(parts)
+
+
+def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:
+    """What a document says of itself under what the client gave."""
+    try:
+        return checked_metadata({**found, **given})
+    except InvalidRequest as error:
+        raise DocumentRejected(f"its metadata and what was given with it are too much together: {error}") from error

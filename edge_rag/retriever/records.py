@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.document import Chunk, DocumentInfo, ParsedDocument
 from edge_rag.core.ids import ChunkId
+from edge_rag.core.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class NewDocument:
         chunks: Its chunks.
         embedder: Name of the model that made the vectors.
         vectors: float32 [chunks, dimension].
+        metadata: What is known of it.
+        given_metadata: Those of it that the client gave.
     """
 
     collection: str
@@ -51,6 +54,8 @@ class NewDocument:
     chunks: tuple[Chunk, ...]
     embedder: str
     vectors: NDArray[np.float32]
+    metadata: Metadata
+    given_metadata: Metadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import apsw
@@ -15,20 +15,25 @@ from numpy.typing import NDArray
 
 from edge_rag.core.document import Chunk, DocumentInfo
 from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.errors import CollectionNotFound, DocumentNotFound
+from edge_rag.core.metadata import Metadata, MetadataValue
+from edge_rag.core.metadata_json import decode_metadata, encode_metadata
+from edge_rag.errors import CollectionNotFound, DocumentNotFound, StorageCorrupt
 from edge_rag.retriever.records import Collection
 from edge_rag.retriever.schema import create_fulltext, fulltext_table
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
 INFO = (
     "d.id, c.name, d.name, d.title, d.media_type, d.sha256, d.size_bytes, d.characters, d.chunks, d.pages, "
-    "d.ingested_at"
+    "d.ingested_at, d.metadata"
 )
 """Columns of a ``DocumentInfo``, of documents ``d`` joined with collections ``c``."""
 
 
 def info_of(row: Sequence[Any]) -> DocumentInfo:
     """The record that a row of ``INFO`` holds."""
-    values: tuple[Any, ...] = (*row[:-1], datetime.fromisoformat(row[-1]))
+    values: tuple[Any, ...] = (*row[:-2], datetime.fromisoformat(row[-2]), stored_metadata(row[-1]))
     return DocumentInfo(*values)
 
 
@@ -92,11 +97,13 @@ def renew_generation(connection: apsw.Connection, collection: int) -> str:
     return generation
 
 
-def insert_document(connection: apsw.Connection, collection: int, info: DocumentInfo, text: str) -> int:
-    """Writes a document's record and text and returns its row."""
+def insert_document(
+    connection: apsw.Connection, collection: int, info: DocumentInfo, text: str, given_metadata: Metadata
+) -> int:
+    """Writes a document's record, metadata and text and returns its row."""
     connection.execute(
         "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
-        "pages, ingested_at, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "pages, ingested_at, text, metadata, given_metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             info.document_id,
             collection,
@@ -110,9 +117,20 @@ def insert_document(connection: apsw.Connection, collection: int, info: Document
             info.pages,
             info.ingested_at.isoformat(),
             text,
+            encode_metadata(info.metadata),
+            encode_metadata(given_metadata),
         ),
     )
-    return int(connection.last_insert_rowid())
+    document = int(connection.last_insert_rowid())
+    connection.executemany(
+        "INSERT INTO document_metadata (document, collection, key, ordinal, kind, value) VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (document, collection, key, ordinal, *stored_value(each))
+            for key, value in info.metadata.items()
+            for ordinal, each in enumerate(value if isinstance(value, tuple) else (value,))
+        ],
+    )
+    return document
 
 
 def insert_chunk(
@@ -160,6 +178,34 @@ def remove_document(connection: apsw.Connection, collection: int, document: int)
     )
     connection.execute("DELETE FROM documents WHERE document = ?", (document,))
     return tuple(ChunkId(number) for (number,) in chunks)
+
+
+def stored_metadata(text: str) -> dict[str, MetadataValue]:
+    """Reads a document's metadata.
+
+    Raises:
+        StorageCorrupt: It is not what was written.
+    """
+    try:
+        return decode_metadata(text)
+    except ValueError as error:
+        raise StorageCorrupt(f"the stored metadata of a document is damaged ({error})") from error
+
+
+def stored_value(value: str | float | bool | datetime) -> tuple[str, str | float | int]:
+    """A metadata value as filters find it: its kind, and a form that SQLite orders as the kind is ordered.
+
+    Moments are whole microseconds since 1970, which a float could not hold for every year.
+    """
+    match value:
+        case bool():
+            return "flag", int(value)
+        case str():
+            return "text", value
+        case datetime():
+            return "date", (value - _EPOCH) // _MICROSECOND
+        case float():
+            return "number", value
 
 
 def encode_vector(vector: NDArray[np.float32]) -> bytes:

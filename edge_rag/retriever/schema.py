@@ -73,6 +73,21 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX chunks_of_embedder ON chunks (embedder)",
     ),
     (_forget_deleted_words,),
+    (
+        # Metadata as JSON is the truth; the table beside it is what filters look into, one row a value or tag.
+        "ALTER TABLE documents ADD COLUMN metadata TEXT NOT NULL DEFAULT '{}'",
+        "ALTER TABLE documents ADD COLUMN given_metadata TEXT NOT NULL DEFAULT '{}'",
+        """CREATE TABLE document_metadata (
+               document INTEGER NOT NULL REFERENCES documents ON DELETE CASCADE,
+               collection INTEGER NOT NULL REFERENCES collections,
+               key TEXT NOT NULL,
+               ordinal INTEGER NOT NULL,
+               kind TEXT NOT NULL,
+               value ANY NOT NULL,
+               PRIMARY KEY (document, key, ordinal)
+           ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX metadata_by_value ON document_metadata (collection, key, kind, value)",
+    ),
 )
 
 

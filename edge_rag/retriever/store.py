@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.metadata import Metadata
 from edge_rag.core.passage import Passage
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.records import Change, Collection, NewDocument
@@ -24,6 +25,7 @@ from edge_rag.retriever.rows import (
     renew_generation,
     require_collection,
     require_document,
+    stored_metadata,
 )
 from edge_rag.retriever.schema import drop_fulltext
 
@@ -69,6 +71,12 @@ class DocumentStore:
                 (collection, name),
             ).fetchone()
         return None if row is None else info_of(row)
+
+    def given_metadata(self, document: DocumentId) -> Metadata:
+        """Returns the metadata that a client gave with a document; empty where there is no such document."""
+        with self._database.reading() as connection:
+            row = connection.execute("SELECT given_metadata FROM documents WHERE id = ?", (document,)).fetchone()
+        return {} if row is None else stored_metadata(row[0])
 
     def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
         """Returns a document's record and stored text, by id or else by name.
@@ -122,8 +130,9 @@ class DocumentStore:
                 chunks=len(document.chunks),
                 pages=parsed.pages,
                 ingested_at=datetime.now(UTC),
+                metadata=document.metadata,
             )
-            number = insert_document(connection, collection, info, parsed.text)
+            number = insert_document(connection, collection, info, parsed.text, document.given_metadata)
             added = tuple(
                 insert_chunk(connection, collection, number, chunk, embedder, vector)
                 for chunk, vector in zip(document.chunks, document.vectors, strict=True)
@@ -160,11 +169,11 @@ class DocumentStore:
             for first in range(0, len(chunks), _ROWS_AT_ONCE):
                 some = chunks[first : first + _ROWS_AT_ONCE]
                 rows = connection.execute(
-                    "SELECT k.chunk, d.id, d.name, k.page, k.first, k.past, k.text, k.context FROM chunks k "
-                    f"JOIN documents d USING (document) WHERE k.chunk IN ({', '.join('?' * len(some))})",
+                    "SELECT k.chunk, d.id, d.name, k.page, k.first, k.past, k.text, k.context, d.metadata "
+                    f"FROM chunks k JOIN documents d USING (document) WHERE k.chunk IN ({', '.join('?' * len(some))})",
                     some,
                 )
                 for row in rows:
-                    values: tuple[Any, ...] = (*row[:-1], tuple(json.loads(row[-1])))
+                    values: tuple[Any, ...] = (*row[:-2], tuple(json.loads(row[-2])), stored_metadata(row[-1]))
                     found[ChunkId(row[0])] = Passage(*values)
         return found

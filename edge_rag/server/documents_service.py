@@ -13,6 +13,7 @@ from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
 from edge_rag.server import messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
+from edge_rag.server.metadata_messages import given_metadata
 
 
 class DocumentsService(documents_pb2_grpc.DocumentsServicer):
@@ -80,6 +81,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
                 header, content, size = part.header, bytearray(), 0
                 wire.collection(header.collection)
                 wire.document_name("name", header.name)
+                given_metadata(header.metadata)
             elif header is None:
                 raise InvalidRequest("header", "must come before the content of a document")
             else:
@@ -100,7 +102,8 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
         if header.HasField("size_bytes") and size != header.size_bytes:
             reason = f"{size:,} bytes came, {header.size_bytes:,} were announced; send it again"
             return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
-        return Upload(wire.collection(header.collection), header.name, header.media_type, bytes(content))
+        metadata = given_metadata(header.metadata)
+        return Upload(wire.collection(header.collection), header.name, header.media_type, bytes(content), metadata)
 
 
 def _page_token(last: DocumentId) -> str:

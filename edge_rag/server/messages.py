@@ -18,6 +18,7 @@ from edge_rag.core.answer import (
 )
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.passage import RankedPassage
+from edge_rag.server.metadata_messages import metadata
 
 _REASONS: Final = {
     FinishReason.STOP: rag_pb2.FINISH_REASON_STOP,
@@ -56,6 +57,7 @@ def passage(ranked: RankedPassage) -> common_pb2.Passage:
         text=ranked.passage.text,
         score=ranked.score,
         context=ranked.passage.context,
+        metadata=metadata(ranked.passage.metadata),
     )
 
 
@@ -80,6 +82,7 @@ def document(info: DocumentInfo) -> documents_pb2.Document:
         chunks=info.chunks,
         pages=info.pages,
         ingested_at=ingested_at,
+        metadata=metadata(info.metadata),
     )
 
 

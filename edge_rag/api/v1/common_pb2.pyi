@@ -4,6 +4,7 @@ isort:skip_file
 What several services speak of."""
 
 from collections import abc as _abc
+from edge_rag.api.v1 import metadata_pb2 as _metadata_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -11,10 +12,10 @@ import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -24,6 +25,27 @@ class Passage(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _metadata_pb2.MetadataValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _metadata_pb2.MetadataValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DOCUMENT_ID_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     PAGE_FIELD_NUMBER: _builtins.int
@@ -32,6 +54,7 @@ class Passage(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
     """Id of the document."""
     document: _builtins.str
@@ -50,6 +73,10 @@ class Passage(_message.Message):
     def context(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Headings above the passage, outermost first."""
 
+    @_builtins.property
+    def metadata(self) -> _containers.MessageMap[_builtins.str, _metadata_pb2.MetadataValue]:
+        """The document's metadata, by key."""
+
     def __init__(
         self,
         *,
@@ -61,10 +88,11 @@ class Passage(_message.Message):
         text: _builtins.str = ...,
         score: _builtins.float = ...,
         context: _abc.Iterable[_builtins.str] | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _metadata_pb2.MetadataValue] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "context", b"context", "document", b"document", "document_id", b"document_id", "end", b"end", "page", b"page", "score", b"score", "start", b"start", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "context", b"context", "document", b"document", "document_id", b"document_id", "end", b"end", "metadata", b"metadata", "page", b"page", "score", b"score", "start", b"start", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
     _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015

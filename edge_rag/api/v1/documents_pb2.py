@@ -22,40 +22,49 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from edge_rag.api.v1 import metadata_pb2 as edge__rag_dot_v1_dot_metadata__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65\x64ge_rag/v1/documents.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x01\n\x08\x44ocument\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05title\x18\x04 \x01(\t\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0e\n\x06sha256\x18\x06 \x01(\t\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12\x12\n\ncharacters\x18\x08 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\t \x01(\r\x12\x12\n\x05pages\x18\n \x01(\rH\x00\x88\x01\x01\x12/\n\x0bingested_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x08\n\x06_pages\"\xc7\x01\n\rIngestRequest\x12\x33\n\x06header\x18\x01 \x01(\x0b\x32!.edge_rag.v1.IngestRequest.HeaderH\x00\x12\x11\n\x07\x63ontent\x18\x02 \x01(\x0cH\x00\x1a\x66\n\x06Header\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\x17\n\nsize_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_size_bytesB\x06\n\x04part\"\xd7\x01\n\x0eIngestResponse\x12\x35\n\x08outcomes\x18\x01 \x03(\x0b\x32#.edge_rag.v1.IngestResponse.Outcome\x1a\x8d\x01\n\x07Outcome\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.edge_rag.v1.IngestStatus\x12,\n\x08\x64ocument\x18\x03 \x01(\x0b\x32\x15.edge_rag.v1.DocumentH\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x04 \x01(\tB\x0b\n\t_document\":\n\x12GetDocumentRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"L\n\x13GetDocumentResponse\x12\'\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Document\x12\x0c\n\x04text\x18\x02 \x01(\t\"d\n\x14ListDocumentsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x16\n\tpage_size\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x03 \x01(\tB\x0c\n\n_page_size\"Z\n\x15ListDocumentsResponse\x12(\n\tdocuments\x18\x01 \x03(\x0b\x32\x15.edge_rag.v1.Document\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"=\n\x15\x44\x65leteDocumentRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"A\n\x16\x44\x65leteDocumentResponse\x12\'\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Document*\x9b\x01\n\x0cIngestStatus\x12\x1d\n\x19INGEST_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13INGEST_STATUS_ADDED\x10\x01\x12\x1a\n\x16INGEST_STATUS_REPLACED\x10\x02\x12\x1b\n\x17INGEST_STATUS_UNCHANGED\x10\x03\x12\x1a\n\x16INGEST_STATUS_REJECTED\x10\x04\x32\xbc\x02\n\tDocuments\x12\x43\n\x06Ingest\x12\x1a.edge_rag.v1.IngestRequest\x1a\x1b.edge_rag.v1.IngestResponse(\x01\x12H\n\x03Get\x12\x1f.edge_rag.v1.GetDocumentRequest\x1a .edge_rag.v1.GetDocumentResponse\x12M\n\x04List\x12!.edge_rag.v1.ListDocumentsRequest\x1a\".edge_rag.v1.ListDocumentsResponse\x12Q\n\x06\x44\x65lete\x12\".edge_rag.v1.DeleteDocumentRequest\x1a#.edge_rag.v1.DeleteDocumentResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65\x64ge_rag/v1/documents.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n\x08\x44ocument\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05title\x18\x04 \x01(\t\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0e\n\x06sha256\x18\x06 \x01(\t\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12\x12\n\ncharacters\x18\x08 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\t \x01(\r\x12\x12\n\x05pages\x18\n \x01(\rH\x00\x88\x01\x01\x12/\n\x0bingested_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x08metadata\x18\x0c \x03(\x0b\x32#.edge_rag.v1.Document.MetadataEntry\x1aK\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue:\x02\x38\x01\x42\x08\n\x06_pages\"\xd8\x02\n\rIngestRequest\x12\x33\n\x06header\x18\x01 \x01(\x0b\x32!.edge_rag.v1.IngestRequest.HeaderH\x00\x12\x11\n\x07\x63ontent\x18\x02 \x01(\x0cH\x00\x1a\xf6\x01\n\x06Header\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\x17\n\nsize_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x41\n\x08metadata\x18\x05 \x03(\x0b\x32/.edge_rag.v1.IngestRequest.Header.MetadataEntry\x1aK\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue:\x02\x38\x01\x42\r\n\x0b_size_bytesB\x06\n\x04part\"\xd7\x01\n\x0eIngestResponse\x12\x35\n\x08outcomes\x18\x01 \x03(\x0b\x32#.edge_rag.v1.IngestResponse.Outcome\x1a\x8d\x01\n\x07Outcome\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.edge_rag.v1.IngestStatus\x12,\n\x08\x64ocument\x18\x03 \x01(\x0b\x32\x15.edge_rag.v1.DocumentH\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x04 \x01(\tB\x0b\n\t_document\":\n\x12GetDocumentRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"L\n\x13GetDocumentResponse\x12\'\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Document\x12\x0c\n\x04text\x18\x02 \x01(\t\"d\n\x14ListDocumentsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x16\n\tpage_size\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x03 \x01(\tB\x0c\n\n_page_size\"Z\n\x15ListDocumentsResponse\x12(\n\tdocuments\x18\x01 \x03(\x0b\x32\x15.edge_rag.v1.Document\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"=\n\x15\x44\x65leteDocumentRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"A\n\x16\x44\x65leteDocumentResponse\x12\'\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.Document*\x9b\x01\n\x0cIngestStatus\x12\x1d\n\x19INGEST_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13INGEST_STATUS_ADDED\x10\x01\x12\x1a\n\x16INGEST_STATUS_REPLACED\x10\x02\x12\x1b\n\x17INGEST_STATUS_UNCHANGED\x10\x03\x12\x1a\n\x16INGEST_STATUS_REJECTED\x10\x04\x32\xbc\x02\n\tDocuments\x12\x43\n\x06Ingest\x12\x1a.edge_rag.v1.IngestRequest\x1a\x1b.edge_rag.v1.IngestResponse(\x01\x12H\n\x03Get\x12\x1f.edge_rag.v1.GetDocumentRequest\x1a .edge_rag.v1.GetDocumentResponse\x12M\n\x04List\x12!.edge_rag.v1.ListDocumentsRequest\x1a\".edge_rag.v1.ListDocumentsResponse\x12Q\n\x06\x44\x65lete\x12\".edge_rag.v1.DeleteDocumentRequest\x1a#.edge_rag.v1.DeleteDocumentResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.v1.documents_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.api.v1.documents_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INGESTSTATUS']._serialized_start=1205
-  _globals['_INGESTSTATUS']._serialized_end=1360
-  _globals['_DOCUMENT']._serialized_start=78
-  _globals['_DOCUMENT']._serialized_end=320
-  _globals['_INGESTREQUEST']._serialized_start=323
-  _globals['_INGESTREQUEST']._serialized_end=522
-  _globals['_INGESTREQUEST_HEADER']._serialized_start=412
-  _globals['_INGESTREQUEST_HEADER']._serialized_end=514
-  _globals['_INGESTRESPONSE']._serialized_start=525
-  _globals['_INGESTRESPONSE']._serialized_end=740
-  _globals['_INGESTRESPONSE_OUTCOME']._serialized_start=599
-  _globals['_INGESTRESPONSE_OUTCOME']._serialized_end=740
-  _globals['_GETDOCUMENTREQUEST']._serialized_start=742
-  _globals['_GETDOCUMENTREQUEST']._serialized_end=800
-  _globals['_GETDOCUMENTRESPONSE']._serialized_start=802
-  _globals['_GETDOCUMENTRESPONSE']._serialized_end=878
-  _globals['_LISTDOCUMENTSREQUEST']._serialized_start=880
-  _globals['_LISTDOCUMENTSREQUEST']._serialized_end=980
-  _globals['_LISTDOCUMENTSRESPONSE']._serialized_start=982
-  _globals['_LISTDOCUMENTSRESPONSE']._serialized_end=1072
-  _globals['_DELETEDOCUMENTREQUEST']._serialized_start=1074
-  _globals['_DELETEDOCUMENTREQUEST']._serialized_end=1135
-  _globals['_DELETEDOCUMENTRESPONSE']._serialized_start=1137
-  _globals['_DELETEDOCUMENTRESPONSE']._serialized_end=1202
-  _globals['_DOCUMENTS']._serialized_start=1363
-  _globals['_DOCUMENTS']._serialized_end=1679
+  _globals['_DOCUMENT_METADATAENTRY']._loaded_options = None
+  _globals['_DOCUMENT_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_INGESTREQUEST_HEADER_METADATAENTRY']._loaded_options = None
+  _globals['_INGESTREQUEST_HEADER_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_INGESTSTATUS']._serialized_start=1510
+  _globals['_INGESTSTATUS']._serialized_end=1665
+  _globals['_DOCUMENT']._serialized_start=106
+  _globals['_DOCUMENT']._serialized_end=480
+  _globals['_DOCUMENT_METADATAENTRY']._serialized_start=395
+  _globals['_DOCUMENT_METADATAENTRY']._serialized_end=470
+  _globals['_INGESTREQUEST']._serialized_start=483
+  _globals['_INGESTREQUEST']._serialized_end=827
+  _globals['_INGESTREQUEST_HEADER']._serialized_start=573
+  _globals['_INGESTREQUEST_HEADER']._serialized_end=819
+  _globals['_INGESTREQUEST_HEADER_METADATAENTRY']._serialized_start=395
+  _globals['_INGESTREQUEST_HEADER_METADATAENTRY']._serialized_end=470
+  _globals['_INGESTRESPONSE']._serialized_start=830
+  _globals['_INGESTRESPONSE']._serialized_end=1045
+  _globals['_INGESTRESPONSE_OUTCOME']._serialized_start=904
+  _globals['_INGESTRESPONSE_OUTCOME']._serialized_end=1045
+  _globals['_GETDOCUMENTREQUEST']._serialized_start=1047
+  _globals['_GETDOCUMENTREQUEST']._serialized_end=1105
+  _globals['_GETDOCUMENTRESPONSE']._serialized_start=1107
+  _globals['_GETDOCUMENTRESPONSE']._serialized_end=1183
+  _globals['_LISTDOCUMENTSREQUEST']._serialized_start=1185
+  _globals['_LISTDOCUMENTSREQUEST']._serialized_end=1285
+  _globals['_LISTDOCUMENTSRESPONSE']._serialized_start=1287
+  _globals['_LISTDOCUMENTSRESPONSE']._serialized_end=1377
+  _globals['_DELETEDOCUMENTREQUEST']._serialized_start=1379
+  _globals['_DELETEDOCUMENTREQUEST']._serialized_end=1440
+  _globals['_DELETEDOCUMENTRESPONSE']._serialized_start=1442
+  _globals['_DELETEDOCUMENTRESPONSE']._serialized_end=1507
+  _globals['_DOCUMENTS']._serialized_start=1668
+  _globals['_DOCUMENTS']._serialized_end=1984
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ isort:skip_file
 Documents of a collection."""
 
 from collections import abc as _abc
+from edge_rag.api.v1 import metadata_pb2 as _metadata_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -58,6 +59,27 @@ class Document(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _metadata_pb2.MetadataValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _metadata_pb2.MetadataValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     COLLECTION_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
@@ -69,6 +91,7 @@ class Document(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     PAGES_FIELD_NUMBER: _builtins.int
     INGESTED_AT_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Opaque, unique across collections."""
     collection: _builtins.str
@@ -93,6 +116,10 @@ class Document(_message.Message):
     def ingested_at(self) -> _timestamp_pb2.Timestamp:
         """Time of the commit, UTC."""
 
+    @_builtins.property
+    def metadata(self) -> _containers.MessageMap[_builtins.str, _metadata_pb2.MetadataValue]:
+        """What is known of it beside its text, by key."""
+
     def __init__(
         self,
         *,
@@ -107,10 +134,11 @@ class Document(_message.Message):
         chunks: _builtins.int = ...,
         pages: _builtins.int | None = ...,
         ingested_at: _timestamp_pb2.Timestamp | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _metadata_pb2.MetadataValue] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_pages", b"_pages", "ingested_at", b"ingested_at", "pages", b"pages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pages", b"_pages", "characters", b"characters", "chunks", b"chunks", "collection", b"collection", "id", b"id", "ingested_at", b"ingested_at", "media_type", b"media_type", "name", b"name", "pages", b"pages", "sha256", b"sha256", "size_bytes", b"size_bytes", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pages", b"_pages", "characters", b"characters", "chunks", b"chunks", "collection", b"collection", "id", b"id", "ingested_at", b"ingested_at", "media_type", b"media_type", "metadata", b"metadata", "name", b"name", "pages", b"pages", "sha256", b"sha256", "size_bytes", b"size_bytes", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__pages: _TypeAlias = _typing.Literal["pages"]  # noqa: Y015
     _WhichOneofArgType__pages: _TypeAlias = _typing.Literal["_pages", b"_pages"]  # noqa: Y015
@@ -128,10 +156,32 @@ class IngestRequest(_message.Message):
 
         DESCRIPTOR: _descriptor.Descriptor
 
+        @_typing.final
+        class MetadataEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            @_builtins.property
+            def value(self) -> _metadata_pb2.MetadataValue: ...
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _metadata_pb2.MetadataValue | None = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
         COLLECTION_FIELD_NUMBER: _builtins.int
         NAME_FIELD_NUMBER: _builtins.int
         MEDIA_TYPE_FIELD_NUMBER: _builtins.int
         SIZE_BYTES_FIELD_NUMBER: _builtins.int
+        METADATA_FIELD_NUMBER: _builtins.int
         collection: _builtins.str
         """Where it goes; made if it does not exist. 1 to 64 characters of `a-z 0-9 - _`. Default `default`."""
         name: _builtins.str
@@ -142,6 +192,14 @@ class IngestRequest(_message.Message):
         """How many bytes follow. A document of another size is rejected: a client that goes away looks like one that is
         done, and would leave half a document. Default: any size is taken for the whole.
         """
+        @_builtins.property
+        def metadata(self) -> _containers.MessageMap[_builtins.str, _metadata_pb2.MetadataValue]:
+            """What the client knows of it. Takes the place of what the document's front matter or the file itself says under the
+            same key (`title`, `author`, `created`, `modified`). Belongs to this upload: the same bytes with other metadata
+            replace the document. Keys are 1 to 64 characters of `a-z 0-9 _ . -`; at most 64 keys and 32,768 characters in all.
+            INVALID_ARGUMENT otherwise, naming the key. Default: none.
+            """
+
         def __init__(
             self,
             *,
@@ -149,10 +207,11 @@ class IngestRequest(_message.Message):
             name: _builtins.str = ...,
             media_type: _builtins.str = ...,
             size_bytes: _builtins.int | None = ...,
+            metadata: _abc.Mapping[_builtins.str, _metadata_pb2.MetadataValue] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "size_bytes", b"size_bytes"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "collection", b"collection", "media_type", b"media_type", "name", b"name", "size_bytes", b"size_bytes"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "collection", b"collection", "media_type", b"media_type", "metadata", b"metadata", "name", b"name", "size_bytes", b"size_bytes"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
         _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015

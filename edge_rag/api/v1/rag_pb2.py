@@ -29,7 +29,7 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x65\x64ge_rag
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.v1.rag_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.api.v1.rag_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ANSWERMODE']._serialized_start=1721

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -11,30 +11,24 @@ from markdown_it.token import Token
 from edge_rag.core.document import BlockKind, ParsedDocument
 from edge_rag.retriever.parsing.builder import DocumentBuilder
 from edge_rag.retriever.parsing.encodings import decode_text
+from edge_rag.retriever.parsing.front_matter import take_front_matter
 from edge_rag.retriever.parsing.html import add_html
-
-_FRONT_MATTER = re.compile(r"\A---[^\S\n]*\n(.*?)\n(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.DOTALL)
-_FRONT_MATTER_TITLE = re.compile(r"^title:[^\S\n]*[\"']?(.+?)[\"']?[^\S\n]*$", re.MULTILINE)
 
 
 def parse_markdown(content: bytes) -> ParsedDocument:
     """Reads Markdown: headings, paragraphs, list items, table rows and code; inline markup is removed.
 
-    A YAML front matter is taken off; only its title is used.
+    A YAML front matter is taken off and becomes metadata; its title is the document's.
 
     Raises:
         UnsupportedFormat: The bytes are not text.
+        BrokenDocument: The front matter cannot be used.
     """
-    source = decode_text(content).replace("\r\n", "\n")
-    title = ""
-    front_matter = _FRONT_MATTER.match(source)
-    if front_matter:
-        found = _FRONT_MATTER_TITLE.search(front_matter.group(1))
-        title = found.group(1) if found else ""
-        source = source[front_matter.end() :]
+    metadata, source = take_front_matter(decode_text(content).replace("\r\n", "\n"))
+    title = metadata.get("title", "")
     builder = DocumentBuilder()
     _add_blocks(builder, MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(source))
-    return builder.build(title)
+    return replace(builder.build(title if isinstance(title, str) else ""), metadata=metadata)
 
 
 def _add_blocks(builder: DocumentBuilder, tokens: Sequence[Token]) -> None:

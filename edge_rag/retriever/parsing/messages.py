@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from edge_rag.core.document import Block, BlockKind, ParsedDocument
-from edge_rag.core.metadata import usable_metadata
+from edge_rag.core.metadata import checked_metadata, usable_metadata
 from edge_rag.core.metadata_json import decode_metadata, encode_metadata
 from edge_rag.errors import (
     BrokenDocument,
@@ -110,7 +110,8 @@ def decode_answer(body: bytes) -> tuple[DocumentFormat, ParsedDocument]:
         text, pages = _text(answer["text"]), answer["pages"]
         if pages is not None and not _is_count(pages):
             raise ValueError("the number of pages is none")
-        blocks, metadata = _blocks(answer["blocks"], len(text), pages), decode_metadata(_text(answer["metadata"]))
+        blocks = _blocks(answer["blocks"], len(text), pages)
+        metadata = checked_metadata(decode_metadata(_text(answer["metadata"])))
         parsed = ParsedDocument(_text(answer["title"]), text, tuple(blocks), pages, metadata)
         return DocumentFormat(answer["format"]), parsed
     except (KeyError, TypeError, InvalidRequest) as error:

@@ -69,7 +69,9 @@ def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: Script
     result = runner.invoke(main, ["search", "oil", "--json", "--server", scripted.address])
     assert json.loads(result.stdout) == {
         "question": "oil",
-        "hits": [{"document": "log.txt", "page": None, "start": 5, "end": 8, "score": 1.5, "text": "oil"}],
+        "hits": [
+            {"document": "log.txt", "page": None, "start": 5, "end": 8, "score": 1.5, "text": "oil", "metadata": {}}
+        ],
         "timings": {"stages": [{"stage": "retriever", "queue_s": 0.0, "compute_s": 0.5}]},
     }
 

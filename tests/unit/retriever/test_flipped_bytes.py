@@ -16,7 +16,6 @@ from edge_rag.errors import StorageCorrupt, StorageError
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
 from edge_rag.retriever.page_checksums import RESERVED_BYTES
-from edge_rag.retriever.schema import CHECKSUMS_SINCE
 from tests.unit.retriever.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
@@ -163,9 +162,10 @@ def test_a_database_from_before_there_were_checksums_gets_them(tmp_path: Path, m
             for name, text in _TEXTS.items():
                 ingest(directory, name, text)
             expected = everything(directory)
-    with closing(apsw.Connection(str(path / "documents.sqlite3"))) as connection:
-        connection.pragma("user_version", CHECKSUMS_SINCE - 1)
-    assert (path / "documents.sqlite3").read_bytes()[_RESERVED_AT] == 0
+        with closing(apsw.Connection(str(path / "documents.sqlite3"))) as connection:
+            newest = connection.pragma("user_version")
+        assert (path / "documents.sqlite3").read_bytes()[_RESERVED_AT] == 0
+    monkeypatch.setattr("edge_rag.retriever.database.CHECKSUMS_SINCE", newest + 1)
 
     assert read(path) == expected
     assert (path / "documents.sqlite3").read_bytes()[_RESERVED_AT] == RESERVED_BYTES
