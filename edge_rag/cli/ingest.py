@@ -52,7 +52,7 @@ def ingest(
     timeout_s: float | None,
     as_json: bool,
 ) -> ExitCode:
-    """Hands documents over: Markdown, text, HTML and PDF.
+    """Hands documents over: PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, HTML, Markdown, mail, CSV, RTF and text.
 
     Directories are walked, hidden files left out. A document keeps its path relative to the PATH given as its name; one
     of that name is replaced. A file that is rejected does not stop the others, but the command then ends with code 1.

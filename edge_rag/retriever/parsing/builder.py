@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 from edge_rag.core.document import Block, BlockKind, ParsedDocument
+from edge_rag.core.metadata import MetadataValue
 
 _NEWLINE = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WHITE_SPACE = re.compile(r"\s+")
 _TRAILING_SPACE = re.compile(r"[^\S\n]+(?=\n|$)")
+_DEEPEST_HEADING = 6
+_LONGEST_TITLE = 1_000
 _COMPACT = (BlockKind.LIST_ITEM, BlockKind.TABLE_ROW)
 
 
@@ -59,14 +63,27 @@ class DocumentBuilder:
         self._append(text)
         self._blocks.append(Block(kind, start, self._length, level, page))
 
-    def build(self, title: str = "", pages: int | None = None) -> ParsedDocument:
+    def append(self, document: ParsedDocument, below: int) -> None:
+        """Appends the blocks of another document that is part of this one; its pages are not this one's.
+
+        Args:
+            document: The other document.
+            below: Level of the heading that it stands under.
+        """
+        for block in document.blocks:
+            level = min(below + block.level, _DEEPEST_HEADING) if block.level else 0
+            self.add(block.kind, document.text[block.start : block.end], level)
+
+    def build(
+        self, title: str = "", pages: int | None = None, metadata: Mapping[str, MetadataValue] | None = None
+    ) -> ParsedDocument:
         """Returns the document; its title is ``title`` or, where that is empty, its first heading of level 1."""
         text = "".join(self._parts)
         title = _WHITE_SPACE.sub(" ", normalize(title)).strip()
         if not title:
             top = next((block for block in self._blocks if block.level == 1), None)
             title = text[top.start : top.end] if top else ""
-        return ParsedDocument(title, text, tuple(self._blocks), pages)
+        return ParsedDocument(title[:_LONGEST_TITLE], text, tuple(self._blocks), pages, metadata or {})
 
     def _append(self, text: str) -> None:
         self._parts.append(text)

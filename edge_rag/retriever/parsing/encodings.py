@@ -67,7 +67,7 @@ def _decode(content: bytes, encoding: str) -> str | None:
 
 def _require(text: str | None) -> str:
     if text is None or not _is_text(text):
-        raise UnsupportedFormat("its content is not text; Markdown, plain text, HTML and PDF can be read")
+        raise UnsupportedFormat("its content is not text, and it is of no other format that is read")
     return text
 
 

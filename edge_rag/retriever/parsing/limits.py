@@ -11,16 +11,20 @@ class ParsingLimits:
 
     Attributes:
         max_bytes: Largest document, bytes.
+        max_unpacked_bytes: Most bytes that the compressed parts of one file may hold together.
         max_characters: Most characters of stored text.
+        max_blocks: Most headings, paragraphs, items and rows.
         max_pages: Most pages.
-        wall_seconds: Longest time, whatever the process is doing.
+        wall_seconds: Longest time, whatever the process is doing; recognizing scanned pages is not counted in.
         cpu_seconds: Most processor time.
-        memory_bytes: Address space of the parser process, its own 50 MB or so included.
+        memory_bytes: Address space of the parser process, its own 100 MB or so included.
         documents_per_process: After so many documents a fresh process takes over, so that nothing piles up.
     """
 
     max_bytes: int = 64 * 2**20
+    max_unpacked_bytes: int = 256 * 2**20
     max_characters: int = 20_000_000
+    max_blocks: int = 500_000
     max_pages: int = 5_000
     wall_seconds: int = 60
     cpu_seconds: int = 30

@@ -9,6 +9,7 @@ from edge_rag.core.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument, EncryptedDocument
 from edge_rag.retriever.parsing.builder import DocumentBuilder
 from edge_rag.retriever.parsing.layout import Line, add_pages
+from edge_rag.retriever.parsing.properties import pdf_moment, properties
 
 _LINE_ENDS = frozenset("\r\n")
 _HYPHENS_AT_LINE_END = frozenset("\x02\ufffe")
@@ -39,9 +40,15 @@ def parse_pdf(content: bytes, max_pages: int) -> ParsedDocument:
             raise DocumentTooLarge(f"it has {len(document)} pages, at most {max_pages} are read")
         pages = [_read_page(document, index) for index in range(len(document))]
         title = document.get_metadata_value("Title")
+        said = properties(
+            title,
+            document.get_metadata_value("Author"),
+            pdf_moment(document.get_metadata_value("CreationDate")),
+            pdf_moment(document.get_metadata_value("ModDate")),
+        )
     builder = DocumentBuilder()
     add_pages(builder, pages)
-    parsed = builder.build(title, len(pages))
+    parsed = builder.build(title, len(pages), said)
     if not parsed.text:
         raise EmptyDocument(
             f"none of its {len(pages)} pages holds text; if it is a scan, run text recognition (OCR) on it first"

@@ -28,10 +28,15 @@ def parse_plain(content: bytes) -> ParsedDocument:
         UnsupportedFormat: The bytes are not text.
     """
     builder = DocumentBuilder()
-    for paragraph in _BLANK_LINES.split(normalize(decode_text(content)).strip("\n")):
+    add_plain(builder, decode_text(content))
+    return builder.build()
+
+
+def add_plain(builder: DocumentBuilder, source: str) -> None:
+    """Appends the blocks of a text, as ``parse_plain`` finds them."""
+    for paragraph in _BLANK_LINES.split(normalize(source).strip("\n")):
         for kind, text, level in _blocks([line for line in paragraph.split("\n") if line.strip()] or [""]):
             builder.add(kind, text, level)
-    return builder.build()
 
 
 def _blocks(lines: list[str]) -> list[tuple[BlockKind, str, int]]:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from edge_rag.core.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument
+from edge_rag.retriever.parsing.delimited import parse_delimited
+from edge_rag.retriever.parsing.docx import parse_docx
+from edge_rag.retriever.parsing.epub import parse_epub
 from edge_rag.retriever.parsing.formats import DocumentFormat, find_format
 from edge_rag.retriever.parsing.html import parse_html
 from edge_rag.retriever.parsing.limits import ParsingLimits
+from edge_rag.retriever.parsing.mail import parse_mail, parse_mailbox
 from edge_rag.retriever.parsing.markdown import parse_markdown
+from edge_rag.retriever.parsing.opendocument import parse_opendocument
 from edge_rag.retriever.parsing.pdf import parse_pdf
 from edge_rag.retriever.parsing.plain import parse_plain
+from edge_rag.retriever.parsing.pptx import parse_pptx
+from edge_rag.retriever.parsing.rtf import parse_rtf
+from edge_rag.retriever.parsing.spreadsheet import parse_spreadsheet
+
+_DEEPEST_ATTACHMENT = 3
 
 
 def read_document(
@@ -20,29 +30,70 @@ def read_document(
     Raises:
         DocumentRejected: It cannot be taken; the subclass and the message say why.
     """
-    if not content:
-        raise EmptyDocument("it is empty (0 bytes)")
-    document_format = find_format(name, media_type, content)
-    try:
-        parsed = _read(document_format, content, limits)
-    except RecursionError as error:
-        raise BrokenDocument("its markup is nested too deeply") from error
-    if not parsed.text:
-        raise EmptyDocument("it holds no text")
-    if len(parsed.text) > limits.max_characters:
-        raise DocumentTooLarge(
-            f"it holds {len(parsed.text):,} characters of text, at most {limits.max_characters:,} are taken; split it"
-        )
-    return document_format, parsed
+    return _Reader(limits).read(name, media_type, content)
 
 
-def _read(document_format: DocumentFormat, content: bytes, limits: ParsingLimits) -> ParsedDocument:
-    match document_format:
-        case DocumentFormat.MARKDOWN:
-            return parse_markdown(content)
-        case DocumentFormat.PLAIN:
-            return parse_plain(content)
-        case DocumentFormat.HTML:
-            return parse_html(content)
-        case DocumentFormat.PDF:
-            return parse_pdf(content, limits.max_pages)
+class _Reader:
+    def __init__(self, limits: ParsingLimits) -> None:
+        self._limits = limits
+        self._depth = 0
+
+    def read(self, name: str, media_type: str, content: bytes) -> tuple[DocumentFormat, ParsedDocument]:
+        if not content:
+            raise EmptyDocument("it is empty (0 bytes)")
+        try:
+            document_format = find_format(name, media_type, content)
+            parsed = self._parse(document_format, content)
+        except RecursionError as error:
+            raise BrokenDocument("its markup is nested too deeply") from error
+        if not parsed.text:
+            raise EmptyDocument("it holds no text")
+        for amount, most, what in (
+            (len(parsed.text), self._limits.max_characters, "characters of text"),
+            (len(parsed.blocks), self._limits.max_blocks, "paragraphs and rows"),
+        ):
+            if amount > most:
+                raise DocumentTooLarge(f"it holds {amount:,} {what}, at most {most:,} are taken; split it")
+        return document_format, parsed
+
+    def _parse(self, document_format: DocumentFormat, content: bytes) -> ParsedDocument:
+        unpacked = self._limits.max_unpacked_bytes
+        match document_format:
+            case DocumentFormat.MARKDOWN:
+                return parse_markdown(content)
+            case DocumentFormat.PLAIN:
+                return parse_plain(content)
+            case DocumentFormat.HTML:
+                return parse_html(content)
+            case DocumentFormat.PDF:
+                return parse_pdf(content, self._limits.max_pages)
+            case DocumentFormat.DOCX:
+                return parse_docx(content, unpacked)
+            case DocumentFormat.PPTX:
+                return parse_pptx(content, unpacked, self._limits.max_pages)
+            case DocumentFormat.XLSX | DocumentFormat.XLSB | DocumentFormat.ODS:
+                return parse_spreadsheet(content, unpacked, is_container=True)
+            case DocumentFormat.XLS:
+                return parse_spreadsheet(content, unpacked, is_container=False)
+            case DocumentFormat.ODT | DocumentFormat.ODP:
+                return parse_opendocument(content, unpacked, self._limits.max_pages)
+            case DocumentFormat.EPUB:
+                return parse_epub(content, unpacked)
+            case DocumentFormat.MAIL:
+                return parse_mail(content, self._attachment)
+            case DocumentFormat.MAILBOX:
+                return parse_mailbox(content, self._attachment)
+            case DocumentFormat.CSV | DocumentFormat.TSV:
+                return parse_delimited(content)
+            case DocumentFormat.RTF:
+                return parse_rtf(content)
+
+    def _attachment(self, name: str, media_type: str, content: bytes) -> ParsedDocument:
+        """Reads a document that is part of the one being read."""
+        if self._depth == _DEEPEST_ATTACHMENT:
+            raise BrokenDocument(f"it is attached more than {_DEEPEST_ATTACHMENT} levels deep")
+        self._depth += 1
+        try:
+            return self.read(name, media_type, content)[1]
+        finally:
+            self._depth -= 1

@@ -34,6 +34,32 @@ from edge_rag.retriever.parsing.messages import (
 from edge_rag.retriever.parsing.reader import read_document
 
 _MAX_HEADER_BYTES = 64 * 1024
+_MAIL = b"""Subject: =?utf-8?q?=C3=B6?= =?utf-8?b?w7Y=?=
+Date: Mon, 12 Jan 2026 10:00:00 +0100
+Content-Type: multipart/mixed; boundary=a
+
+--a
+Content-Type: text/plain; charset=latin-1
+Content-Transfer-Encoding: quoted-printable
+
+=F6
+--a
+Content-Type: text/csv; name*=utf-8''%C3%B6.csv
+Content-Transfer-Encoding: base64
+
+YSxiCg==
+--a
+Content-Type: message/rfc822
+
+Subject: inner
+Content-Transfer-Encoding: x-uuencode
+
+begin 644 a
+#86)C
+`
+end
+--a--
+"""
 
 
 def main() -> None:
@@ -72,6 +98,7 @@ def _load_everything(limits: ParsingLimits) -> None:
     read_document("warm-up.md", "", b"# a\n\n| b |\n|---|\n| <br> &amp; |\n\n<p>c</p>", limits)
     read_document("warm-up.txt", "", "Öl prüfen".encode("latin-1"), limits)
     read_document("warm-up.html", "", b"<meta charset='latin-1'><p>&uuml;</p>", limits)
+    read_document("warm-up.eml", "", _MAIL, limits)
     try:
         read_document("warm-up.pdf", "", b"%PDF-1.7", limits)
     except DocumentRejected:

@@ -71,7 +71,7 @@ def test_one_process_serves_many_documents(parser: ParserProcess) -> None:
 
 def test_a_rejection_arrives_as_the_same_error(parser: ParserProcess) -> None:
     before = parser.pid
-    with pytest.raises(BrokenDocument, match="said to be a PDF"):
+    with pytest.raises(BrokenDocument, match="said to be of format PDF"):
         parser.read("a.pdf", "", b"no pdf")
     assert parser.pid == before or before is None
 
