@@ -22,6 +22,7 @@ _EPILOG = """\b
 Examples:
   edge-rag ask "How often must the pump bearings be greased?"
   edge-rag ask --sentences 3 "What do I do when the gas alarm sounds?"
+  edge-rag ask --filter 'tag = "pump" and not draft = true' "How often is it greased?"
   edge-rag ask --json "Who is the duty electrician?" | jq -r .answer
   edge-rag ask --questions questions.txt --concurrency 8 > answers.jsonl
   edge-rag ask --regex "[0-9,]+ (hours|days)" "How often must the pump bearings be greased?"
@@ -63,6 +64,7 @@ Examples:
     help="The whole answer matches this regular expression, unless --max-tokens cuts it. Mode free.",
 )
 @click.option("--request-id", metavar="ID", help="Name for the log and for audit --request. [default: a random one]")
+@options.filter_text
 @options.questions
 @options.concurrency
 @options.connection
@@ -83,6 +85,7 @@ def ask(
     json_schema: Path | None,
     regex: str | None,
     request_id: str | None,
+    filter_text: str | None,
     questions: str | None,
     concurrency: int,
     server: str | None,
@@ -108,6 +111,7 @@ def ask(
         priority=Priority[priority.upper()] if priority else None,
         json_schema=None if json_schema is None else _read(json_schema),
         regex=regex,
+        filter=options.read_filter(filter_text),
     )
     if questions is not None:
         with Client(server, timeout_s=timeout_s, retry=BATCH_RETRY) as client:

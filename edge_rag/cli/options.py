@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from edge_rag.client import parse_filter
 from edge_rag.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
+from edge_rag.core.filters import Filter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -26,6 +28,14 @@ timeout = click.option(
     metavar="SECONDS",
     help="Give a call up after this long. [default: the daemon's limit]",
 )
+filter_text = click.option(
+    "--filter",
+    "filter_text",
+    metavar="FILTER",
+    help='Look only into documents that this holds for, for example \'year >= 2020 and tag in ("a", "b")\'. '
+    "Fields are name, media_type, page, ingested_at and the keys of the metadata; = != < <= > >= in not in ~ has "
+    'compare, and or not () combine. name ~ "pump*" is a beginning.',
+)
 questions = click.option(
     "--questions",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
@@ -39,6 +49,15 @@ concurrency = click.option(
     show_default=True,
     help="Questions asked at once with --questions.",
 )
+
+
+def read_filter(text: str | None) -> Filter | None:
+    """Returns the filter that --filter holds.
+
+    Raises:
+        ClientError: INVALID_ARGUMENT, points at the character that is wrong.
+    """
+    return None if text is None else parse_filter(text)
 
 
 def connection(command: Command) -> Command:

@@ -19,6 +19,7 @@ _EPILOG = """\b
 Examples:
   edge-rag search "seal water pressure"
   edge-rag search --limit 3 --no-rerank "hydrogen sulphide"
+  edge-rag search --filter 'year >= 2020 and name ~ "pumps/*"' "seal water"
   edge-rag search --json "generator oil" | jq -r '.hits[].document'
   edge-rag search --questions questions.txt > hits.jsonl
 """
@@ -29,6 +30,7 @@ Examples:
 @options.collection
 @click.option("--limit", type=click.IntRange(1, 100), help="Most hits. [default: 10]")
 @click.option("--rerank/--no-rerank", default=None, help="Whether the reranker orders the hits. [default: rerank]")
+@options.filter_text
 @options.questions
 @options.concurrency
 @options.connection
@@ -37,6 +39,7 @@ def search(
     collection: str,
     limit: int | None,
     rerank: bool | None,
+    filter_text: str | None,
     questions: str | None,
     concurrency: int,
     server: str | None,
@@ -45,7 +48,7 @@ def search(
 ) -> ExitCode:
     """Finds passages without writing an answer."""
     options.one_question(query, questions)
-    wanted = SearchOptions(collection=collection, limit=limit, rerank=rerank)
+    wanted = SearchOptions(collection=collection, limit=limit, rerank=rerank, filter=options.read_filter(filter_text))
     if questions is not None:
         with Client(server, timeout_s=timeout_s, retry=BATCH_RETRY) as client:
             return answer_file(questions, concurrency, lambda text: _as_json(text, client.search(text, wanted)))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from edge_rag.api.v1 import rag_pb2
 from edge_rag.client.failures import CallStatus, ClientError
+from edge_rag.client.filter_messages import filter_message
+from edge_rag.core.filters import Filter
 from edge_rag.core.query import AnswerMode, Priority
 
 LONGEST_QUESTION_CHARACTERS = 1_000_000
@@ -44,6 +46,7 @@ class AskOptions:
         json_schema: JSON Schema, as text, that the answer validates under unless it is cut at ``max_tokens``.
         regex: Regular expression that the whole answer matches, likewise; not together with ``json_schema``.
         request_id: Names the request in the daemon's log and audit trail, 1 to 128 printable ASCII characters.
+        filter: Which passages may be used; ``parse_filter`` reads one from text.
     """
 
     collection: str = "default"
@@ -61,6 +64,7 @@ class AskOptions:
     json_schema: str | None = None
     regex: str | None = None
     request_id: str | None = None
+    filter: Filter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,13 @@ class SearchOptions:
         collection: Where to look.
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits.
+        filter: Which passages may be found; ``parse_filter`` reads one from text.
     """
 
     collection: str = "default"
     limit: int | None = None
     rerank: bool | None = None
+    filter: Filter | None = None
 
 
 def ask_request(question: str, options: AskOptions) -> rag_pb2.AskRequest:
@@ -105,6 +111,7 @@ def ask_request(question: str, options: AskOptions) -> rag_pb2.AskRequest:
             stop=[sendable("stop", text) for text in options.stop],
         ),
         priority=_PRIORITIES[options.priority],
+        filter=filter_message(options.filter),
     )
     if options.json_schema is not None:
         request.json_schema = sendable("json_schema", options.json_schema)
@@ -124,6 +131,7 @@ def search_request(query: str, options: SearchOptions) -> rag_pb2.SearchRequest:
         collection=sendable("collection", options.collection),
         limit=options.limit,
         rerank=options.rerank,
+        filter=filter_message(options.filter),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edge_rag.core.filters import Filter
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.metadata import Metadata
 
@@ -60,12 +61,14 @@ class RetrievalRequest:
     Attributes:
         question: Non-empty text.
         collection: Where to look.
-        limit: Most hits to return, 1 to 1,000.
+        limit: Most hits to return, 1 to 1,000; so many are found if there are so many.
+        filter: Which passages may be found; all if None.
     """
 
     question: str
     collection: str
     limit: int
+    filter: Filter | None = None
 
 
 @dataclass(frozen=True, slots=True)

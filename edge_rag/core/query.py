@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from edge_rag.core.filters import Filter
 from edge_rag.core.ids import RequestId
 
 
@@ -92,6 +93,7 @@ class Query:
         client: Who asks; fair shares and metering are per client.
         deadline: ``time.monotonic()`` seconds after which the answer is worthless, or None.
         format: What the answer must look like; None in QUOTE mode, and where it is free in FREE mode.
+        filter: Which passages may be used; all if None.
     """
 
     request_id: RequestId
@@ -105,6 +107,7 @@ class Query:
     client: str
     deadline: float | None
     format: AnswerFormat | None = None
+    filter: Filter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class SearchQuery:
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits; otherwise fusion does.
         deadline: ``time.monotonic()`` seconds, or None.
+        filter: Which passages may be found; all if None.
     """
 
     request_id: RequestId
@@ -126,3 +130,4 @@ class SearchQuery:
     limit: int
     rerank: bool
     deadline: float | None
+    filter: Filter | None = None

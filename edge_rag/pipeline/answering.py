@@ -127,7 +127,8 @@ class Pipeline:
             EdgeRagError: The search failed.
         """
         candidates = max(query.limit, self._candidates)
-        retrieved = await self._retrieve(query.query, query.collection, candidates, query.deadline)
+        request = RetrievalRequest(query.query, query.collection, candidates, query.filter)
+        retrieved = await self._retrieve(request, query.deadline)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             hits = retrieved.value.hits[: query.limit]
@@ -148,7 +149,8 @@ class Pipeline:
     async def _answer(self, query: Query, events: asyncio.Queue[AnswerEvent | None]) -> None:
         started = self._clock()
         with self._announcer.within(query, "retriever"):
-            retrieved = await self._retrieve(query.question, query.collection, self._candidates, query.deadline)
+            wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter)
+            retrieved = await self._retrieve(wanted, query.deadline)
         self._announcer.done(query, "retriever", retrieved)
         with self._announcer.within(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline)
@@ -204,8 +206,7 @@ class Pipeline:
             submitting.add_done_callback(_cancel_admitted)
             raise
 
-    async def _retrieve(self, question: str, collection: str, limit: int, deadline: float | None) -> Timed[Retrieved]:
-        request = RetrievalRequest(question, collection, limit)
+    async def _retrieve(self, request: RetrievalRequest, deadline: float | None) -> Timed[Retrieved]:
         return await self._within("retriever", self._retrieving.submit(request, deadline), deadline)
 
     async def _rerank(self, question: str, retrieved: Retrieved, limit: int, deadline: float | None) -> Timed[Reranked]:

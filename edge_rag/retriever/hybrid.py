@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import Hit, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
+from edge_rag.retriever.allowed_chunks import AllowedChunks
+from edge_rag.retriever.filter_sql import condition
 from edge_rag.retriever.fusion import FusionWeights, fuse
 from edge_rag.retriever.lexical import LexicalIndex
 from edge_rag.retriever.ports import Embedder
@@ -38,6 +40,7 @@ class HybridRetriever:
         store: DocumentStore,
         vectors: VectorIndexes,
         lexical: LexicalIndex,
+        allowed: AllowedChunks,
         depth: SearchDepth,
         weights: FusionWeights,
     ) -> None:
@@ -45,6 +48,7 @@ class HybridRetriever:
         self._store = store
         self._vectors = vectors
         self._lexical = lexical
+        self._allowed = allowed
         self._depth = depth
         self._weights = weights
 
@@ -85,8 +89,10 @@ class HybridRetriever:
 
     def _search(self, request: RetrievalRequest, collection: Collection, vector: NDArray[np.float32]) -> Retrieved:
         depth = max(self._depth.candidates, request.limit)
-        (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth)
-        lexical = self._lexical.search(collection.number, request.question, depth)
+        within = None if request.filter is None else condition(request.filter, collection.number)
+        allowed = None if within is None else self._allowed.read(collection, within)
+        (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth, allowed)
+        lexical = self._lexical.search(collection.number, request.question, depth, within)
         fused = fuse(dense, lexical, 2 * depth, self._weights)
         best = fused[: request.limit]
         passages = self._store.passages([hit.chunk_id for hit in best])

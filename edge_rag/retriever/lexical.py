@@ -6,6 +6,7 @@ from math import log
 
 from edge_rag.core.ids import ChunkId
 from edge_rag.retriever.database import Database
+from edge_rag.retriever.filter_sql import Condition, SqlValue
 from edge_rag.retriever.schema import fulltext_table
 from edge_rag.retriever.terms import content_terms, match_expression
 
@@ -16,7 +17,9 @@ class LexicalIndex:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def search(self, collection: int, question: str, limit: int) -> tuple[ChunkId, ...]:
+    def search(
+        self, collection: int, question: str, limit: int, within: Condition | None = None
+    ) -> tuple[ChunkId, ...]:
         """Returns the best chunks by BM25 (FTS5's, k1 = 1.2, b = 0.75), best first; ties by id.
 
         Any content word of the question may match, in the chunk's text or in the headings above it.
@@ -24,16 +27,25 @@ class LexicalIndex:
         Args:
             collection: Row id of the collection.
             question: Any text.
-            limit: Most chunks to return.
+            limit: Most chunks to return; so many are found if so many match.
+            within: What must hold for them; part of the query. Their scores stay those of the whole collection.
         """
         terms = content_terms(question)
         if not terms:
             return ()
         table = fulltext_table(collection)
+        matching = f"{table} WHERE {table} MATCH ?"
+        parameters: tuple[SqlValue, ...] = (match_expression(terms),)
+        if within is not None:  # a cross join keeps SQLite from asking the full text once for every document
+            matching = (
+                f"{table} CROSS JOIN chunks k ON k.chunk = {table}.rowid CROSS JOIN documents d USING (document) "
+                f"WHERE {table} MATCH ? AND ({within.sql})"
+            )
+            parameters += within.parameters
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY bm25({table}), rowid LIMIT ?",
-                (match_expression(terms), limit),
+                f"SELECT {table}.rowid FROM {matching} ORDER BY bm25({table}), {table}.rowid LIMIT ?",
+                (*parameters, limit),
             ).fetchall()
         return tuple(ChunkId(row) for (row,) in rows)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_rag.errors import ConfigurationError
+from edge_rag.retriever.allowed_chunks import AllowedChunks
 from edge_rag.retriever.chunking import ChunkLimits
 from edge_rag.retriever.data_directory import DataDirectory
 from edge_rag.retriever.database import Database
@@ -99,7 +100,9 @@ def open_data_directory(path: Path, embedder: Embedder, settings: RetrieverSetti
         resources.callback(parser.close)
         library = Library(store, vectors, parser, embedder, limits)
         lexical = LexicalIndex(database)
-        retriever = HybridRetriever(embedder, store, vectors, lexical, settings.depth, settings.fusion)
+        retriever = HybridRetriever(
+            embedder, store, vectors, lexical, AllowedChunks(database), settings.depth, settings.fusion
+        )
         return OpenedDirectory(library, retriever, resources.pop_all())
 
 

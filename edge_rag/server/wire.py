@@ -11,6 +11,7 @@ from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
+from edge_rag.server.filter_messages import given_filter
 
 DEFAULT_COLLECTION: Final = "default"
 
@@ -108,6 +109,7 @@ def query(
         client=client,
         deadline=deadline,
         format=_format(request, mode, sampling),
+        filter=given_filter(request.filter) if request.HasField("filter") else None,
     )
 
 
@@ -127,6 +129,7 @@ def search_query(
         limit=_whole("limit", limit, 1, 100),
         rerank=request.rerank if request.HasField("rerank") else True,
         deadline=deadline,
+        filter=given_filter(request.filter) if request.HasField("filter") else None,
     )
 
 

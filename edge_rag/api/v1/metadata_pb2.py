@@ -25,15 +25,31 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65\x64ge_rag/v1/metadata.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x01\n\rMetadataValue\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x10\n\x06number\x18\x02 \x01(\x01H\x00\x12\x0e\n\x04\x66lag\x18\x03 \x01(\x08H\x00\x12*\n\x04\x64\x61te\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12/\n\x04tags\x18\x05 \x01(\x0b\x32\x1f.edge_rag.v1.MetadataValue.TagsH\x00\x1a\x15\n\x04Tags\x12\r\n\x05texts\x18\x01 \x03(\tB\x07\n\x05valueb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65\x64ge_rag/v1/metadata.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x01\n\rMetadataValue\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x10\n\x06number\x18\x02 \x01(\x01H\x00\x12\x0e\n\x04\x66lag\x18\x03 \x01(\x08H\x00\x12*\n\x04\x64\x61te\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12/\n\x04tags\x18\x05 \x01(\x0b\x32\x1f.edge_rag.v1.MetadataValue.TagsH\x00\x1a\x15\n\x04Tags\x12\r\n\x05texts\x18\x01 \x03(\tB\x07\n\x05value\"X\n\x0b\x46ilterField\x12,\n\x07\x62uiltin\x18\x01 \x01(\x0e\x32\x19.edge_rag.v1.BuiltinFieldH\x00\x12\x12\n\x08metadata\x18\x02 \x01(\tH\x00\x42\x07\n\x05\x66ield\"\xc5\x05\n\x06\x46ilter\x12-\n\x06\x61ll_of\x18\x01 \x01(\x0b\x32\x1b.edge_rag.v1.Filter.FiltersH\x00\x12-\n\x06\x61ny_of\x18\x02 \x01(\x0b\x32\x1b.edge_rag.v1.Filter.FiltersH\x00\x12&\n\x07negated\x18\x03 \x01(\x0b\x32\x13.edge_rag.v1.FilterH\x00\x12\x34\n\ncomparison\x18\x04 \x01(\x0b\x32\x1e.edge_rag.v1.Filter.ComparisonH\x00\x12\x30\n\x06one_of\x18\x05 \x01(\x0b\x32\x1e.edge_rag.v1.Filter.MembershipH\x00\x12,\n\x06prefix\x18\x06 \x01(\x0b\x32\x1a.edge_rag.v1.Filter.PrefixH\x00\x12+\n\x07present\x18\x07 \x01(\x0b\x32\x18.edge_rag.v1.FilterFieldH\x00\x1a/\n\x07\x46ilters\x12$\n\x07\x66ilters\x18\x01 \x03(\x0b\x32\x13.edge_rag.v1.Filter\x1a\x8d\x01\n\nComparison\x12\'\n\x05\x66ield\x18\x01 \x01(\x0b\x32\x18.edge_rag.v1.FilterField\x12+\n\ncomparator\x18\x02 \x01(\x0e\x32\x17.edge_rag.v1.Comparator\x12)\n\x05value\x18\x03 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue\x1a\x61\n\nMembership\x12\'\n\x05\x66ield\x18\x01 \x01(\x0b\x32\x18.edge_rag.v1.FilterField\x12*\n\x06values\x18\x02 \x03(\x0b\x32\x1a.edge_rag.v1.MetadataValue\x1a\x41\n\x06Prefix\x12\'\n\x05\x66ield\x18\x01 \x01(\x0b\x32\x18.edge_rag.v1.FilterField\x12\x0e\n\x06prefix\x18\x02 \x01(\tB\x0b\n\tcondition*\x9a\x01\n\x0c\x42uiltinField\x12\x1d\n\x19\x42UILTIN_FIELD_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42UILTIN_FIELD_NAME\x10\x01\x12\x1c\n\x18\x42UILTIN_FIELD_MEDIA_TYPE\x10\x02\x12\x16\n\x12\x42UILTIN_FIELD_PAGE\x10\x03\x12\x1d\n\x19\x42UILTIN_FIELD_INGESTED_AT\x10\x04*\xaa\x01\n\nComparator\x12\x1a\n\x16\x43OMPARATOR_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMPARATOR_EQUAL\x10\x01\x12\x13\n\x0f\x43OMPARATOR_LESS\x10\x02\x12\x1c\n\x18\x43OMPARATOR_LESS_OR_EQUAL\x10\x03\x12\x16\n\x12\x43OMPARATOR_GREATER\x10\x04\x12\x1f\n\x1b\x43OMPARATOR_GREATER_OR_EQUAL\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.api.v1.metadata_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_BUILTINFIELD']._serialized_start=1072
+  _globals['_BUILTINFIELD']._serialized_end=1226
+  _globals['_COMPARATOR']._serialized_start=1229
+  _globals['_COMPARATOR']._serialized_end=1399
   _globals['_METADATAVALUE']._serialized_start=77
   _globals['_METADATAVALUE']._serialized_end=267
   _globals['_METADATAVALUE_TAGS']._serialized_start=237
   _globals['_METADATAVALUE_TAGS']._serialized_end=258
+  _globals['_FILTERFIELD']._serialized_start=269
+  _globals['_FILTERFIELD']._serialized_end=357
+  _globals['_FILTER']._serialized_start=360
+  _globals['_FILTER']._serialized_end=1069
+  _globals['_FILTER_FILTERS']._serialized_start=699
+  _globals['_FILTER_FILTERS']._serialized_end=746
+  _globals['_FILTER_COMPARISON']._serialized_start=749
+  _globals['_FILTER_COMPARISON']._serialized_end=890
+  _globals['_FILTER_MEMBERSHIP']._serialized_start=892
+  _globals['_FILTER_MEMBERSHIP']._serialized_end=989
+  _globals['_FILTER_PREFIX']._serialized_start=991
+  _globals['_FILTER_PREFIX']._serialized_end=1056
 # @@protoc_insertion_point(module_scope)

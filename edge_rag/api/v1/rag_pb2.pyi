@@ -5,6 +5,7 @@ Questions and searches over the documents of a collection."""
 
 from collections import abc as _abc
 from edge_rag.api.v1 import common_pb2 as _common_pb2
+from edge_rag.api.v1 import metadata_pb2 as _metadata_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -189,6 +190,7 @@ class AskRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     JSON_SCHEMA_FIELD_NUMBER: _builtins.int
     REGEX_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     question: _builtins.str
     """The question, UTF-8; white space around it is dropped. Required, at most 8,192 characters unless configured
     otherwise. INVALID_ARGUMENT when empty or longer.
@@ -222,6 +224,12 @@ class AskRequest(_message.Message):
     def sampling(self) -> Global___Sampling:
         """How tokens are chosen. Default: each field's own."""
 
+    @_builtins.property
+    def filter(self) -> _metadata_pb2.Filter:
+        """Which passages may be used; part of the search, so that as many are found as without it if there are as many.
+        Default: all of the collection. INVALID_ARGUMENT, naming the part at fault.
+        """
+
     def __init__(
         self,
         *,
@@ -235,10 +243,11 @@ class AskRequest(_message.Message):
         request_id: _builtins.str = ...,
         json_schema: _builtins.str = ...,
         regex: _builtins.str = ...,
+        filter: _metadata_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "passages", b"passages", "regex", b"regex", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "filter", b"filter", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "passages", b"passages", "regex", b"regex", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "collection", b"collection", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "mode", b"mode", "passages", b"passages", "priority", b"priority", "question", b"question", "regex", b"regex", "request_id", b"request_id", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences", "_passages", b"_passages", "collection", b"collection", "filter", b"filter", "format", b"format", "json_schema", b"json_schema", "max_sentences", b"max_sentences", "mode", b"mode", "passages", b"passages", "priority", b"priority", "question", b"question", "regex", b"regex", "request_id", b"request_id", "sampling", b"sampling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_sentences: _TypeAlias = _typing.Literal["max_sentences"]  # noqa: Y015
     _WhichOneofArgType__max_sentences: _TypeAlias = _typing.Literal["_max_sentences", b"_max_sentences"]  # noqa: Y015
@@ -520,6 +529,7 @@ class SearchRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     RERANK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """What to look for, UTF-8. Required, limits as for AskRequest.question."""
     collection: _builtins.str
@@ -530,6 +540,10 @@ class SearchRequest(_message.Message):
     """Whether the reranker orders the hits; otherwise rank fusion does. Default true."""
     request_id: _builtins.str
     """As AskRequest.request_id."""
+    @_builtins.property
+    def filter(self) -> _metadata_pb2.Filter:
+        """Which passages may be found, as AskRequest.filter."""
+
     def __init__(
         self,
         *,
@@ -538,10 +552,11 @@ class SearchRequest(_message.Message):
         limit: _builtins.int | None = ...,
         rerank: _builtins.bool | None = ...,
         request_id: _builtins.str = ...,
+        filter: _metadata_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "limit", b"limit", "rerank", b"rerank"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "filter", b"filter", "limit", b"limit", "rerank", b"rerank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "collection", b"collection", "limit", b"limit", "query", b"query", "request_id", b"request_id", "rerank", b"rerank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "collection", b"collection", "filter", b"filter", "limit", b"limit", "query", b"query", "request_id", b"request_id", "rerank", b"rerank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
