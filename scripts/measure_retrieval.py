@@ -1,6 +1,6 @@
 """Measures retrieval and reranking on a SQuAD-format file: each paragraph a document, its questions the queries.
 
-    python scripts/measure_retrieval.py [--data FILE] [--json]
+    python scripts/measure_retrieval.py [--data FILE] [--cross-encoder FOLDER] [--json]
 
 The documents go through the product's own library into a temporary data directory. Printed for dense search alone, BM25
 alone, their fusion, and fusion reranked: recall@1, 5 and 10, nDCG@10 and MRR of the question's own paragraph. Then how
@@ -12,28 +12,33 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import log2
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from edge_rag.core.document import IngestStatus, Upload
-from edge_rag.core.passage import Hit, RankedPassage, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.passage import RankedPassage, RerankRequest, Retrieved
 from edge_rag.errors import EdgeRagError
-from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.opening import open_data_directory
+from edge_rag.retriever.opening import RetrieverSettings
+from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
-from edge_rag.runtime.token_vectors import TokenVectors
+from scripts.ranking.collection import opened_collection, retrieved
+from scripts.ranking.comparison import Comparison
+from scripts.ranking.quality import RankingQuality
+from scripts.ranking.remembered_vectors import RememberedVectors
+from scripts.ranking.report import ranking_table
+from scripts.ranking.rerankers import open_rerankers
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-COLLECTION = "measured"
 DEPTH = 100
+BEST_SENTENCES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +51,11 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class RankingQuality:
-    """Means over all questions, 0 to 1."""
-
-    recall_at_1: float
-    recall_at_5: float
-    recall_at_10: float
-    ndcg_at_10: float
-    mrr: float
-
-
-@dataclass(frozen=True, slots=True)
 class SentenceQuality:
     """Share of questions whose answer is in the sentence with the most evidence, and in one of the best two."""
 
     best: float
     best_two: float
-
-
-class RememberedVectors:
-    """Encodes each text once for all questions; allowed, as a text's vectors do not depend on its neighbours."""
-
-    def __init__(self, encoder: TextEncoder) -> None:
-        self._encoder = encoder
-        self._known: dict[str, TokenVectors] = {}
-
-    def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        self._known.update(zip(new, self._encoder.token_vectors(new), strict=True))
-        return [self._known[text] for text in texts]
 
 
 def read_squad(path: Path) -> tuple[dict[str, str], list[Question]]:
@@ -92,31 +73,6 @@ def read_squad(path: Path) -> tuple[dict[str, str], list[Question]]:
     return documents, questions
 
 
-def document_rank(ranking: Iterable[str], document: str) -> int | None:
-    """1-based rank of a document in a ranking of its chunks, each document counted once."""
-    order = list(dict.fromkeys(ranking))
-    return order.index(document) + 1 if document in order else None
-
-
-def ranking_quality(ranks: Sequence[int | None]) -> RankingQuality:
-    def mean(value: Callable[[int], float]) -> float:
-        return sum(value(rank) for rank in ranks if rank is not None) / len(ranks)
-
-    return RankingQuality(
-        recall_at_1=mean(lambda rank: rank <= 1),
-        recall_at_5=mean(lambda rank: rank <= 5),
-        recall_at_10=mean(lambda rank: rank <= 10),
-        ndcg_at_10=mean(lambda rank: 1 / log2(1 + rank) if rank <= 10 else 0.0),
-        mrr=mean(lambda rank: 1 / rank),
-    )
-
-
-def by_rank(hits: Sequence[Hit], rank_of: Callable[[Hit], int | None]) -> list[str]:
-    """Documents of the hits one of the two searches found, in that search's order."""
-    ranked = [(rank, hit.passage.document) for hit in hits if (rank := rank_of(hit)) is not None]
-    return [document for _, document in sorted(ranked)]
-
-
 def best_sentences(passages: Sequence[RankedPassage], count: int) -> list[str]:
     sentences = [
         (sentence.evidence, ranked.passage.text[sentence.start : sentence.end])
@@ -131,71 +87,42 @@ def retrieve_all(
 ) -> list[Retrieved]:
     """Ingests the documents into a data directory of its own and asks it every question."""
     with tempfile.TemporaryDirectory() as scratch:
-        directory = open_data_directory(Path(scratch) / "data", encoder)
-        try:
-            for name, text in track(documents.items(), "ingesting", console=console):
-                outcome = directory.library.ingest(Upload(COLLECTION, name, "text/plain", text.encode()))
-                if outcome.status is not IngestStatus.ADDED:
-                    raise SystemExit(f"{name} was not taken: {outcome}")
-            found: list[Retrieved] = []
-            for question in track(questions, "retrieving", console=console):
-                (answer,) = directory.retriever.retrieve([RetrievalRequest(question.text, COLLECTION, DEPTH)])
-                if isinstance(answer, Exception):
-                    raise answer
-                found.append(answer)
-            return found
-        finally:
-            directory.close()
+        with opened_collection(Path(scratch), encoder, RetrieverSettings(), documents, console) as directory:
+            return [
+                retrieved(directory.retriever, question.text, DEPTH)
+                for question in track(questions, "retrieving", console=console)
+            ]
 
 
 def measure(
     encoder: TextEncoder,
+    cross_encoder: PairEncoder | None,
     documents: dict[str, str],
     questions: Sequence[Question],
     candidates: int,
     passages: int,
     console: Console,
-) -> tuple[dict[str, RankingQuality], SentenceQuality]:
-    """Measures the four rankings and the sentences."""
+) -> tuple[dict[str, RankingQuality], dict[str, SentenceQuality]]:
+    """Measures the rankings, and the sentences that each reranker offers."""
     found = retrieve_all(encoder, documents, questions, console)
-    reranker = MaxSimReranker(RememberedVectors(encoder))
-    ranks: dict[str, list[int | None]] = {"dense": [], "BM25": [], "fused": [], "fused and reranked": []}
-    in_best: list[bool] = []
-    in_two: list[bool] = []
-    for question, retrieved in zip(track(questions, "reranking", console=console), found, strict=True):
-        shortlist = Retrieved(retrieved.hits[:candidates], retrieved.term_weights)
-        ordered, offered = reranker.rerank(
-            [RerankRequest(question.text, shortlist, candidates), RerankRequest(question.text, shortlist, passages)]
-        )
-        rankings = {
-            "dense": by_rank(retrieved.hits, lambda hit: hit.dense_rank),
-            "BM25": by_rank(retrieved.hits, lambda hit: hit.lexical_rank),
-            "fused": [hit.passage.document for hit in retrieved.hits],
-            "fused and reranked": [ranked.passage.document for ranked in ordered.passages],
-        }
-        for name, ranking in rankings.items():
-            ranks[name].append(document_rank(ranking, question.document))
-        best = best_sentences(offered.passages, 2)
-        in_best.append(any(answer in text for text in best[:1] for answer in question.answers))
-        in_two.append(any(answer in text for text in best for answer in question.answers))
-    quality = {name: ranking_quality(values) for name, values in ranks.items()}
-    return quality, SentenceQuality(sum(in_best) / len(in_best), sum(in_two) / len(in_two))
-
-
-def print_tables(
-    quality: dict[str, RankingQuality], sentences: SentenceQuality, documents: int, questions: int
-) -> None:
-    console = Console()
-    table = Table(title=f"{questions} questions, {documents} documents")
-    for heading in ("", "recall@1", "recall@5", "recall@10", "nDCG@10", "MRR"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for name, row in quality.items():
-        table.add_row(name, *(f"{value:.4f}" for value in asdict(row).values()))
-    console.print(table)
-    console.print(
-        f"answer in the sentence with the most evidence: {sentences.best:.1%}, in one of the best two: "
-        f"{sentences.best_two:.1%}"
-    )
+    rerankers = open_rerankers(RememberedVectors(encoder), cross_encoder)
+    comparison = Comparison(rerankers, candidates)
+    right: dict[str, list[tuple[bool, bool]]] = {name: [] for name in rerankers}
+    for question, hits in zip(track(questions, "reranking", console=console), found, strict=True):
+        comparison.add(question.text, question.document, hits)
+        shortlist = Retrieved(hits.hits[:candidates], hits.term_weights)
+        for name, reranker in rerankers.items():
+            (offered,) = reranker.rerank([RerankRequest(question.text, shortlist, passages)])
+            holds = [
+                any(answer in text for answer in question.answers)
+                for text in best_sentences(offered.passages, BEST_SENTENCES)
+            ]
+            right[name].append((holds[0], any(holds)))
+    sentences = {
+        name: SentenceQuality(*(sum(column) / len(rows) for column in zip(*rows, strict=True)))
+        for name, rows in right.items()
+    }
+    return comparison.quality(), sentences
 
 
 def main() -> None:
@@ -203,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a.json", help="file in SQuAD format")
     parser.add_argument("--encoder", type=Path, default=REPOSITORY / "models" / "minilm-l6", help="model folder")
+    parser.add_argument("--cross-encoder", type=Path, help="model folder of a cross-encoder to compare with")
     parser.add_argument("--candidates", type=int, default=20, help="hits handed to the reranker")
     parser.add_argument("--passages", type=int, default=4, help="passages whose sentences are offered")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
@@ -216,8 +144,9 @@ def main() -> None:
     try:
         configure_thread_pool(arguments.threads)
         documents, questions = read_squad(arguments.data)
-        quality, sentences = measure(
+        rankings, sentences = measure(
             TextEncoder.open(arguments.encoder),
+            None if arguments.cross_encoder is None else PairEncoder.open(arguments.cross_encoder),
             documents,
             questions,
             arguments.candidates,
@@ -229,10 +158,16 @@ def main() -> None:
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise SystemExit(f"{arguments.data} is not in SQuAD format: {error!r}") from error
     if arguments.json:
-        rankings = {name: asdict(row) for name, row in quality.items()}
-        print(json.dumps({"rankings": rankings, "sentences": asdict(sentences)}, indent=2))
-    else:
-        print_tables(quality, sentences, len(documents), len(questions))
+        shares = {name: asdict(row) for name, row in sentences.items()}
+        print(json.dumps({"rankings": {name: asdict(row) for name, row in rankings.items()}, "sentences": shares}))
+        return
+    console = Console()
+    console.print(ranking_table(f"{len(questions)} questions, {len(documents)} documents", rankings))
+    for name, share in sentences.items():
+        console.print(
+            f"{name}: answer in the sentence with the most evidence: {share.best:.1%}, in one of the best two: "
+            f"{share.best_two:.1%}"
+        )
 
 
 if __name__ == "__main__":

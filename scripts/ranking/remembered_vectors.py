@@ -1,0 +1,22 @@
+"""Token vectors of texts that many questions share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.token_vectors import TokenVectors
+
+
+class RememberedVectors:
+    """Encodes each text once for all questions; allowed, as a text's vectors do not depend on its neighbours."""
+
+    def __init__(self, encoder: TextEncoder) -> None:
+        self._encoder = encoder
+        self._known: dict[str, TokenVectors] = {}
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Returns the token vectors of each text, in order."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        self._known.update(zip(new, self._encoder.token_vectors(new), strict=True))
+        return [self._known[text] for text in texts]
