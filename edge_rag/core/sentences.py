@@ -12,7 +12,8 @@ import re
 _LINE = re.compile(r"[^\n]+")
 _BOUNDARY = re.compile(r"""[.!?…]["'”’)\]]*(?=\s+["'“‘(\[]?[^\W_a-z])""")
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|ca|approx|incl|Dr|Mr|Mrs|Ms|Prof|St|Sr|Jr|Gen|Col|Lt|Capt|Sgt|No|Nos|Fig|Figs"
+    r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|v|cf|c|ca|al|viz|approx|incl|p|pp|Dr|Mr|Mrs|Ms|Prof|St|Mt|Sr|Jr|Gen|Col|Lt|Maj|Capt"
+    r"|Sgt|Adm|Gov|Sen|Rep|No|Nos|Fig|Figs"
     r"|Tab|Sec|Ch|Vol|Eq|Inc|Ltd|Co|Corp|Rev|ed|eds|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec"
     r"|(?:[A-Z]\.)*[A-Z])\.$"
 )

@@ -8,8 +8,8 @@ branch b gets the bias
 
 which is the logarithm, up to a constant, of the prior mass below it: the prior is softmax(w e), and model and prior are
 multiplied. After a sentence the end token competes with the candidates that are left, as one more candidate whose
-evidence is that of the best sentence quoted less a margin: what is added must be nearly as well supported as what was
-said.
+evidence is that of the best sentence quoted less a margin, which is shared out among the sentences quoted: the more was
+said, the nearer to the best must be what is added.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class QuoteRules:
         max_sentences: Most sentences, at least 1.
         max_tokens: Most tokens for all of them.
         prior_weight: Weight of the evidence against the model's logits, at least 0.
-        margin: How much less evidence than the best sentence quoted is enough to go on, at least 0.
+        margin: How much less evidence than the best sentence quoted is enough for a second one, at least 0; half of it
+            for a third, a third of it for a fourth.
     """
 
     end_token: int
@@ -101,7 +102,7 @@ class Quotation:
         }
         if may_end:
             best = max(candidate.evidence for candidate in self.quoted)
-            biases[self.rules.end_token] = weight * (best - self.rules.margin)
+            biases[self.rules.end_token] = weight * (best - self.rules.margin / len(self.quoted))
         allowed, largest = sorted(biases), max(biases.values())
         return OneOf(np.array(allowed, np.int64), np.array([biases[token] - largest for token in allowed], np.float32))
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
+from edge_rag.reranker.answerable import Answerability, unrelated_similarity
 from edge_rag.reranker.candidate import compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import PairScorer, TokenVectorizer
@@ -28,6 +29,7 @@ class CrossEncoderReranker:
         self._vectorizer = vectorizer
         self._evidence_weights = evidence_weights or EvidenceWeights()
         self._stemmer = Stemmer()
+        self._answerability: Answerability | None = None
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order; the pairs of all requests are scored in one call, each once.
@@ -50,6 +52,8 @@ class CrossEncoderReranker:
             )
         )
         vectors = dict(zip(texts, self._vectorizer.token_vectors(texts), strict=True))
+        if self._answerability is None:
+            self._answerability = Answerability(unrelated_similarity(self._vectorizer))
         answers: list[Reranked] = []
         for request, order, values in zip(requests, orders, scores, strict=True):
             passages = [request.retrieved.hits[index].passage for index in order]
@@ -58,6 +62,7 @@ class CrossEncoderReranker:
                 compare(vectors[request.question], passages, [vectors[model_text(passage)] for passage in passages]),
                 self._stemmer,
                 self._evidence_weights,
+                self._answerability,
             )
             chosen: NDArray[np.float32] = values[order]
             ranked = (

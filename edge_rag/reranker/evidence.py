@@ -2,9 +2,12 @@
 
 A sentence's evidence is a weighted sum of two standardized components: its IDF overlap with the question, and the
 max-sim of its own token vectors, which were made with the whole passage in view. The weights sum to 2, as if both
-counted once. On 612 XQuAD questions with four passages each, the sentence with the most evidence holds the answer for
-79.9% of questions (90.5% in the best two); the overlap alone reaches 75.2% (87.3%), max-sim alone 79.1% (88.7%), both
-with the same weight 78.9% (89.7%).
+counted once. A word of the question that only the sentence before holds counts half: what a sentence is about is often
+named there. On 612 XQuAD questions with four passages each, the sentence with the most evidence holds the answer for
+80.6% of questions (90.7% in the best two), without the sentence before for 79.6% (90.4%). Each half of the articles
+gains, 0.3 and 1.9 points. The overlap alone reaches 75%, max-sim alone 79%. Of what else was tried, no feature gained a
+whole point on articles it was not fitted to: score of the passage, words of the sentence after, shared pairs of words,
+kind of answer asked for, max-sim the other way, length, place in the passage.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from itertools import islice
 
 from edge_rag.core.passage import Sentence
 from edge_rag.core.sentences import sentence_spans
+from edge_rag.reranker.answerable import Answerability
 from edge_rag.reranker.candidate import Candidate
 from edge_rag.reranker.scoring import coverage, max_sim, standardize
 from edge_rag.reranker.words import Stemmer
@@ -27,10 +31,12 @@ class EvidenceWeights:
     Attributes:
         overlap: Of the IDF overlap.
         max_sim: Of the late interaction.
+        carried: What a word counts that only the sentence before holds, 0 to 1.
     """
 
     overlap: float = 2 / 3
     max_sim: float = 4 / 3
+    carried: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +45,7 @@ class Weighed:
 
     Attributes:
         sentences: The sentences of each passage, in order.
-        evidence: How much speaks for an answer being among them, 0 to 1: the largest share of the question's term
-            weight that one sentence holds.
+        evidence: How much speaks for an answer being among them, 0 to 1; 0 without a sentence.
     """
 
     sentences: tuple[tuple[Sentence, ...], ...]
@@ -52,6 +57,7 @@ def weigh_sentences(
     candidates: Sequence[Candidate],
     stemmer: Stemmer,
     weights: EvidenceWeights,
+    answerability: Answerability,
 ) -> Weighed:
     """Cuts passages into sentences and weighs each against all others.
 
@@ -60,6 +66,7 @@ def weigh_sentences(
         candidates: Everything that is offered for the question.
         stemmer: Finds the stems of a sentence.
         weights: How the components count.
+        answerability: Judges what they come to.
 
     Returns:
         The sentences of each candidate, in order, and what they come to.
@@ -69,10 +76,13 @@ def weigh_sentences(
     matches: list[float] = []
     for candidate in candidates:
         spans.append(list(sentence_spans(candidate.passage.text)))
+        before: list[str] = []
         for start, end in spans[-1]:
             stems = stemmer.stems_among(candidate.passage.text[start:end], term_weights)
-            coverages.append(coverage(stems, term_weights))
+            own, with_before = coverage(stems, term_weights), coverage([*before, *stems], term_weights)
+            coverages.append(own + weights.carried * (with_before - own))
             matches.append(max_sim(candidate.cosines_of(start, end)))
+            before = stems
     evidence = weights.overlap * standardize(coverages) + weights.max_sim * standardize(matches)
     values = iter(evidence.tolist())
     sentences = tuple(
@@ -82,4 +92,4 @@ def weigh_sentences(
         )
         for passage_spans in spans
     )
-    return Weighed(sentences, max(coverages, default=0.0))
+    return Weighed(sentences, answerability.evidence(max(coverages), max(matches)) if coverages else 0.0)

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
+from edge_rag.reranker.answerable import Answerability, unrelated_similarity
 from edge_rag.reranker.candidate import Candidate, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import TokenVectorizer
@@ -75,6 +76,7 @@ class MaxSimReranker:
         self._passage_weights = passage_weights or PassageWeights()
         self._evidence_weights = evidence_weights or EvidenceWeights()
         self._stemmer = Stemmer()
+        self._answerability: Answerability | None = None
         self._cache = VectorCache(cache_bytes)
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
@@ -90,9 +92,13 @@ class MaxSimReranker:
         vectors |= zip(missing, self._vectorizer.token_vectors(missing), strict=True)
         for text, passage in passages.items():
             self._cache.put(passage, vectors[text])
-        return [self._rank(request, vectors) for request in requests]
+        if self._answerability is None:
+            self._answerability = Answerability(unrelated_similarity(self._vectorizer))
+        return [self._rank(request, vectors, self._answerability) for request in requests]
 
-    def _rank(self, request: RerankRequest, vectors: Mapping[str, TokenVectors]) -> Reranked:
+    def _rank(
+        self, request: RerankRequest, vectors: Mapping[str, TokenVectors], answerability: Answerability
+    ) -> Reranked:
         question = vectors[request.question]
         term_weights = self._stemmer.weights(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
@@ -100,7 +106,7 @@ class MaxSimReranker:
         scores = self._scores(question, term_weights, candidates)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
-        weighed = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights)
+        weighed = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights, answerability)
         ranked = (
             RankedPassage(candidate.passage, float(scores[index]), sentences)
             for index, candidate, sentences in zip(best, chosen, weighed.sentences, strict=True)

@@ -18,6 +18,11 @@ def cut(text: str) -> list[str]:
         ("Is it hot? Yes! Stop it.", ["Is it hot?", "Yes!", "Stop it."]),
         ("Dr. Hale signed. See Fig. 3 first.", ["Dr. Hale signed.", "See Fig. 3 first."]),
         ("Use e.g. Grease No. 2 here. Wipe it.", ["Use e.g. Grease No. 2 here.", "Wipe it."]),
+        ("In Brown v. Board it was decided. Done.", ["In Brown v. Board it was decided.", "Done."]),
+        (
+            "Lefevre (c. 1455) and Ba et al. (2019) agree, pp. 3-4. So do we.",
+            ["Lefevre (c. 1455) and Ba et al. (2019) agree, pp. 3-4.", "So do we."],
+        ),
         ("J. R. Smith came. He left.", ["J. R. Smith came.", "He left."]),
         ("Set 2.5 bar. Then wait.", ["Set 2.5 bar.", "Then wait."]),
         ('He said "Stop." Then he left.', ['He said "Stop."', "Then he left."]),

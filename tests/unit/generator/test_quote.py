@@ -77,6 +77,12 @@ def test_after_a_sentence_the_end_competes_with_the_candidates_left() -> None:
     assert state.after((END,)).next() == Ended(FinishReason.STOP)
 
 
+def test_the_more_was_said_the_nearer_to_the_best_must_be_what_is_added() -> None:
+    state = begin(sentence((5,), 9.0), sentence((6,), 8.0), sentence((7,), 7.0), sentences=3, margin=3.0)
+    ends = [branches(said)[END] - branches(said)[7] for said in (state.after((5,)), state.after((5, 6)))]
+    assert ends == [pytest.approx(9.0 - 3.0 - 7.0), pytest.approx(9.0 - 1.5 - 7.0)]
+
+
 def test_a_sentence_is_not_said_twice() -> None:
     state = begin(sentence((5, 6)), sentence((8, 9)), sentences=3).after((5, 6))
     assert set(branches(state)) == {END, 8}

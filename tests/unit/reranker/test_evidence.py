@@ -5,6 +5,7 @@ import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
+from edge_rag.reranker.answerable import Answerability
 from edge_rag.reranker.candidate import Candidate, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, Weighed, weigh_sentences
 from edge_rag.reranker.words import Stemmer
@@ -42,7 +43,9 @@ def candidates(question: str, *passages: Passage) -> tuple[Candidate, ...]:
 def weigh(question: str, *passages: Passage, weights: EvidenceWeights | None = None) -> Weighed:
     stemmer = Stemmer()
     terms = stemmer.weights({"grease": 3.0, "bearings": 1.0})
-    return weigh_sentences(terms, candidates(question, *passages), stemmer, weights or EvidenceWeights())
+    return weigh_sentences(
+        terms, candidates(question, *passages), stemmer, weights or EvidenceWeights(), Answerability(unrelated=0.0)
+    )
 
 
 def test_cosines_of_each_passage_are_its_own_columns() -> None:
@@ -69,9 +72,30 @@ def test_the_sentence_that_holds_the_questions_words_has_the_most_evidence() -> 
     assert second.evidence > max(first.evidence, third.evidence)
 
 
-def test_the_evidence_for_an_answer_is_the_best_sentences_share_of_the_questions_words() -> None:
-    assert weigh("grease bearings", passage("Clean it. Grease it."), passage("Bearings hum.")).evidence == 0.75
-    assert weigh("grease bearings", passage("Clean it.")).evidence == 0.0
+def test_a_word_of_the_sentence_before_counts_half_and_one_further_off_nothing() -> None:
+    words_alone = EvidenceWeights(overlap=1.0, max_sim=0.0)
+    text = "Grease the pump. It hums. It runs. It stands."
+    ((named, after, later, last),) = weigh("grease", passage(text), weights=words_alone).sentences
+    assert named.evidence > after.evidence > later.evidence == last.evidence
+    assert named.evidence - after.evidence == pytest.approx(after.evidence - later.evidence)
+    off = EvidenceWeights(overlap=1.0, max_sim=0.0, carried=0.0)
+    ((_, after, later, _),) = weigh("grease", passage(text), weights=off).sentences
+    assert after.evidence == later.evidence
+
+
+def test_the_sentence_before_is_one_of_the_same_passage() -> None:
+    words_alone = EvidenceWeights(overlap=1.0, max_sim=0.0)
+    passages = passage("Grease it."), passage("It hums. It runs.")
+    _, (first, second) = weigh("grease", *passages, weights=words_alone).sentences
+    assert first.evidence == second.evidence
+
+
+def test_the_more_of_the_question_one_sentence_holds_the_more_speaks_for_an_answer() -> None:
+    both, one, none = (
+        weigh("grease bearings", passage(text)).evidence
+        for text in ("Clean it. grease the bearings.", "Clean it. grease the valve.", "Clean it. Open the valve.")
+    )
+    assert 1.0 >= both > one > none >= 0.0
 
 
 def test_evidence_is_standardized_over_all_passages_of_the_question() -> None:
