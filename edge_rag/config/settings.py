@@ -144,6 +144,11 @@ class IngestSettings(_Section):
     document_mib: int = Field(default=64, ge=1, le=1024, description="Largest document, MiB.")
     parse_seconds: int = Field(default=60, ge=1, description="Longest time for reading one document, seconds.")
     parse_memory_mib: int = Field(default=1024, ge=128, description="Most memory for reading one document, MiB.")
+    scan_languages: str = Field(
+        default="eng",
+        pattern=r"^[A-Za-z][A-Za-z0-9_]*(\+[A-Za-z][A-Za-z0-9_]*)*$",
+        description="Languages of scanned pages, Tesseract's names joined by +; read where Tesseract is installed.",
+    )
 
 
 class LimitSettings(_Section):

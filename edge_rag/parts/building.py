@@ -108,7 +108,8 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         wall_seconds=settings.ingest.parse_seconds,
         memory_bytes=settings.ingest.parse_memory_mib * _MIB,
     )
-    directory = open_data_directory(settings.data_directory, embedder, RetrieverSettings(parsing=parsing))
+    retrieval = RetrieverSettings(parsing=parsing, scan_languages=settings.ingest.scan_languages)
+    directory = open_data_directory(settings.data_directory, embedder, retrieval)
     generator = GeneratorExchange(installed)
     encoders = (
         ModelInUse("embedder", folders.embedder.name, "CPUExecutionProvider", f"{embedder.dimension} dimensions"),

@@ -35,6 +35,7 @@ class RetrieverSettings:
             one that leaves a prompt room for several passages.
         context_tokens: Most tokens of headings that are embedded with a chunk.
         parsing: What reading one document may cost.
+        scan_languages: Languages that scanned pages may be in, Tesseract's names joined by ``+``.
         depth: How deep the two searches go.
         fusion: How their rankings are weighed.
     """
@@ -42,6 +43,7 @@ class RetrieverSettings:
     chunk_tokens: int = 120
     context_tokens: int = 40
     parsing: ParsingLimits = field(default_factory=ParsingLimits)
+    scan_languages: str = "eng"
     depth: SearchDepth = field(default_factory=SearchDepth)
     fusion: FusionWeights = field(default_factory=FusionWeights)
 
@@ -96,7 +98,7 @@ def open_data_directory(path: Path, embedder: Embedder, settings: RetrieverSetti
         vectors = VectorIndexes(path / "vectors", embedder.name, embedder.dimension, stored)
         vectors.load(store.collections(), stored.counts())
         resources.callback(vectors.save)
-        parser = ParserProcess(settings.parsing)
+        parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
         library = Library(store, vectors, parser, embedder, limits)
         lexical = LexicalIndex(database)

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from edge_rag.core.document import Block, BlockKind, ParsedDocument
 from edge_rag.core.metadata import MetadataValue
 
+LONGEST_TITLE = 1_000
+"""Most characters of a title; what is longer is cut."""
+
 _NEWLINE = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WHITE_SPACE = re.compile(r"\s+")
 _TRAILING_SPACE = re.compile(r"[^\S\n]+(?=\n|$)")
 _DEEPEST_HEADING = 6
-_LONGEST_TITLE = 1_000
 _COMPACT = (BlockKind.LIST_ITEM, BlockKind.TABLE_ROW)
 
 
@@ -83,7 +85,7 @@ class DocumentBuilder:
         if not title:
             top = next((block for block in self._blocks if block.level == 1), None)
             title = text[top.start : top.end] if top else ""
-        return ParsedDocument(title[:_LONGEST_TITLE], text, tuple(self._blocks), pages, metadata or {})
+        return ParsedDocument(title[:LONGEST_TITLE], text, tuple(self._blocks), pages, metadata or {})
 
     def _append(self, text: str) -> None:
         self._parts.append(text)

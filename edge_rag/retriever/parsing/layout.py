@@ -92,6 +92,12 @@ def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> None
         builder.add(block.kind, block.text, block.level, block.page)
 
 
+def body_size(pages: Sequence[Sequence[Line]]) -> float:
+    """Size of type that most of a document is set in, points."""
+    characters = _characters_by_size(pages)
+    return max(characters, key=lambda size: (characters[size], -size), default=10.0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Style:
     """What is usual in the document: the body's type size, its line pitch, heading sizes and the words it uses."""
@@ -103,11 +109,8 @@ class _Style:
 
     @classmethod
     def of(cls, pages: Sequence[Sequence[Line]]) -> _Style:
-        characters: Counter[float] = Counter()
-        for page in pages:
-            for line in page:
-                characters[_rounded(line.size)] += sum(len(cell) for cell in line.cells)
-        body = max(characters, key=lambda size: (characters[size], -size), default=10.0)
+        characters = _characters_by_size(pages)
+        body = body_size(pages)
         pitches = [
             upper.bottom - lower.bottom
             for page in pages
@@ -202,6 +205,14 @@ def _without_repeated_running_lines(pages: Sequence[Sequence[Line]]) -> list[lis
             lines.append(line)
         kept.append(lines)
     return kept
+
+
+def _characters_by_size(pages: Sequence[Sequence[Line]]) -> Counter[float]:
+    characters: Counter[float] = Counter()
+    for page in pages:
+        for line in page:
+            characters[_rounded(line.size)] += sum(len(cell) for cell in line.cells)
+    return characters
 
 
 def _without_digits(line: Line) -> str:

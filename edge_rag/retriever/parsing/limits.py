@@ -15,7 +15,10 @@ class ParsingLimits:
         max_characters: Most characters of stored text.
         max_blocks: Most headings, paragraphs, items and rows.
         max_pages: Most pages.
-        wall_seconds: Longest time, whatever the process is doing; recognizing scanned pages is not counted in.
+        max_scanned_pages: Most pages of one document that have to be recognized.
+        max_scan_pixels: Most pixels that a scanned page is drawn with.
+        wall_seconds: Longest time, whatever the process is doing; a scanned page adds some, and its recognition
+            is not counted.
         cpu_seconds: Most processor time.
         memory_bytes: Address space of the parser process, its own 100 MB or so included.
         documents_per_process: After so many documents a fresh process takes over, so that nothing piles up.
@@ -26,6 +29,8 @@ class ParsingLimits:
     max_characters: int = 20_000_000
     max_blocks: int = 500_000
     max_pages: int = 5_000
+    max_scanned_pages: int = 500
+    max_scan_pixels: int = 25_000_000
     wall_seconds: int = 60
     cpu_seconds: int = 30
     memory_bytes: int = 2**30

@@ -1,12 +1,17 @@
-"""What the daemon and the parser process say to each other: a JSON header of known size, then raw bytes.
+"""What the daemon and the parser process say to each other: messages of known size, JSON or raw bytes.
 
-The parser process reads hostile files, so its answers are not trusted either: they are plain JSON, checked field by
-field, never unpickled.
+The daemon sends a request and the document's bytes. The process answers with the document or the reason why there is
+none, after any number of scanned pages that it wants read, each of which is answered with its words.
+
+The process reads hostile files, so what it says is not trusted either: it is plain JSON, checked field by field, never
+unpickled, and it repeats the request's token, so that nothing that was said too early can pass for an answer.
 """
 
 from __future__ import annotations
 
 import json
+import struct
+import unicodedata
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -22,9 +27,18 @@ from edge_rag.errors import (
     InvalidRequest,
     UnsupportedFormat,
 )
+from edge_rag.retriever.parsing.builder import LONGEST_TITLE
 from edge_rag.retriever.parsing.formats import DocumentFormat
+from edge_rag.retriever.parsing.limits import ParsingLimits
+from edge_rag.retriever.parsing.recognition import Scan
 
 _LENGTH_BYTES = 8
+_ANSWER, _SCAN = b"A", b"S"
+_SCAN_SIZES = struct.Struct("<III")
+_LONGEST_REASON = 500
+_BYTES_A_CHARACTER = 4
+_BYTES_A_BLOCK = 80
+_BYTES_BESIDE = 2**20
 _REJECTIONS: Mapping[str, type[DocumentRejected]] = {
     kind.__name__: kind
     for kind in (
@@ -79,43 +93,82 @@ def encode_parsed(document_format: DocumentFormat, parsed: ParsedDocument) -> by
         "pages": parsed.pages,
         "metadata": encode_metadata(usable_metadata(parsed.metadata)),
     }
-    return json.dumps(answer, ensure_ascii=False).encode()
+    return _ANSWER + json.dumps(answer, ensure_ascii=False).encode()
 
 
 def encode_rejection(error: DocumentRejected) -> bytes:
     """The answer for a document that was refused."""
-    return json.dumps({"rejected": type(error).__name__, "reason": str(error)}).encode()
+    return _ANSWER + json.dumps({"rejected": type(error).__name__, "reason": str(error)[:_LONGEST_REASON]}).encode()
+
+
+def encode_scan(scan: Scan) -> bytes:
+    """The question what a scanned page says."""
+    return _SCAN + _SCAN_SIZES.pack(scan.width, scan.height, scan.dots_per_inch) + scan.grey
+
+
+def decode_scan(body: bytes, limits: ParsingLimits) -> Scan | None:
+    """Reads a scanned page; None where the message is none.
+
+    Raises:
+        ValueError: It is not of the size it says, or of one that is not allowed.
+    """
+    if not body.startswith(_SCAN):
+        return None
+    start = len(_SCAN) + _SCAN_SIZES.size
+    try:
+        width, height, dots_per_inch = _SCAN_SIZES.unpack(body[len(_SCAN) : start])
+    except struct.error as error:
+        raise ValueError("a scan without sizes") from error
+    if width * height != len(body) - start or not 0 < width * height <= limits.max_scan_pixels:
+        raise ValueError("a scan of another size than it says, or than is allowed")
+    return Scan(width, height, dots_per_inch, body[start:])
+
+
+def longest_answer(limits: ParsingLimits) -> int:
+    """Most bytes that a sound process says at once."""
+    document = _BYTES_A_CHARACTER * limits.max_characters + _BYTES_A_BLOCK * limits.max_blocks
+    return max(document, limits.max_scan_pixels) + _BYTES_BESIDE
 
 
 OUT_OF_MEMORY = encode_rejection(DocumentTooLarge("reading it takes more memory than is allowed"))
 """The last answer of a process; made in advance, since there is no memory left to make it with."""
 
 
-def decode_answer(body: bytes) -> tuple[DocumentFormat, ParsedDocument]:
+def decode_answer(body: bytes, limits: ParsingLimits) -> tuple[DocumentFormat, ParsedDocument]:
     """Reads an answer.
 
     Raises:
         DocumentRejected: The parser process refused the document.
         ValueError: The answer is not one that ``encode_parsed`` or ``encode_rejection`` could have made.
     """
-    answer = json.loads(body)
+    if not body.startswith(_ANSWER):
+        raise ValueError("the answer is of no known kind")
+    try:
+        answer = json.loads(body[len(_ANSWER) :])
+    except RecursionError as error:
+        raise ValueError("the answer is nested without end") from error
     if not isinstance(answer, dict):
         raise ValueError("the answer is no object")
     if "rejected" in answer:
         kind = _REJECTIONS.get(str(answer["rejected"]))
         if kind is None:
             raise ValueError("the answer names no known rejection")
-        raise kind(str(answer.get("reason", "")))
+        raise kind(_readable(str(answer.get("reason", ""))))
     try:
-        text, pages = _text(answer["text"]), answer["pages"]
-        if pages is not None and not _is_count(pages):
-            raise ValueError("the number of pages is none")
-        blocks = _blocks(answer["blocks"], len(text), pages)
-        metadata = checked_metadata(decode_metadata(_text(answer["metadata"])))
-        parsed = ParsedDocument(_text(answer["title"]), text, tuple(blocks), pages, metadata)
-        return DocumentFormat(answer["format"]), parsed
-    except (KeyError, TypeError, InvalidRequest) as error:
+        return DocumentFormat(answer["format"]), _parsed(answer, limits)
+    except (KeyError, TypeError, RecursionError, InvalidRequest) as error:
         raise ValueError(f"the answer has the wrong shape: {error}") from error
+
+
+def _parsed(answer: dict[str, Any], limits: ParsingLimits) -> ParsedDocument:
+    text, pages = _text(answer["text"]), answer["pages"]
+    if pages is not None and not (_is_count(pages) and pages <= limits.max_pages):
+        raise ValueError("the number of pages is none")
+    if len(text) > limits.max_characters or len(answer["blocks"]) > limits.max_blocks:
+        raise ValueError("there is more of it than is allowed")
+    blocks = _blocks(answer["blocks"], len(text), pages)
+    metadata = checked_metadata(decode_metadata(_text(answer["metadata"])))
+    return ParsedDocument(_text(answer["title"])[:LONGEST_TITLE], text, tuple(blocks), pages, metadata)
 
 
 def _blocks(values: Any, length: int, pages: int | None) -> list[Block]:
@@ -129,6 +182,12 @@ def _blocks(values: Any, length: int, pages: int | None) -> list[Block]:
         blocks.append(Block(BlockKind(kind), start, end, level, page))
         reached = end
     return blocks
+
+
+def _readable(reason: str) -> str:
+    """A reason without anything that could move a terminal's cursor or turn its text around."""
+    shown = (" " if unicodedata.category(character)[0] in "CZ" else character for character in reason[:_LONGEST_REASON])
+    return "".join(shown).strip()
 
 
 def _text(value: Any) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,22 +20,38 @@ from edge_rag.core.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
 from edge_rag.retriever.parsing.formats import DocumentFormat
 from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.messages import OUT_OF_MEMORY, decode_answer, read_message, write_message
+from edge_rag.retriever.parsing.messages import (
+    OUT_OF_MEMORY,
+    decode_answer,
+    decode_scan,
+    longest_answer,
+    read_message,
+    write_message,
+)
+from edge_rag.retriever.parsing.recognition import TextRecognition
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 _READY_LIMIT_BYTES = 16
 _GRACE_SECONDS = 1.0
-_ANSWER_BYTES_A_CHARACTER = 64
+_TOKEN_BYTES = 16
+_SECONDS_A_SCAN = 5.0
 
 
 class ParserProcess:
     """Reads documents in a process of its own, one at a time. May be called from any thread.
 
     The process is a fresh interpreter, never a fork. It is started for the first document and stays for the next ones.
+    Scanned pages are read by another program, since the process itself may start none.
+
+    Args:
+        limits: What reading one document may cost.
+        languages: Languages that scanned pages may be in, as ``TextRecognition`` takes them.
     """
 
-    def __init__(self, limits: ParsingLimits) -> None:
+    def __init__(self, limits: ParsingLimits, languages: str = "eng") -> None:
         self._limits = limits
+        self._recognition = TextRecognition(languages)
+        self._timed_out = False
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._read = 0
@@ -53,19 +72,15 @@ class ParserProcess:
             raise DocumentTooLarge(f"it has {len(content):,} bytes, at most {self._limits.max_bytes:,} are taken")
         with self._lock:
             process = self._running()
-            watchdog = _Watchdog(process, self._limits.wall_seconds)
-            try:
-                body = self._exchange(process, name, media_type, content)
-            finally:
-                watchdog.stop()
+            body = self._exchange(process, name, media_type, content)
+            self._read += 1
             if body is None:
                 self._stop()
-                raise self._cause_of_death(process, watchdog)
-            self._read += 1
+                raise self._cause_of_death(process)
             if body == OUT_OF_MEMORY:
                 self._stop()
             try:
-                return decode_answer(body)
+                return decode_answer(body, self._limits)
             except ValueError as error:
                 self._stop()
                 raise BrokenDocument("it made the parser give an answer that makes no sense") from error
@@ -73,6 +88,7 @@ class ParserProcess:
     def close(self) -> None:
         """Ends the process; a document that is being read is rejected."""
         process = self._process
+        self._recognition.close()
         if process is not None:
             process.kill()
         with self._lock:
@@ -99,6 +115,7 @@ class ParserProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=environment,
+                cwd="/",
                 start_new_session=True,
             )
         except OSError as error:
@@ -115,20 +132,47 @@ class ParserProcess:
 
     def _exchange(self, process: subprocess.Popen[bytes], name: str, media_type: str, content: bytes) -> bytes | None:
         """Sends a document and waits for the answer; None where the process ended or broke the protocol."""
+        token = secrets.token_hex(_TOKEN_BYTES)
+        lacks = self._recognition.missing()
+        request = {"name": name, "media_type": media_type, "token": token, "recognition_lacks": lacks}
+        sent: tuple[bytes, ...] = (json.dumps(request).encode(), content)
+        seconds = float(self._limits.wall_seconds)
+        for _ in range(self._limits.max_scanned_pages + 1):
+            started = time.monotonic()
+            body = self._ask(process, sent, seconds)
+            if body is None or not body.startswith(token.encode()):
+                return None
+            try:
+                scan = decode_scan(body[len(token) :], self._limits)
+            except ValueError:
+                return None
+            if scan is None:
+                return body[len(token) :]
+            seconds += started - time.monotonic() + _SECONDS_A_SCAN
+            sent = (self._recognition.read(scan),)
+        return None
+
+    def _ask(self, process: subprocess.Popen[bytes], sent: Sequence[bytes], seconds: float) -> bytes | None:
         if process.stdin is None:
             return None
+        watchdog = _Watchdog(process, seconds)
         try:
-            write_message(process.stdin, json.dumps({"name": name, "media_type": media_type}).encode())
-            write_message(process.stdin, content)
+            for message in sent:
+                write_message(process.stdin, message)
+            return _receive(process, longest_answer(self._limits))
         except BrokenPipeError:
             return None
-        return _receive(process, _ANSWER_BYTES_A_CHARACTER * (self._limits.max_characters + 1024))
+        finally:
+            watchdog.stop()
+            self._timed_out = watchdog.fired
 
-    def _cause_of_death(self, process: subprocess.Popen[bytes], watchdog: _Watchdog) -> DocumentRejected:
-        if watchdog.fired:
+    def _cause_of_death(self, process: subprocess.Popen[bytes]) -> DocumentRejected:
+        if self._timed_out:
             return DocumentTooLarge(f"reading it takes longer than {self._limits.wall_seconds} s")
         if process.returncode == -signal.SIGXCPU:
             return DocumentTooLarge(f"reading it takes more than {self._limits.cpu_seconds} s of processor time")
+        if process.returncode == -signal.SIGABRT:
+            return DocumentTooLarge("the parser gave up on it: it takes more memory than is allowed, or is damaged")
         if process.returncode < 0:
             return BrokenDocument(f"the parser process was ended by signal {-process.returncode} while it read it")
         return BrokenDocument("the parser failed on it")

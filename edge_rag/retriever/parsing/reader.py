@@ -13,6 +13,7 @@ from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.retriever.parsing.mail import parse_mail, parse_mailbox
 from edge_rag.retriever.parsing.markdown import parse_markdown
 from edge_rag.retriever.parsing.opendocument import parse_opendocument
+from edge_rag.retriever.parsing.pages import NO_RECOGNIZER, Recognizer
 from edge_rag.retriever.parsing.pdf import parse_pdf
 from edge_rag.retriever.parsing.plain import parse_plain
 from edge_rag.retriever.parsing.pptx import parse_pptx
@@ -23,19 +24,27 @@ _DEEPEST_ATTACHMENT = 3
 
 
 def read_document(
-    name: str, media_type: str, content: bytes, limits: ParsingLimits
+    name: str, media_type: str, content: bytes, limits: ParsingLimits, recognizer: Recognizer = NO_RECOGNIZER
 ) -> tuple[DocumentFormat, ParsedDocument]:
     """Finds a document's format and reads it, in this very process: for the parser process and for tests.
+
+    Args:
+        name: Name of the document.
+        media_type: What the client believes it is, or empty.
+        content: The bytes.
+        limits: What it may hold.
+        recognizer: Reads scanned pages.
 
     Raises:
         DocumentRejected: It cannot be taken; the subclass and the message say why.
     """
-    return _Reader(limits).read(name, media_type, content)
+    return _Reader(limits, recognizer).read(name, media_type, content)
 
 
 class _Reader:
-    def __init__(self, limits: ParsingLimits) -> None:
+    def __init__(self, limits: ParsingLimits, recognizer: Recognizer) -> None:
         self._limits = limits
+        self._recognizer = recognizer
         self._depth = 0
 
     def read(self, name: str, media_type: str, content: bytes) -> tuple[DocumentFormat, ParsedDocument]:
@@ -66,7 +75,7 @@ class _Reader:
             case DocumentFormat.HTML:
                 return parse_html(content)
             case DocumentFormat.PDF:
-                return parse_pdf(content, self._limits.max_pages)
+                return parse_pdf(content, self._limits, self._recognizer)
             case DocumentFormat.DOCX:
                 return parse_docx(content, unpacked)
             case DocumentFormat.PPTX:

@@ -5,10 +5,12 @@ root):
 
 - no new file descriptors, so it can open no file and no socket: no network either;
 - no writing to files, no new processes (not enforced for root), no core dumps;
-- address space as ``ParsingLimits.memory_bytes`` says, and processor time per document as ``cpu_seconds`` says.
+- address space as ``ParsingLimits.memory_bytes`` says, and processor time per document as ``cpu_seconds`` says;
+- where the kernel has it, whatever ``confinement`` lists: files cannot be removed or renamed either, other processes
+  cannot be signalled, and no capability is left.
 
-What is not limited: it runs as the daemon's user, may signal that user's processes and call any system call that needs
-no new descriptor. It is given none of the daemon's descriptors and none of its environment but the search paths.
+What is not limited: it runs as the daemon's user and may call any system call that needs no new descriptor. It is given
+none of the daemon's descriptors, the root as its folder, and none of the daemon's environment but the search paths.
 """
 
 from __future__ import annotations
@@ -19,21 +21,28 @@ import resource
 import sys
 import time
 from math import ceil
+from typing import IO
 
 from charset_normalizer.constant import IANA_SUPPORTED
 
-from edge_rag.errors import DocumentRejected
+from edge_rag.errors import BrokenDocument, DocumentRejected
+from edge_rag.retriever.parsing.confinement import confine, set_limits
 from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.retriever.parsing.messages import (
     OUT_OF_MEMORY,
     encode_parsed,
     encode_rejection,
+    encode_scan,
     read_message,
     write_message,
 )
+from edge_rag.retriever.parsing.pages import Recognizer
 from edge_rag.retriever.parsing.reader import read_document
+from edge_rag.retriever.parsing.recognition import Scan
 
 _MAX_HEADER_BYTES = 64 * 1024
+_MAX_WORDS_BYTES = 16 * 2**20
+_CPU_SECONDS_A_SCAN = 10
 _MAIL = b"""Subject: =?utf-8?q?=C3=B6?= =?utf-8?b?w7Y=?=
 Date: Mon, 12 Jan 2026 10:00:00 +0100
 Content-Type: multipart/mixed; boundary=a
@@ -73,22 +82,36 @@ def main() -> None:
         content = read_message(requests, limits.max_bytes)
         if content is None:
             return
-        _allow_processor_time(limits)
-        answer = _answer(header, content, limits)
-        write_message(answers, answer or OUT_OF_MEMORY)
+        _allow_processor_time(limits.cpu_seconds)
+        request = json.loads(header)
+        token = request["token"].encode()
+        last_words = token + OUT_OF_MEMORY
+        answer = _answer(request, content, limits, _recognizer(request, requests, answers))
+        write_message(answers, last_words if answer is None else token + answer)
         if answer is None:
             return
 
 
-def _answer(header: bytes, content: bytes, limits: ParsingLimits) -> bytes | None:
+def _answer(request: dict[str, str], content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> bytes | None:
     """Reads one document; None where memory ran out, and with the return everything that filled it is let go."""
-    request = json.loads(header)
     try:
-        return encode_parsed(*read_document(request["name"], request["media_type"], content, limits))
+        return encode_parsed(*read_document(request["name"], request["media_type"], content, limits, recognizer))
     except DocumentRejected as error:
         return encode_rejection(error)
     except MemoryError:
         return None
+
+
+def _recognizer(request: dict[str, str], requests: IO[bytes], answers: IO[bytes]) -> Recognizer:
+    def ask(scan: Scan) -> bytes:
+        write_message(answers, request["token"].encode() + encode_scan(scan))
+        words = read_message(requests, _MAX_WORDS_BYTES)
+        if words is None:
+            raise BrokenDocument("reading it was broken off")
+        _allow_processor_time(_CPU_SECONDS_A_SCAN)
+        return words
+
+    return Recognizer(request["recognition_lacks"], ask)
 
 
 def _load_everything(limits: ParsingLimits) -> None:
@@ -106,23 +129,25 @@ def _load_everything(limits: ParsingLimits) -> None:
 
 
 def _give_up_rights(limits: ParsingLimits) -> None:
-    processor = limits.documents_per_process * (limits.cpu_seconds + 1)
-    for kind, value in (
-        (resource.RLIMIT_AS, limits.memory_bytes),
-        (resource.RLIMIT_CPU, processor),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_NOFILE, 0),
-    ):
-        _, allowed = resource.getrlimit(kind)
-        limit = value if allowed == resource.RLIM_INFINITY else min(value, allowed)
-        resource.setrlimit(kind, (limit, limit))
+    confine(may_read=False)
+    scans = limits.max_scanned_pages * _CPU_SECONDS_A_SCAN
+    set_limits(
+        {
+            resource.RLIMIT_AS: limits.memory_bytes,
+            resource.RLIMIT_CPU: limits.documents_per_process * (limits.cpu_seconds + 1) + scans,
+            resource.RLIMIT_FSIZE: 0,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_NPROC: 0,
+            resource.RLIMIT_NOFILE: 0,
+        }
+    )
 
 
-def _allow_processor_time(limits: ParsingLimits) -> None:
+def _allow_processor_time(seconds: int) -> None:
+    """Lets the process run for so long from now on."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (min(hard, ceil(time.process_time()) + limits.cpu_seconds), hard))
+    wanted = ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (min(hard, wanted), hard))
 
 
 if __name__ == "__main__":

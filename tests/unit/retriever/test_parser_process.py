@@ -149,13 +149,14 @@ def test_the_process_is_renewed_after_its_share_of_documents() -> None:
         assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
-def test_the_process_can_open_neither_file_nor_socket_nor_write_nor_start_another() -> None:
+def test_the_process_can_open_neither_file_nor_socket_nor_write_nor_start_another(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("here")
     script = (
-        "import json, os, socket, sys\n"
+        "import ctypes, json, os, resource, socket, sys\n"
         "from edge_rag.retriever.parsing import worker\n"
         "from edge_rag.retriever.parsing.limits import ParsingLimits\n"
-        "limits = ParsingLimits(**json.loads(sys.argv[1]))\n"
-        "worker._give_up_rights(limits)\n"
+        "worker._give_up_rights(ParsingLimits(**json.loads(sys.argv[1])))\n"
         "def refused(action):\n"
         "    try:\n"
         "        action()\n"
@@ -163,18 +164,37 @@ def test_the_process_can_open_neither_file_nor_socket_nor_write_nor_start_anothe
         "        return True\n"
         "    return False\n"
         "print(refused(lambda: open('/etc/passwd')), refused(lambda: open('new', 'w')), refused(socket.socket))\n"
-        "import resource\n"
         "print([resource.getrlimit(kind) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE,"
         " resource.RLIMIT_NPROC, resource.RLIMIT_CORE)])\n"
+        "libc = ctypes.CDLL(None)\n"
+        "print(libc.prctl(39, 0, 0, 0, 0), libc.syscall(444, None, ctypes.c_size_t(0), 1) >= 6)\n"
+        "print(refused(lambda: os.remove(sys.argv[2])), refused(lambda: os.mkdir(sys.argv[2] + 'x')),"
+        " refused(lambda: os.kill(os.getppid(), 0)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(asdict(ParsingLimits()))],
+        [sys.executable, "-c", script, json.dumps(asdict(ParsingLimits())), str(kept)],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
-    assert done.stdout.split("\n")[:2] == ["True True True", "[(0, 0), (0, 0), (0, 0), (0, 0)]"]
+    refused, limits, privileges, reached = done.stdout.splitlines()
+    assert (refused, limits) == ("True True True", "[(0, 0), (0, 0), (0, 0), (0, 0)]")
+    no_new_privileges, _, has_landlock = privileges.partition(" ")
+    assert no_new_privileges == "1"
+    if has_landlock == "True":
+        assert reached == "True True True"
+        assert kept.read_text() == "here"
+
+
+def test_the_process_knows_nothing_of_the_daemons_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGE_RAG_SECRET", "hunter2")
+    for parser in opened(ParsingLimits()):
+        require_alive(parser)
+        environment = Path(f"/proc/{require_pid(parser)}/environ").read_bytes()
+        names = {entry.partition(b"=")[0] for entry in environment.split(b"\0") if entry}
+        assert names <= {b"PATH", b"LD_LIBRARY_PATH", b"LANG", b"LC_ALL", b"TZ", b"PYTHONPATH"}
+        assert Path(f"/proc/{parser.pid}/cwd").readlink() == Path("/")
 
 
 def test_the_running_process_holds_only_its_pipes(parser: ParserProcess) -> None:
@@ -196,13 +216,73 @@ def test_the_running_process_holds_only_its_pipes(parser: ParserProcess) -> None
         _ANSWER % ('""', "7", "null"),
         _ANSWER % ("1", "[]", "null"),
         _ANSWER.replace("text/plain", "a/b") % ('""', "[]", "null"),
+        _ANSWER % ('""', "[]", "6000"),
+        "[" * 200_000,
+        '{"format": ' + "[" * 200_000,
         _ANSWER.replace('"{}"', '"[]"') % ('""', "[]", "null"),
         _ANSWER.replace('"{}"', '"{\\"Bad\\": 1}"') % ('""', "[]", "null"),
     ],
 )
 def test_an_answer_that_no_sound_process_gives_is_not_believed(answer: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        decode_answer(answer.encode())
+        decode_answer(b"A" + answer.encode(), ParsingLimits())
+
+
+def lying_parser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lie: str) -> ParserProcess:
+    """A parser whose process is a program that starts as the real one does and then answers as ``lie`` says."""
+    program = tmp_path / "liar"
+    program.write_text(
+        f"#!{sys.executable} -I\n"
+        "import json, sys, os\n"
+        "def read():\n"
+        "    return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), 'little'))\n"
+        "def say(body, length=None):\n"
+        "    os.write(1, (len(body) if length is None else length).to_bytes(8, 'little') + body)\n"
+        "say(b'ready')\n"
+        "token = json.loads(read())['token'].encode()\n"
+        "read()\n"
+        f"{lie}\n"
+        "sys.stdin.buffer.read()\n"
+    )
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    return ParserProcess(ParsingLimits(wall_seconds=20, max_scanned_pages=3, max_scan_pixels=100))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "say(b'A{}')",
+        "say(token, 2**62)",
+        "say(token + b'X')",
+        "say(token + b'A' + b'[' * 10**6)",
+        "say(token + b'S' + (2**31).to_bytes(4, 'little') * 3)",
+        "say(token + b'S' + b'\\1\\0\\0\\0' * 3 + bytes(50))",
+        "[say(token + b'S' + b'\\1\\0\\0\\0' * 3 + b'x') for _ in range(9)]",
+        "os.write(1, b'\\0' * 64); sys.exit()",
+        "say(b'0' * 32 + b'A' + b'{}')",
+    ],
+)
+def test_a_process_that_lies_is_ended_and_costs_its_document_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lie: str
+) -> None:
+    parser = lying_parser(monkeypatch, tmp_path, lie)
+    try:
+        with pytest.raises(BrokenDocument):
+            parser.read("a.txt", "", b"text")
+        assert parser.pid is None
+        monkeypatch.undo()
+        require_alive(parser)
+    finally:
+        parser.close()
+
+
+def test_a_reason_cannot_move_the_cursor_or_turn_text_around() -> None:
+    lie = json.dumps({"rejected": "BrokenDocument", "reason": "a\x1b[2J\u202eb\n" + "x" * 9_000})
+    with pytest.raises(BrokenDocument) as refused:
+        decode_answer(b"A" + lie.encode(), ParsingLimits())
+    assert str(refused.value).startswith("a [2J b x")
+    assert len(str(refused.value)) <= 500
 
 
 def test_closing_in_mid_document_ends_it() -> None:

@@ -230,8 +230,8 @@ def test_a_damaged_pdf_is_refused_as_such(content: bytes) -> None:
         read("a.pdf", content)
 
 
-def test_a_pdf_without_text_is_refused_with_a_hint_at_scans() -> None:
-    with pytest.raises(EmptyDocument, match="scan"):
+def test_a_pdf_without_text_is_refused_with_a_hint_at_recognition() -> None:
+    with pytest.raises(EmptyDocument, match="OCR"):
         read("a.pdf", make_pdf(lambda pdf: pdf.rect(10, 10, 50, 50)))
 
 

@@ -73,7 +73,7 @@ def try_reading(name: str, content: bytes) -> None:
         assert str(error)
         return
     require_sound(parsed)
-    assert decode_answer(encode_parsed(document_format, parsed)) == (document_format, parsed)
+    assert decode_answer(encode_parsed(document_format, parsed), ParsingLimits()) == (document_format, parsed)
 
 
 @settings(deadline=None)

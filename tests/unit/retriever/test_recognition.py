@@ -1,0 +1,116 @@
+"""Scanned PDFs: read where Tesseract is installed, refused with what to install where it is not."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from fpdf import FPDF
+from PIL import Image, ImageDraw, ImageFont
+
+from edge_rag.errors import DocumentTooLarge, EmptyDocument
+from edge_rag.retriever.parsing.limits import ParsingLimits
+from edge_rag.retriever.parsing.pages import recognized_lines
+from edge_rag.retriever.parsing.process import ParserProcess
+from edge_rag.retriever.parsing.recognition import TextRecognition
+
+needs_tesseract = pytest.mark.skipif(
+    TextRecognition("eng").missing() != "", reason=f"no Tesseract: {TextRecognition('eng').missing()}"
+)
+_TABLE_HEAD = "level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext"
+
+
+def scanned(pages: Sequence[Sequence[str]], text_pages: int = 0, turned: int = 0) -> bytes:
+    """A PDF of pictures of text, 150 dots an inch, after some pages of real text."""
+    pdf = FPDF()
+    pdf.set_font("Helvetica", size=12)
+    for number in range(text_pages):
+        pdf.add_page()
+        pdf.multi_cell(0, 6, f"Chapter {number} says how often the oil of the gearbox is changed.")
+    for lines in pages:
+        picture = Image.new("L", (1240, 1754), 255)
+        draw = ImageDraw.Draw(picture)
+        for number, line in enumerate(lines):
+            draw.text((120, 150 + 46 * number), line, font=ImageFont.load_default(34), fill=0)
+        target = io.BytesIO()
+        picture.rotate(turned, expand=True).save(target, "png")
+        pdf.add_page()
+        pdf.image(target, 0, 0, 210, 297)
+    return bytes(pdf.output())
+
+
+def read(content: bytes, limits: ParsingLimits | None = None, languages: str = "eng") -> list[tuple[int | None, str]]:
+    parser = ParserProcess(limits or ParsingLimits(), languages)
+    try:
+        parsed = parser.read("scan.pdf", "", content)[1]
+    finally:
+        parser.close()
+    return [(block.page, parsed.text[block.start : block.end]) for block in parsed.blocks]
+
+
+@needs_tesseract
+def test_scanned_pages_are_read_with_their_page_numbers_among_pages_of_text() -> None:
+    content = scanned([["Grease the bearings", "every 2,000 hours.", "", "Wear gloves."], ["Close the valve."]], 1)
+
+    assert read(content) == [
+        (1, "Chapter 0 says how often the oil of the gearbox is changed."),
+        (2, "Grease the bearings every 2,000 hours."),
+        (2, "Wear gloves."),
+        (3, "Close the valve."),
+    ]
+
+
+@needs_tesseract
+def test_more_scanned_pages_than_are_read_are_refused() -> None:
+    with pytest.raises(DocumentTooLarge, match="2 of its pages are scans, at most 1"):
+        read(scanned([["one"], ["two"]]), ParsingLimits(max_scanned_pages=1))
+
+
+def test_a_scan_is_refused_with_what_to_install_where_there_is_no_tesseract(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(EmptyDocument, match="apt-get install tesseract-ocr tesseract-ocr-eng tesseract-ocr-deu"):
+        read(scanned([["Grease it."]]), languages="eng+deu")
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="no Tesseract: apt-get install tesseract-ocr")
+def test_a_language_that_is_not_installed_is_named() -> None:
+    with pytest.raises(EmptyDocument, match=r"apt-get install tesseract-ocr-xyz$"):
+        read(scanned([["Grease it."]]), languages="eng+xyz")
+
+
+def test_the_text_of_a_document_with_a_few_scans_is_read_where_there_is_no_tesseract(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert [page for page, _ in read(scanned([["Grease it."]], text_pages=2))] == [1, 2]
+
+
+def test_a_recognizer_that_fails_on_every_page_leaves_a_document_without_text(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "tesseract"
+    program.write_text('#!/bin/sh\nif [ "$1" = --list-langs ]; then echo eng; else kill -SEGV $$; fi\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(EmptyDocument, match="holds text"):
+        read(scanned([["Grease it."]]))
+
+
+@pytest.mark.parametrize("words", [b"", b"rubbish", b"\xff\xfe", b"level\ttext\n5\tx\n"])
+def test_words_that_make_no_sense_are_no_lines(words: bytes) -> None:
+    assert recognized_lines(words, 10.0) == []
+
+
+def test_paragraphs_and_cells_are_those_of_the_recognized_page() -> None:
+    rows = (
+        "5\t1\t1\t1\t1\t1\t0\t0\t50\t20\t96\tSeal",
+        "5\t1\t1\t1\t1\t2\t400\t0\t50\t20\t96\tP-101",
+        "5\t1\t1\t1\t2\t1\t0\t30\t50\t20\t9\tnoise",
+        "5\t1\t2\t1\t1\t1\t0\t90\t50\t20\t90\tDone",
+    )
+    lines = recognized_lines("\n".join((_TABLE_HEAD, *rows)).encode(), 10.0)
+    assert [line.cells for line in lines] == [("Seal", "P-101"), ("Done",)]
+    assert lines[0].bottom - lines[1].bottom > 40
