@@ -29,10 +29,10 @@ class QuoteSettings:
     """How quotations are chosen.
 
     Measured with the default models on XQuAD questions over 120 paragraphs, as share of answers that contain a gold
-    answer. Weight 100: 82% with one sentence, 92% with up to two (1.85 on average; 90% with half the margin, 1.45), the
-    same as without a language model; weight 10: 2 points less. Over harder passages: weight 0: 33%, 1: 50%, 4: 71%, 8:
-    75%, 20: 78%, no model: 79%. So the default weight leaves this model only what is nearly a tie. Evidence of 0.25 keeps
-    98% of these questions and turns away 94% of the same questions asked of the paragraphs of all other articles.
+    answer. Weight 100: 82% with one sentence, 92% with up to two (1.85 on average; 90% with half the margin, 1.45), as
+    without a language model; weight 10: 2 points less. Over harder passages: weight 0: 33%, 1: 50%, 4: 71%, 8: 75%, 20:
+    78%, no model: 79%. So the default weight leaves this model only what is nearly a tie. Evidence of 0.25 keeps 98% of
+    these questions and turns away 94% of the same questions asked of the paragraphs of all other articles.
 
     Attributes:
         prior_weight: Weight of the retrieval side's evidence against the model's logits, at least 0.

@@ -1,10 +1,10 @@
 """How much speaks for an answer being among the passages; pure but for the encoder that it is given.
 
 Two things tell a question that the documents answer from one that they do not: the largest share of its term weight
-that one sentence holds, and the largest max-sim of a sentence, not standardized. Encoders differ in how alike they find
-what has nothing in common, so max-sim is counted from there: 0 is what unrelated texts reach, 1 what equal ones do. Both
-go into a logistic function, which was fitted to 612 XQuAD questions over 120 paragraphs and the same questions with
-their article's paragraphs taken out. Below 0.25 are
+that one sentence holds, and the largest max-sim of a sentence, not standardized. Encoders differ in how alike they
+find what has nothing in common, so max-sim is counted from there: 0 is what unrelated texts reach, 1 what equal ones
+do. Both go into a logistic function, which was fitted to 612 XQuAD questions over 120 paragraphs and the same questions
+with their article's paragraphs taken out. Below 0.25 are
 
     =========================================  =====================  ==============
     share of questions                         article is taken out   answer is there
