@@ -72,6 +72,12 @@ class RetrieverSettings(_Section):
     queue: int = Field(default=256, ge=1, description="Most questions that may wait.")
     batch: int = Field(default=16, ge=1, le=256, description="Most questions embedded at once.")
     candidates: int = Field(default=20, ge=1, le=200, description="Passages handed to the reranker.")
+    exact_vectors: int = Field(
+        default=50_000,
+        ge=1000,
+        le=10_000_000,
+        description="Most passages of a collection that are searched exactly; above, an index on disk is built.",
+    )
 
 
 class RerankerSettings(_Section):

@@ -18,6 +18,7 @@ from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.retriever.parsing.limits import ParsingLimits
+from edge_rag.retriever.vector_indexes import IndexLimits
 from edge_rag.runtime.memory import give_back_free_memory
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.sessions import configure_thread_pool
@@ -108,7 +109,11 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         wall_seconds=settings.ingest.parse_seconds,
         memory_bytes=settings.ingest.parse_memory_mib * _MIB,
     )
-    retrieval = RetrieverSettings(parsing=parsing, scan_languages=settings.ingest.scan_languages)
+    retrieval = RetrieverSettings(
+        parsing=parsing,
+        scan_languages=settings.ingest.scan_languages,
+        indexes=IndexLimits(settings.retriever.exact_vectors),
+    )
     directory = open_data_directory(settings.data_directory, embedder, retrieval)
     generator = GeneratorExchange(installed)
     encoders = (

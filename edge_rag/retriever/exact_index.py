@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
+from edge_rag.retriever.ranking import NOTHING, Ranking
 
 # Its own annotations are those of C++; what Python may pass is wider.
 _faiss: Any = faiss
@@ -30,7 +31,7 @@ class ExactIndex:
 
     @classmethod
     def of(cls, ids: NDArray[np.int64], vectors: NDArray[np.float32]) -> ExactIndex:
-        """Makes an index of vectors [n, dimension] under the ids [n]."""
+        """Makes an index of vectors [n, dimension] under the ids [n]; n may be 0."""
         made = cls(vectors.shape[1])
         made.change((), ids, vectors)
         return made
@@ -70,37 +71,43 @@ class ExactIndex:
         self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
     ) -> list[tuple[ChunkId, ...]]:
         """Returns up to ``limit`` ids for each question vector, as ``VectorIndex.search`` says."""
+        return self.rank(questions, limit, within).best(limit)
+
+    def rank(self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None) -> Ranking:
+        """Finds what ``search`` finds, with its scores."""
+        contiguous = np.ascontiguousarray(questions, dtype=np.float32)
         with self._lock:
-            held = faiss.vector_to_array(self._index.id_map) if within is not None else None
-            allowed = None if held is None or within is None else _among(held, within)
-            count = min(limit, len(self) if allowed is None else int(np.count_nonzero(allowed)))
+            if within is None:
+                count = min(limit, len(self))
+                if count == 0:
+                    return NOTHING.repeated(len(questions))
+                return Ranking(*self._index.search(contiguous, count))
+            held = self._ids()
+            allowed = membership(held, within)
+            count = min(limit, int(np.count_nonzero(allowed)))
             if count == 0:
-                return [() for _ in questions]
-            scores, ids = self._ranked(np.ascontiguousarray(questions, dtype=np.float32), count, held, allowed)
-        return [
-            tuple(ChunkId(int(row_ids[place])) for place in np.lexsort((row_ids, -row_scores)))
-            for row_scores, row_ids in zip(scores, ids, strict=True)
-        ]
+                return NOTHING.repeated(len(questions))
+            selector = _faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+            parameters = _faiss.SearchParameters(sel=selector)
+            scores, places = self._index.index.search(contiguous, count, params=parameters)
+            return Ranking(scores, held[places])
 
-    def _ranked(
-        self,
-        questions: NDArray[np.float32],
-        count: int,
-        held: NDArray[np.int64] | None,
-        allowed: NDArray[np.bool_] | None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        if held is None or allowed is None:
-            scores, ids = self._index.search(questions, count)
-            return scores, ids
-        bits = np.packbits(allowed, bitorder="little")
-        selected = _faiss.SearchParameters(sel=_faiss.IDSelectorBitmap(bits))
-        scores, places = self._index.index.search(questions, count, params=selected)
-        return scores, held[places]
+    def contents(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Returns the ids [n], in no order, and their vectors [n, dimension]."""
+        with self._lock:
+            ids = self._ids()
+            vectors: NDArray[np.float32] = self._index.index.reconstruct_n(0, len(ids))
+        return ids, vectors
+
+    def _ids(self) -> NDArray[np.int64]:
+        ids: NDArray[np.int64] = faiss.vector_to_array(self._index.id_map)
+        return ids
 
 
-def _among(held: NDArray[np.int64], within: NDArray[np.int64]) -> NDArray[np.bool_]:
-    places = np.searchsorted(within, held)
-    found: NDArray[np.bool_] = np.zeros(len(held), dtype=np.bool_)
-    inside = places < len(within)
-    found[inside] = within[places[inside]] == held[inside]
+def membership(ids: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns for each id whether it is among the given ascending ones."""
+    places = np.searchsorted(among, ids)
+    found: NDArray[np.bool_] = np.zeros(len(ids), dtype=np.bool_)
+    inside = places < len(among)
+    found[inside] = among[places[inside]] == ids[inside]
     return found

@@ -20,7 +20,7 @@ from edge_rag.retriever.parsing.process import ParserProcess
 from edge_rag.retriever.ports import Embedder
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.stored_vectors import StoredVectors
-from edge_rag.retriever.vector_indexes import VectorIndexes
+from edge_rag.retriever.vector_indexes import IndexLimits, VectorIndexes
 
 _SPECIAL_TOKENS = 2
 
@@ -38,6 +38,7 @@ class RetrieverSettings:
         scan_languages: Languages that scanned pages may be in, Tesseract's names joined by ``+``.
         depth: How deep the two searches go.
         fusion: How their rankings are weighed.
+        indexes: When a collection is no longer searched exactly.
     """
 
     chunk_tokens: int = 120
@@ -46,6 +47,7 @@ class RetrieverSettings:
     scan_languages: str = "eng"
     depth: SearchDepth = field(default_factory=SearchDepth)
     fusion: FusionWeights = field(default_factory=FusionWeights)
+    indexes: IndexLimits = field(default_factory=IndexLimits)
 
 
 class OpenedDirectory:
@@ -54,11 +56,15 @@ class OpenedDirectory:
     Attributes:
         library: Takes documents in and hands them out.
         retriever: Finds passages.
+        indexes: The vector indexes behind both.
     """
 
-    def __init__(self, library: Library, retriever: HybridRetriever, resources: ExitStack) -> None:
+    def __init__(
+        self, library: Library, retriever: HybridRetriever, indexes: VectorIndexes, resources: ExitStack
+    ) -> None:
         self.library = library
         self.retriever = retriever
+        self.indexes = indexes
         self._resources = resources
 
     def close(self) -> None:
@@ -95,9 +101,9 @@ def open_data_directory(path: Path, embedder: Embedder, settings: RetrieverSetti
         store = DocumentStore(database)
         stored = StoredVectors(database)
         stored.renew(store.collections(), embedder)
-        vectors = VectorIndexes(path / "vectors", embedder.name, embedder.dimension, stored)
+        vectors = VectorIndexes(path / "vectors", embedder.name, embedder.dimension, stored, settings.indexes)
+        resources.callback(vectors.close)
         vectors.load(store.collections(), stored.counts())
-        resources.callback(vectors.save)
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
         library = Library(store, vectors, parser, embedder, limits)
@@ -105,7 +111,7 @@ def open_data_directory(path: Path, embedder: Embedder, settings: RetrieverSetti
         retriever = HybridRetriever(
             embedder, store, vectors, lexical, AllowedChunks(database), settings.depth, settings.fusion
         )
-        return OpenedDirectory(library, retriever, resources.pop_all())
+        return OpenedDirectory(library, retriever, vectors, resources.pop_all())
 
 
 def _chunk_limits(embedder: Embedder, settings: RetrieverSettings) -> ChunkLimits:

@@ -88,6 +88,12 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
            ) STRICT, WITHOUT ROWID""",
         "CREATE INDEX metadata_by_value ON document_metadata (collection, key, kind, value)",
     ),
+    (
+        """CREATE TABLE segments (
+               collection INTEGER PRIMARY KEY REFERENCES collections ON DELETE CASCADE,
+               name TEXT NOT NULL
+           ) STRICT""",
+    ),
 )
 
 

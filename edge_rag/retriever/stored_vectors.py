@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -20,6 +20,7 @@ from edge_rag.retriever.rows import encode_vector, make_embedder, renew_generati
 _log = structlog.get_logger(__name__)
 _CHUNKS_AT_ONCE = 64
 _ROWS_AT_ONCE = 4096
+_IDS_AT_ONCE = 500
 
 
 class StoredVectors:
@@ -32,6 +33,35 @@ class StoredVectors:
         """Returns the number of chunks of each collection that has any, by row id."""
         with self._database.reading() as connection:
             return dict(connection.execute("SELECT collection, count(*) FROM chunks GROUP BY collection").fetchall())
+
+    def of(self, collection: int, dimension: int) -> CollectionVectors:
+        """Returns the vectors of a collection, read as they are needed."""
+        return CollectionVectors(self._database, collection, dimension)
+
+    def segment(self, collection: int) -> str | None:
+        """Returns the name of the segment that was made of a collection, if one was.
+
+        A restored copy of the database has the name of the segment that its own history made, so that a file of
+        another history, in which the same ids may mean other chunks, is never taken for it.
+        """
+        with self._database.reading() as connection:
+            row = connection.execute("SELECT name FROM segments WHERE collection = ?", (collection,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def record_segment(self, collection: int, name: str | None) -> bool:
+        """Makes a segment the collection's, or has it have none; returns whether the collection is still there."""
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM segments WHERE collection = ?", (collection,))
+            if name is not None:
+                connection.execute(
+                    "INSERT INTO segments (collection, name) "
+                    "SELECT collection, ? FROM collections WHERE collection = ?",
+                    (name, collection),
+                )
+            (there,) = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM collections WHERE collection = ?)", (collection,)
+            ).fetchone()
+        return bool(there)
 
     def read(self, collection: int, dimension: int) -> tuple[str, NDArray[np.int64], NDArray[np.float32]]:
         """Reads all vectors of a collection.
@@ -115,3 +145,73 @@ class StoredVectors:
                 )
                 renew_generation(connection, collection.number)
             yield len(rows)
+
+
+class CollectionVectors:
+    """Implements the builder's ``VectorSource``. Reads in many short transactions, so that no writer waits for it and
+    the write-ahead log does not grow: ids only ever grow, and a vector never changes while it has its id.
+    """
+
+    def __init__(self, database: Database, collection: int, dimension: int) -> None:
+        self._database = database
+        self._collection = collection
+        self._dimension = dimension
+
+    def ids(self) -> NDArray[np.int64]:
+        """Ids of all vectors, int64 [n], ascending."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT chunk FROM chunks WHERE collection = ? ORDER BY chunk", (self._collection,)
+            )
+            return np.fromiter((chunk for (chunk,) in rows), dtype=np.int64)
+
+    def fetch(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Vectors of those of the ascending ids that are still there, float32 [m, dimension], in their order."""
+        return self.fetch_present(ids)[1]
+
+    def fetch_present(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Those of the ascending ids that are still there, [m], and their vectors, float32 [m, dimension].
+
+        Raises:
+            StorageCorrupt: A vector has another length.
+        """
+        vectors = np.empty((len(ids), self._dimension), dtype=np.float32)
+        present = np.empty(len(ids), dtype=np.int64)
+        filled = 0
+        for first in range(0, len(ids), _IDS_AT_ONCE):
+            some = ids[first : first + _IDS_AT_ONCE].tolist()
+            with self._database.reading() as connection:
+                rows = connection.execute(
+                    f"SELECT chunk, embedding FROM chunks WHERE chunk IN ({', '.join('?' * len(some))}) "
+                    "AND +collection = ? ORDER BY chunk",
+                    (*some, self._collection),
+                ).fetchall()
+            past = filled + len(rows)
+            present[filled:past] = [chunk for chunk, _ in rows]
+            vectors[filled:past] = self._decoded([embedding for _, embedding in rows])
+            filled = past
+        return present[:filled], vectors[:filled]
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """All vectors by ascending id, a few thousand at a time; may or may not have what is added meanwhile.
+
+        Raises:
+            StorageCorrupt: A vector has another length.
+        """
+        after = 0
+        while True:
+            with self._database.reading() as connection:
+                rows = connection.execute(
+                    "SELECT chunk, embedding FROM chunks WHERE collection = ? AND chunk > ? ORDER BY chunk LIMIT ?",
+                    (self._collection, after, _ROWS_AT_ONCE),
+                ).fetchall()
+            if not rows:
+                return
+            after = rows[-1][0]
+            yield np.array([chunk for chunk, _ in rows], np.int64), self._decoded([blob for _, blob in rows])
+
+    def _decoded(self, embeddings: Sequence[bytes]) -> NDArray[np.float32]:
+        if any(len(embedding) != 4 * self._dimension for embedding in embeddings):
+            raise StorageCorrupt(f"a stored vector of collection {self._collection} has the wrong length")
+        joined = b"".join(embeddings)
+        return np.frombuffer(joined, dtype="<f4").reshape(-1, self._dimension)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,11 @@ from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
 from edge_rag.retriever.exact_index import ExactIndex
+from edge_rag.retriever.index_file import IndexFile, SegmentManifest
+from edge_rag.retriever.layered_index import LayeredIndex
 from edge_rag.retriever.ports import VectorIndex
+from edge_rag.retriever.segment import Segment
+from edge_rag.retriever.segment_build import RecallTarget, build_segment
 
 _DIMENSION = 16
 _TOLERANCE = 0.02
@@ -21,7 +27,54 @@ _TOLERANCE = 0.02
 Maker = Callable[[], VectorIndex]
 
 
-@pytest.fixture(params=[lambda: ExactIndex(_DIMENSION)], ids=["exact"], scope="module")
+class RebuiltIndex:
+    """A layered index that gets a new segment now and then, so that what is asked for is in all layers."""
+
+    def __init__(self) -> None:
+        self._index = LayeredIndex(ExactIndex(_DIMENSION))
+        self._stored: dict[int, NDArray[np.float32]] = {}
+        self._changes = 0
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def change(
+        self, removed: Sequence[ChunkId], added: Sequence[ChunkId] | NDArray[np.int64], vectors: NDArray[np.float32]
+    ) -> None:
+        self._index.change(removed, added, vectors)
+        for number in removed:
+            self._stored.pop(int(number), None)
+        self._stored.update(zip(map(int, added), vectors, strict=True))
+        self._changes += 1
+        if self._stored and (len(added) > 10 or self._changes % 8 == 0):
+            self._index.rebase(self._segment(), ExactIndex(_DIMENSION))
+
+    def search(
+        self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
+    ) -> list[tuple[ChunkId, ...]]:
+        return self._index.search(questions, limit, within)
+
+    def ids(self) -> NDArray[np.int64]:
+        return np.array(sorted(self._stored), dtype=np.int64)
+
+    def fetch(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        return np.array([self._stored[number] for number in ids.tolist()], dtype=np.float32)
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        for first in range(0, len(self._stored), 700):
+            some = self.ids()[first : first + 700]
+            yield some, self.fetch(some)
+
+    def _segment(self) -> Segment:
+        with tempfile.TemporaryDirectory() as folder:
+            file = IndexFile(Path(folder), 1, "segment")
+            manifest = SegmentManifest("vectors", _DIMENSION, "segment")
+            build_segment(self, file, manifest, RecallTarget(), lambda done: None)
+            assert file.verify(manifest)
+            return Segment.open(file.content, _DIMENSION)
+
+
+@pytest.fixture(params=[lambda: ExactIndex(_DIMENSION), RebuiltIndex], ids=["exact", "layered"], scope="module")
 def make(request: pytest.FixtureRequest) -> Maker:
     """Makes an index that holds nothing."""
     maker: Maker = request.param
