@@ -109,6 +109,7 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
             Backend(
                 parts.pipeline,
                 parts.ingesting,
+                parts.jobs,
                 library,
                 lambda: reporter.status(gate.state),
                 watch.trail,
@@ -127,6 +128,7 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
         log.info("draining", seconds=DRAIN_SECONDS)
         gate.drain()
         watch.trail.close()
+        parts.jobs.drain()
         await server.draining()
         await server.stop(DRAIN_SECONDS)
         await asyncio.to_thread(parts.close)

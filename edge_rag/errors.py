@@ -5,6 +5,7 @@ EdgeRagError
 ├── NotFound                names what does not exist
 │   ├── CollectionNotFound
 │   ├── DocumentNotFound
+│   ├── JobNotFound
 │   └── ModelNotFound
 ├── NeverFits               larger than this device could ever hold, refused at admission
 ├── Overloaded              a queue is full; says when to come back
@@ -72,6 +73,14 @@ class DocumentNotFound(NotFound):
     def __init__(self, document: str) -> None:
         super().__init__(f"document {document!r} does not exist")
         self.document = document
+
+
+class JobNotFound(NotFound):
+    """No job of that id; those that ended long ago are forgotten."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"job {job!r} does not exist")
+        self.job = job
 
 
 class ModelNotFound(NotFound):

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from edge_rag.cli import options
 from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.handing_over import hand_over
 from edge_rag.cli.meta import metadata_of
 from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.cli.walk import FoundFile, Unusable, find_files
@@ -26,6 +27,7 @@ _EPILOG = """\b
 Examples:
   edge-rag ingest manuals/
   edge-rag ingest --collection boiler boiler-manual.pdf notes.md
+  edge-rag ingest --no-wait archive/
   edge-rag ingest --meta year=2020 --meta tag=pump --meta tag=seal manuals/pumps/
   edge-rag ingest --json manuals/ | jq -r '.documents[] | select(.status == "rejected") | .name'
 """
@@ -43,11 +45,13 @@ _THIS_DOCUMENT_ONLY = frozenset({CallStatus.INVALID_ARGUMENT, CallStatus.INTERNA
     help="Metadata of all of them; may be repeated, and a key that is has all its values as tags. Wins over what a "
     "document says of itself. Numbers, true, false and dates (2020-05-31) are taken as such unless quoted.",
 )
+@click.option("--no-wait", is_flag=True, help="Return once they are accepted for good; a job stores them.")
 @options.connection
 def ingest(
     paths: tuple[Path, ...],
     collection: str,
     meta: tuple[str, ...],
+    no_wait: bool,
     server: str | None,
     timeout_s: float | None,
     as_json: bool,
@@ -61,6 +65,9 @@ def ingest(
     entries = list(find_files(paths))
     if not entries:
         raise click.ClickException(f"no files in {', '.join(str(path) for path in paths)}")
+    if no_wait:
+        with Client(server, timeout_s=timeout_s) as client:
+            return hand_over(client, entries, collection, metadata, as_json)
     console = notes()
     outcomes: list[IngestOutcome] = []
     with Client(server, timeout_s=timeout_s, retry=_RETRY) as client, _progress(console) as progress:

@@ -16,6 +16,7 @@ from edge_rag.cli.docs import docs
 from edge_rag.cli.doctor import doctor
 from edge_rag.cli.exits import ExitCode, error_object, exit_code
 from edge_rag.cli.ingest import ingest
+from edge_rag.cli.jobs import jobs
 from edge_rag.cli.models import models
 from edge_rag.cli.search import search
 from edge_rag.cli.serve import serve
@@ -92,7 +93,7 @@ def main() -> None:
     """Cited answers from this box's own documents, without a cloud."""
 
 
-for command in (serve, ingest, ask, search, docs, status, audit, usage, models, doctor):
+for command in (serve, ingest, jobs, ask, search, docs, status, audit, usage, models, doctor):
     main.add_command(command)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import grpc
 from grpc_health.v1 import health_pb2
 
-from edge_rag.api.v1 import admin_pb2, rag_pb2
+from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
 from edge_rag.client.failures import CallStatus, ClientError
 
 DEFAULT_ADDRESS = "127.0.0.1:7421"
@@ -64,6 +64,30 @@ class DecisionsCall(Protocol):
     """A running ``ListDecisions`` call, as gRPC gives it."""
 
     def __iter__(self) -> Iterator[admin_pb2.ListDecisionsResponse]:
+        """Iterates over the messages to come."""
+        ...
+
+    def cancel(self) -> object:
+        """Ends the call."""
+        ...
+
+
+class IngestCall(Protocol):
+    """A running ``StartIngest`` call, as gRPC gives it."""
+
+    def __iter__(self) -> Iterator[documents_pb2.StartIngestResponse]:
+        """Iterates over the messages to come."""
+        ...
+
+    def cancel(self) -> object:
+        """Ends the call."""
+        ...
+
+
+class WatchCall(Protocol):
+    """A running ``WatchJob`` call, as gRPC gives it."""
+
+    def __iter__(self) -> Iterator[documents_pb2.WatchJobResponse]:
         """Iterates over the messages to come."""
         ...
 

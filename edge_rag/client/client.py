@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import chain
 from types import TracebackType
@@ -14,17 +14,35 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from edge_rag.client import admin_replies, replies, requests
-from edge_rag.client.channel import AnswerCall, DecisionsCall, HealthCall, open_channel, server_address
+from edge_rag.client import admin_replies, job_replies, replies, requests
+from edge_rag.client.channel import (
+    AnswerCall,
+    DecisionsCall,
+    HealthCall,
+    IngestCall,
+    WatchCall,
+    open_channel,
+    server_address,
+)
 from edge_rag.client.failures import CallStatus, ClientError, client_error, unreadable_reply
 from edge_rag.client.metadata_messages import write_metadata
 from edge_rag.client.requests import AskOptions, SearchOptions, sendable
 from edge_rag.client.retry import RetryPolicy
-from edge_rag.client.upload import Cancellable, Upload
-from edge_rag.client.values import AskEvent, DecisionsMissed, Health, SearchReply, StoredDocument, UsageReport
+from edge_rag.client.upload import Cancellable, OutgoingDocument, Upload, Uploads
+from edge_rag.client.values import (
+    AskEvent,
+    DecisionsMissed,
+    Health,
+    JobEntry,
+    JobProgress,
+    SearchReply,
+    StoredDocument,
+    UsageReport,
+)
 from edge_rag.core.answer import Finished
 from edge_rag.core.decision import AuditEntry
 from edge_rag.core.document import DocumentInfo, IngestOutcome
+from edge_rag.core.jobs import Job
 from edge_rag.core.status import DaemonStatus, ModelInUse
 
 _HEALTH = {
@@ -155,6 +173,91 @@ class Client:
                     cast(Cancellable, call).cancel()
 
         return replies.ingest_outcome(self._repeat(attempt))
+
+    def start_ingest(
+        self, documents: Iterable[OutgoingDocument], *, collection: str = "default"
+    ) -> Iterator[Job | JobEntry]:
+        """Has documents accepted and stored afterwards, as a job.
+
+        Args:
+            documents: What to hand over; taken one by one, each opened when its turn comes and closed again.
+            collection: Where they go.
+
+        Yields:
+            The job, then each document once it is accepted, which is for good, or rejected. Not repeated: what was
+            accepted before a failure stands.
+
+        Raises:
+            ClientError: The call failed.
+            OSError: A document could not be opened or read to its end; it and the rest were not handed over.
+        """
+        sending = Uploads(documents, sendable("collection", collection))
+        call = cast(IngestCall, self._documents.StartIngest(iter(sending), timeout=self._timeout_s))
+        sending.bind(call)
+        try:
+            for message in call:
+                event = job_replies.ingest_event(message)
+                if event is not None:
+                    yield event
+        except grpc.RpcError as failure:
+            if sending.error is not None:
+                raise sending.error from None
+            raise client_error(failure, self.address) from failure
+        finally:
+            call.cancel()
+
+    def watch_job(self, job_id: str, cursor: int = 0) -> Iterator[JobProgress]:
+        """Tells what becomes of a job's documents, as it happens; ends with the job.
+
+        A connection that is lost, or a daemon that is restarted, is waited for as the retry policy says, and the job
+        followed on from where it was.
+
+        Args:
+            job_id: The job.
+            cursor: Where to go on from; 0 begins at the beginning.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        failures, waited_s = 0, 0.0
+        while True:
+            request = documents_pb2.WatchJobRequest(job_id=sendable("job_id", job_id), cursor=cursor)
+            call = cast(WatchCall, self._documents.WatchJob(request, timeout=self._timeout_s))
+            try:
+                for message in call:
+                    failures, waited_s, cursor = 0, 0.0, message.cursor
+                    yield job_replies.progress(message)
+                return
+            except grpc.RpcError as failure:
+                error = client_error(failure, self.address)
+                failures += 1
+                delay_s = self._retry.delay(error, failures, waited_s, random.random())
+                if delay_s is None:
+                    raise error from failure
+            finally:
+                call.cancel()
+            time.sleep(delay_s)
+            waited_s += delay_s
+
+    def jobs(self, limit: int | None = None) -> tuple[Job, ...]:
+        """Returns the latest jobs, the newest first.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = documents_pb2.ListJobsRequest(limit=limit)
+        reply = self._repeat(lambda timeout_s: self._documents.ListJobs(request, timeout=timeout_s))
+        return tuple(job_replies.job(job) for job in reply.jobs)
+
+    def cancel_job(self, job_id: str) -> Job:
+        """Ends a job and returns it; what it has stored stays.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = documents_pb2.CancelJobRequest(job_id=sendable("job_id", job_id))
+        reply = self._repeat(lambda timeout_s: self._documents.CancelJob(request, timeout=timeout_s))
+        return job_replies.job(reply.job)
 
     def document(self, document: str, *, collection: str = "default") -> StoredDocument:
         """Returns a document, by id or by name, with its stored text.

@@ -9,6 +9,7 @@ from enum import Enum
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.ids import DocumentId
+from edge_rag.core.jobs import IngestWork, Job, JobDocumentState
 from edge_rag.core.measures import ClientUsage
 from edge_rag.core.metadata import Metadata
 
@@ -75,6 +76,44 @@ class StoredDocument:
 
     info: DocumentInfo
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """A document of a job.
+
+    Attributes:
+        collection: Where it goes; empty where it was not accepted.
+        name: Its name.
+        size_bytes: Size of its bytes.
+        state: What became of it.
+        reason: Why it was rejected or superseded; empty otherwise.
+        document_id: Id of the stored document, or None.
+    """
+
+    collection: str
+    name: str
+    size_bytes: int
+    state: JobDocumentState
+    reason: str
+    document_id: DocumentId | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far a job is.
+
+    Attributes:
+        job: The job now.
+        documents: Documents that changed since the progress before, each as it is now.
+        cursor: Where to go on from.
+        work: The document in work, or None.
+    """
+
+    job: Job
+    documents: tuple[JobEntry, ...]
+    cursor: int
+    work: IngestWork | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,9 @@ class IngestSettings(_Section):
 
     queue: int = Field(default=64, ge=1, description="Most documents that may wait.")
     document_mib: int = Field(default=64, ge=1, le=1024, description="Largest document, MiB.")
+    spool_mib: int = Field(
+        default=1024, ge=1, description="Most that documents accepted for jobs and not stored yet may take, MiB."
+    )
     parse_seconds: int = Field(default=60, ge=1, description="Longest time for reading one document, seconds.")
     parse_memory_mib: int = Field(default=1024, ge=128, description="Most memory for reading one document, MiB.")
     scan_languages: str = Field(

@@ -107,6 +107,10 @@ class AnswerGenerator:
         """Returns the engine's state."""
         return self._engine.snapshot()
 
+    def forget(self, trust_domain: str) -> None:
+        """Drops what is cached of a trust domain; requests under way go on."""
+        self._engine.forget(trust_domain)
+
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``. Encoding happens here, on the caller's thread.
 

@@ -137,6 +137,14 @@ class Engine:
         """Ends a request at the next step boundary; any thread, idempotent."""
         self._inbox.cancel(sequence)
 
+    def forget(self, trust_domain: str) -> None:
+        """Drops what is cached of a trust domain at the next step boundary; any thread.
+
+        Requests that run or wait now go on and leave nothing behind that another could find: their prompts may hold
+        what is to be forgotten.
+        """
+        self._inbox.forget(trust_domain)
+
     def snapshot(self) -> EngineSnapshot:
         """Returns the present state; any thread. Numbers of a step under way may be from before or after it."""
         counts, pool = self._counts, self._pool
@@ -177,6 +185,8 @@ class Engine:
                 requests, cancelled = taken
                 for request in requests:
                     self._enter(request)
+                for trust_domain in self._inbox.take_forgotten():
+                    self._forget(trust_domain)
                 self._drop(cancelled, lambda: RequestCancelled("cancelled by the caller"))
                 self._drop(self._expired(), lambda: DeadlineExceeded("generator"))
                 self._step()
@@ -212,6 +222,12 @@ class Engine:
         self._live[request.sequence.id] = request
         if self._say(request, ()):
             self._scheduler.submit(request.sequence, request.submitted)
+
+    def _forget(self, trust_domain: str) -> None:
+        for request in self._live.values():
+            if request.sequence.trust_domain == trust_domain:
+                request.sequence.withdraw()
+        self._pool.forget(trust_domain)
 
     def _say(self, request: LiveRequest, tokens: tuple[int, ...]) -> bool:
         """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""

@@ -79,6 +79,10 @@ class GeneratorExchange:
                 place.entering -= 1
                 self._moved.notify_all()
 
+    def forget(self, trust_domain: str) -> None:
+        """Drops what is cached of a trust domain, in the generator in use; one that retires takes no new questions."""
+        self._place.installed.generator.forget(trust_domain)
+
     def snapshot(self) -> EngineSnapshot:
         """Returns the state of the generator in use; what runs, waits and is counted includes those it replaced."""
         with self._moved:

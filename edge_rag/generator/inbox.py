@@ -25,6 +25,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._requests: list[LiveRequest] = []
         self._cancelled: list[SequenceId] = []
+        self._forgotten: list[str] = []
         self._waiting = 0
         self._waiting_tokens = 0
         self._last_id = 0
@@ -94,6 +95,18 @@ class Inbox:
             self._cancelled.append(sequence)
             self._changed.notify()
 
+    def forget(self, trust_domain: str) -> None:
+        """Asks for what is cached of a trust domain to be dropped."""
+        with self._changed:
+            self._forgotten.append(trust_domain)
+            self._changed.notify()
+
+    def take_forgotten(self) -> list[str]:
+        """Returns the trust domains whose cache is to be dropped; to be asked after ``take``, for the engine."""
+        with self._changed:
+            taken, self._forgotten = self._forgotten, []
+            return taken
+
     def left_queue(self, tokens: int) -> None:
         """A request got its first slot, or ended without one.
 
@@ -121,7 +134,7 @@ class Inbox:
             New requests in order of arrival and cancellations; None once the inbox is closed and nothing is left to do.
         """
         with self._changed:
-            while idle and not (self._requests or self._cancelled or self._closing):
+            while idle and not (self._requests or self._cancelled or self._forgotten or self._closing):
                 self._changed.wait()
             if self._aborting or (self._closing and idle and not self._requests):
                 return None

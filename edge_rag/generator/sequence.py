@@ -97,6 +97,11 @@ class Sequence:
         """Tokens after the prompt."""
         return len(self.tokens) - self.prompt_tokens
 
+    def withdraw(self) -> None:
+        """Moves the sequence to a trust domain of its own: what it caches from now on, no other can find."""
+        self.trust_domain = f"{self.trust_domain}\0{self.id}"
+        self.keys.clear()
+
     @property
     def rank(self) -> tuple[int, int]:
         """Smaller goes first and is preempted last; does not change while the sequence runs."""

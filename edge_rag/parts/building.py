@@ -12,8 +12,10 @@ from edge_rag.errors import InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.parts.generators import GeneratorMaker
 from edge_rag.pipeline.answering import Pipeline, StageLimits
+from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
 from edge_rag.pipeline.ports import Reranker
+from edge_rag.pipeline.precedence import Precedence
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
@@ -42,7 +44,9 @@ class Parts:
         generator: The generator stage.
         generators: Makes generators.
         pipeline: The query path.
+        precedence: Has ingest give way to questions.
         ingesting: The ingest stage.
+        jobs: Ingest as jobs.
         encoders: What fills the roles of embedder and reranker.
         profile: Device profile in force.
     """
@@ -51,7 +55,9 @@ class Parts:
     generator: GeneratorExchange
     generators: GeneratorMaker
     pipeline: Pipeline
+    precedence: Precedence
     ingesting: Ingesting
+    jobs: IngestJobs
     encoders: tuple[ModelInUse, ...]
     profile: DeviceProfile
 
@@ -78,6 +84,8 @@ class Parts:
 
     def close(self) -> None:
         """Stops what runs, upstream first, and lets the data directory go."""
+        self.precedence.close()
+        self.jobs.close()
         self.ingesting.close()
         self.pipeline.close()
         self.generator.close()
@@ -113,9 +121,21 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         parsing=parsing,
         scan_languages=settings.ingest.scan_languages,
         indexes=IndexLimits(settings.retriever.exact_vectors),
+        spool_bytes=settings.ingest.spool_mib * _MIB,
     )
-    directory = open_data_directory(settings.data_directory, embedder, retrieval)
     generator = GeneratorExchange(installed)
+    precedence = Precedence()
+    try:
+        directory = open_data_directory(
+            settings.data_directory,
+            embedder,
+            retrieval,
+            give_way=precedence.give_way,
+            forget=generator.forget,
+        )
+    except BaseException:
+        generator.close()
+        raise
     encoders = (
         ModelInUse("embedder", folders.embedder.name, "CPUExecutionProvider", f"{embedder.dimension} dimensions"),
         reranker_model,
@@ -132,9 +152,11 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
             candidates=settings.retriever.candidates,
         ),
         watch,
+        precedence=precedence,
     )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
-    return Parts(directory, generator, generators, pipeline, ingesting, encoders, profile)
+    jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
+    return Parts(directory, generator, generators, pipeline, precedence, ingesting, jobs, encoders, profile)
 
 
 def _reranker(folders: RoleFolders, embedder: TextEncoder) -> tuple[Reranker, ModelInUse]:

@@ -17,6 +17,7 @@ from edge_rag.core.status import StageSnapshot
 from edge_rag.errors import DeadlineExceeded
 from edge_rag.pipeline.announcing import StageAnnouncer
 from edge_rag.pipeline.ports import DecisionSink, GenerationHandle, Generator, Reranker, Retriever
+from edge_rag.pipeline.precedence import Precedence
 from edge_rag.pipeline.stage import Stage, Timed
 
 Out = TypeVar("Out")
@@ -91,6 +92,7 @@ class Pipeline:
         limits: Bounds of the batch stages.
         decisions: Keeps the trail of decisions.
         clock: Monotonic seconds.
+        precedence: Told while questions are being answered.
     """
 
     def __init__(
@@ -101,7 +103,9 @@ class Pipeline:
         limits: StageLimits,
         decisions: DecisionSink,
         clock: Callable[[], float] = time.monotonic,
+        precedence: Precedence | None = None,
     ) -> None:
+        self._precedence = precedence or Precedence(clock)
         self._generator = generator
         self._candidates = limits.candidates
         self._clock = clock
@@ -116,7 +120,7 @@ class Pipeline:
     def ask(self, query: Query) -> AnswerStream:
         """Starts answering a question."""
         events: asyncio.Queue[AnswerEvent | None] = asyncio.Queue()
-        task = asyncio.create_task(self._answer(query, events), name=f"ask-{query.request_id}")
+        task = asyncio.create_task(self._answer_first(query, events), name=f"ask-{query.request_id}")
         task.add_done_callback(lambda _: events.put_nowait(None))
         return AnswerStream(task, events)
 
@@ -126,6 +130,10 @@ class Pipeline:
         Raises:
             EdgeRagError: The search failed.
         """
+        with self._precedence.question():
+            return await self._search(query)
+
+    async def _search(self, query: SearchQuery) -> SearchResult:
         candidates = max(query.limit, self._candidates)
         request = RetrievalRequest(query.query, query.collection, candidates, query.filter)
         retrieved = await self._retrieve(request, query.deadline)
@@ -145,6 +153,10 @@ class Pipeline:
         """Ends the batch stages; the generator is its owner's to close."""
         self._retrieving.close()
         self._reranking.close()
+
+    async def _answer_first(self, query: Query, events: asyncio.Queue[AnswerEvent | None]) -> None:
+        with self._precedence.question():
+            await self._answer(query, events)
 
     async def _answer(self, query: Query, events: asyncio.Queue[AnswerEvent | None]) -> None:
         started = self._clock()

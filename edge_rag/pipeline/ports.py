@@ -9,6 +9,7 @@ from edge_rag.core.decision import Decision
 from edge_rag.core.document import DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
+from edge_rag.core.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
 
 
@@ -65,11 +66,29 @@ class DecisionSink(Protocol):
         ...
 
 
+IngestProgress = Callable[[IngestPhase, int, int], None]
+"""Told what is being done to a document, and of how many of its chunks so far; must return at once and not raise."""
+
+
 class DocumentLibrary(Protocol):
     """Keeps documents. All methods may be called from any thread."""
 
     def ingest(self, upload: Upload) -> IngestOutcome:
         """Takes one document; when this returns anything but REJECTED, the document is durable and can be found.
+
+        Raises:
+            StorageError: The data directory failed; the document was not taken.
+        """
+        ...
+
+    def take(self, upload: Upload, ticket: Ticket, progress: IngestProgress) -> IngestOutcome | None:
+        """Takes a document that was accepted before; ``ingest`` otherwise.
+
+        Where it is stored, the ledger of jobs says so in the same transaction. What was ingested or deleted directly
+        since it was accepted stays as it is.
+
+        Returns:
+            What became of it; None where something newer came meanwhile or its job was cancelled.
 
         Raises:
             StorageError: The data directory failed; the document was not taken.
@@ -102,4 +121,84 @@ class DocumentLibrary(Protocol):
 
     def collections(self) -> dict[str, int]:
         """Returns the number of documents of each collection, by name."""
+        ...
+
+
+class AcceptedDocument(Protocol):
+    """An accepted document whose turn it is."""
+
+    @property
+    def job_id(self) -> JobId:
+        """Its job."""
+        ...
+
+    @property
+    def ticket(self) -> Ticket:
+        """Its ticket."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+class JobLedger(Protocol):
+    """Keeps jobs and the documents accepted for them. Any thread; every change is durable on return.
+
+    Every method raises StorageError where the data directory failed, and those that are given a job JobNotFound.
+    """
+
+    def start(self) -> Job:
+        """Begins a job."""
+        ...
+
+    def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
+        """Takes a document into custody.
+
+        Raises:
+            StorageFull: The spool or the disk is full; the document was not taken.
+        """
+        ...
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a document of that size would be accepted now."""
+        ...
+
+    def hand_over(self, job_id: JobId) -> None:
+        """Notes that a job gets no further documents."""
+        ...
+
+    def next(self) -> AcceptedDocument | None:
+        """Returns the document that was accepted first of those that wait; None if none does."""
+        ...
+
+    def upload(self, ticket: Ticket) -> Upload:
+        """Returns an accepted document with its bytes.
+
+        Raises:
+            StorageCorrupt: The bytes are missing or damaged.
+        """
+        ...
+
+    def settle(
+        self, ticket: Ticket, state: JobDocumentState, reason: str = "", document_id: DocumentId | None = None
+    ) -> None:
+        """Brings an accepted document to its final state, unless it is in one already."""
+        ...
+
+    def cancel(self, job_id: JobId) -> Job:
+        """Ends a job: what is not stored yet will not be."""
+        ...
+
+    def job(self, job_id: JobId) -> Job:
+        """Returns a job."""
+        ...
+
+    def jobs(self, limit: int) -> tuple[Job, ...]:
+        """Returns the latest jobs, the newest first."""
+        ...
+
+    def changes(self, job_id: JobId, after: int, limit: int) -> tuple[Job, tuple[JobDocument, ...]]:
+        """Returns a job and those of its documents that changed after a change, in order of their changes."""
         ...

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
 from edge_rag.core.ids import DocumentId
+from edge_rag.core.jobs import IngestPhase, Ticket
 from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
-from edge_rag.errors import DocumentRejected, InvalidRequest
+from edge_rag.errors import DocumentRejected, InvalidRequest, StorageError
 from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
 from edge_rag.retriever.names import require_collection_name, require_document_name
 from edge_rag.retriever.parsing.process import ParserProcess
@@ -21,13 +23,25 @@ from edge_rag.retriever.records import NewDocument
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.vector_indexes import VectorIndexes
 
-_TEXTS_AT_ONCE = 64
+Progress = Callable[[IngestPhase, int, int], None]
+
+_TEXTS_AT_ONCE = 16
 
 
 class Library:
     """Implements the pipeline's ``DocumentLibrary``. All methods may be called from any thread.
 
     A collection is there as long as it holds a document: the first one makes it, and it goes with the last.
+
+    Args:
+        store: Documents in SQLite.
+        vectors: The vector indexes.
+        parser: Reads documents.
+        embedder: Turns text into vectors.
+        chunk_limits: How documents are cut.
+        give_way: Called between two batches of chunks with the seconds that the last one took; returns when ingest may
+            go on.
+        forget: Called with a collection's name after text of it was removed: what else was derived from it is to go.
     """
 
     def __init__(
@@ -37,12 +51,16 @@ class Library:
         parser: ParserProcess,
         embedder: Embedder,
         chunk_limits: ChunkLimits,
+        give_way: Callable[[float], None],
+        forget: Callable[[str], None],
     ) -> None:
         self._store = store
         self._vectors = vectors
         self._parser = parser
         self._embedder = embedder
         self._chunk_limits = chunk_limits
+        self._give_way = give_way
+        self._forget = forget
         self._committing = threading.Lock()
 
     def ingest(self, upload: Upload) -> IngestOutcome:
@@ -56,6 +74,30 @@ class Library:
             InferenceFailed: The embedder could not be run; the document was not taken.
             StorageError: The data directory failed; the document was not taken.
         """
+        outcome = self._ingest(upload, None, _unheard)
+        if outcome is None:
+            raise StorageError("the store took a document without a ticket for one that has it")
+        if outcome.status is IngestStatus.UNCHANGED:
+            self._store.pass_over(upload.collection, upload.name)
+        return outcome
+
+    def take(self, upload: Upload, ticket: Ticket, progress: Progress) -> IngestOutcome | None:
+        """Takes a document that was accepted before; where it is stored, its ticket is settled in the same transaction.
+
+        Args:
+            upload: The document.
+            ticket: Its ticket.
+            progress: Told what is being done, and of how many chunks so far.
+
+        Returns:
+            As ``ingest``; None where something newer came meanwhile or its job was cancelled.
+
+        Raises:
+            InvalidRequest, InferenceFailed, StorageError: As ``ingest``.
+        """
+        return self._ingest(upload, ticket, progress)
+
+    def _ingest(self, upload: Upload, ticket: Ticket | None, progress: Progress) -> IngestOutcome | None:
         require_collection_name(upload.collection)
         require_document_name(upload.name)
         given = checked_metadata(upload.metadata)
@@ -67,13 +109,15 @@ class Library:
             and self._store.given_metadata(present.document_id) == given
         ):
             return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
+        progress(IngestPhase.PARSING, 0, 0)
         try:
             document_format, parsed = self._parser.read(upload.name, upload.media_type, upload.content)
             metadata = _merged(parsed.metadata, given)
         except DocumentRejected as error:
             return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
         chunks = chunk_document(parsed, self._chunk_limits, self._embedder.count_tokens)
-        vectors = self._embed([index_text(chunk.context, chunk.text) for chunk in chunks])
+        vectors = self._embed([index_text(chunk.context, chunk.text) for chunk in chunks], progress)
+        progress(IngestPhase.COMMITTING, len(chunks), len(chunks))
         document = NewDocument(
             collection=upload.collection,
             name=upload.name,
@@ -86,10 +130,15 @@ class Library:
             vectors=vectors,
             metadata=metadata,
             given_metadata=given,
+            ticket=ticket,
         )
         with self._committing:
             change = self._store.put(document)
+            if change is None:
+                return None
             self._vectors.apply(change, vectors)
+        if change.removed:
+            self._forget(upload.collection)
         status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
         return IngestOutcome(upload.name, status, change.info)
 
@@ -103,7 +152,7 @@ class Library:
         return self._store.get(collection, document)
 
     def delete(self, collection: str, document: str) -> DocumentInfo:
-        """Removes a document, its text, full text and vectors; durable when this returns.
+        """Removes a document, its text, full text, vectors and what was cached of it; durable when this returns.
 
         Raises:
             CollectionNotFound, DocumentNotFound: There is none.
@@ -112,6 +161,7 @@ class Library:
         with self._committing:
             change = self._store.delete(collection, document)
             self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
+        self._forget(collection)
         return change.info
 
     def collections(self) -> dict[str, int]:
@@ -127,12 +177,19 @@ class Library:
         """
         return self._store.list(collection, after, limit)
 
-    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        parts = tuple(
-            self._embedder.embed(texts[first : first + _TEXTS_AT_ONCE])
-            for first in range(0, len(texts), _TEXTS_AT_ONCE)
-        )
+    def _embed(self, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
+        """Embeds in small batches, so that a question never waits for more than one of them."""
+        parts: list[NDArray[np.float32]] = []
+        for first in range(0, len(texts), _TEXTS_AT_ONCE):
+            progress(IngestPhase.EMBEDDING, first, len(texts))
+            began = time.monotonic()
+            parts.append(self._embedder.embed(texts[first : first + _TEXTS_AT_ONCE]))
+            self._give_way(time.monotonic() - began)
         return np.concatenate(parts)
+
+
+def _unheard(phase: IngestPhase, done: int, total: int) -> None:
+    """Progress that nobody asked for."""
 
 
 def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,16 +14,26 @@ from edge_rag.retriever.data_directory import DataDirectory
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.fusion import FusionWeights
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
+from edge_rag.retriever.job_store import JobStore
 from edge_rag.retriever.lexical import LexicalIndex
 from edge_rag.retriever.library import Library
 from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.retriever.parsing.process import ParserProcess
 from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.spool import Spool
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.stored_vectors import StoredVectors
 from edge_rag.retriever.vector_indexes import IndexLimits, VectorIndexes
 
 _SPECIAL_TOKENS = 2
+
+
+def _go_on(worked_s: float) -> None:
+    """Ingest that has nobody to give way to."""
+
+
+def _nothing_else(collection: str) -> None:
+    """A collection of which nothing is kept elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,7 @@ class RetrieverSettings:
         depth: How deep the two searches go.
         fusion: How their rankings are weighed.
         indexes: When a collection is no longer searched exactly.
+        spool_bytes: Most bytes that accepted documents may come to.
     """
 
     chunk_tokens: int = 120
@@ -48,6 +60,7 @@ class RetrieverSettings:
     depth: SearchDepth = field(default_factory=SearchDepth)
     fusion: FusionWeights = field(default_factory=FusionWeights)
     indexes: IndexLimits = field(default_factory=IndexLimits)
+    spool_bytes: int = 1 << 30
 
 
 class OpenedDirectory:
@@ -57,14 +70,21 @@ class OpenedDirectory:
         library: Takes documents in and hands them out.
         retriever: Finds passages.
         indexes: The vector indexes behind both.
+        jobs: Keeps what was accepted and is not stored yet.
     """
 
     def __init__(
-        self, library: Library, retriever: HybridRetriever, indexes: VectorIndexes, resources: ExitStack
+        self,
+        library: Library,
+        retriever: HybridRetriever,
+        indexes: VectorIndexes,
+        jobs: JobStore,
+        resources: ExitStack,
     ) -> None:
         self.library = library
         self.retriever = retriever
         self.indexes = indexes
+        self.jobs = jobs
         self._resources = resources
 
     def close(self) -> None:
@@ -75,7 +95,14 @@ class OpenedDirectory:
         self._resources.close()
 
 
-def open_data_directory(path: Path, embedder: Embedder, settings: RetrieverSettings | None = None) -> OpenedDirectory:
+def open_data_directory(
+    path: Path,
+    embedder: Embedder,
+    settings: RetrieverSettings | None = None,
+    *,
+    give_way: Callable[[float], None] = _go_on,
+    forget: Callable[[str], None] = _nothing_else,
+) -> OpenedDirectory:
     """Opens a data directory, making it if need be.
 
     Vectors that another embedder made are made anew from the stored text, and indexes that are missing, damaged or out
@@ -85,6 +112,8 @@ def open_data_directory(path: Path, embedder: Embedder, settings: RetrieverSetti
         path: The directory.
         embedder: Turns text into vectors.
         settings: What can be chosen; the defaults if None.
+        give_way: Called between two batches of an ingest with the seconds that the last one took.
+        forget: Called with a collection's name after text of it was removed.
 
     Raises:
         DataDirectoryInUse: Another daemon holds it.
@@ -106,12 +135,14 @@ def open_data_directory(path: Path, embedder: Embedder, settings: RetrieverSetti
         vectors.load(store.collections(), stored.counts())
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
-        library = Library(store, vectors, parser, embedder, limits)
+        library = Library(store, vectors, parser, embedder, limits, give_way, forget)
+        jobs = JobStore(database, Spool(path / "spool"), settings.spool_bytes)
+        jobs.recover()
         lexical = LexicalIndex(database)
         retriever = HybridRetriever(
             embedder, store, vectors, lexical, AllowedChunks(database), settings.depth, settings.fusion
         )
-        return OpenedDirectory(library, retriever, vectors, resources.pop_all())
+        return OpenedDirectory(library, retriever, vectors, jobs, resources.pop_all())
 
 
 def _chunk_limits(embedder: Embedder, settings: RetrieverSettings) -> ChunkLimits:

@@ -94,6 +94,36 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
                name TEXT NOT NULL
            ) STRICT""",
     ),
+    (
+        # A document that was accepted: its bytes are in the spool until its state is final.
+        """CREATE TABLE jobs (
+               job INTEGER PRIMARY KEY AUTOINCREMENT,
+               id TEXT NOT NULL UNIQUE,
+               state TEXT NOT NULL,
+               handed_over INTEGER NOT NULL DEFAULT 0,
+               changes INTEGER NOT NULL DEFAULT 0,
+               started_at TEXT NOT NULL,
+               finished_at TEXT
+           ) STRICT""",
+        """CREATE TABLE job_documents (
+               ticket INTEGER PRIMARY KEY AUTOINCREMENT,
+               job INTEGER NOT NULL REFERENCES jobs ON DELETE CASCADE,
+               collection TEXT NOT NULL,
+               name TEXT NOT NULL,
+               media_type TEXT NOT NULL,
+               metadata TEXT NOT NULL,
+               size_bytes INTEGER NOT NULL,
+               sha256 TEXT NOT NULL,
+               spooled TEXT NOT NULL,
+               state TEXT NOT NULL,
+               reason TEXT NOT NULL,
+               document_id TEXT,
+               change INTEGER NOT NULL
+           ) STRICT""",
+        "CREATE INDEX job_documents_in_order ON job_documents (job, change)",
+        "CREATE INDEX job_documents_waiting ON job_documents (ticket) WHERE state = 'queued'",
+        "CREATE INDEX job_documents_waiting_by_name ON job_documents (collection, name) WHERE state = 'queued'",
+    ),
 )
 
 

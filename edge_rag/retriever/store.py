@@ -9,9 +9,11 @@ from typing import Any
 
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.jobs import JobDocumentState
 from edge_rag.core.metadata import Metadata
 from edge_rag.core.passage import Passage
 from edge_rag.retriever.database import Database
+from edge_rag.retriever.job_rows import is_queued, settle, supersede
 from edge_rag.retriever.records import Change, Collection, NewDocument
 from edge_rag.retriever.rows import (
     INFO,
@@ -107,9 +109,18 @@ class DocumentStore:
             ).fetchall()
         return tuple(info_of(row) for row in rows)
 
-    def put(self, document: NewDocument) -> Change:
-        """Writes a document; one of that name is replaced and keeps its id."""
+    def put(self, document: NewDocument) -> Change | None:
+        """Writes a document; one of that name is replaced and keeps its id.
+
+        Accepted documents of that name that wait are passed over, where they were accepted before this one.
+
+        Returns:
+            What was changed; None where nothing was, because the document's ticket is no longer good.
+        """
         with self._database.writing() as connection:
+            if document.ticket is not None and not is_queued(connection, document.ticket):
+                return None
+            supersede(connection, document.collection, document.name, document.ticket, "a newer one was ingested")
             collection = make_collection(connection, document.collection)
             embedder = make_embedder(connection, document.embedder, document.vectors.shape[1])
             old = connection.execute(
@@ -138,7 +149,21 @@ class DocumentStore:
                 for chunk, vector in zip(document.chunks, document.vectors, strict=True)
             )
             generation = renew_generation(connection, collection)
+            if document.ticket is not None:
+                state = JobDocumentState.REPLACED if old else JobDocumentState.ADDED
+                settle(connection, document.ticket, state, document_id=document_id)
         return Change(Collection(collection, document.collection, generation), removed, added, info)
+
+    def pass_over(self, collection: str, document: str) -> None:
+        """Passes over accepted documents of a name that wait: what is stored under it was ingested after them."""
+        with self._database.reading() as connection:
+            waiting = connection.execute(
+                "SELECT 1 FROM job_documents WHERE collection = ? AND name = ? AND state = 'queued'",
+                (collection, document),
+            ).fetchone()
+        if waiting is not None:
+            with self._database.writing() as connection:
+                supersede(connection, collection, document, None, "a newer one was ingested")
 
     def delete(self, collection: str, document: str) -> Change:
         """Removes a document; the collection goes with its last one.
@@ -153,6 +178,7 @@ class DocumentStore:
                 f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (number,)
             ).fetchone()
             removed = remove_document(connection, stored.number, number)
+            supersede(connection, collection, info_of(row).name, None, "the document was deleted")
             (left,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM documents WHERE collection = ?)", (stored.number,)
             ).fetchone()

@@ -6,17 +6,19 @@ import asyncio
 import base64
 import binascii
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
-from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
+from edge_rag.api.v1 import documents_pb2
 from edge_rag.core.document import IngestOutcome, IngestStatus, Upload
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
 from edge_rag.server import messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
+from edge_rag.server.job_calls import JobCalls
 from edge_rag.server.metadata_messages import given_metadata
 
 
-class DocumentsService(documents_pb2_grpc.DocumentsServicer):
+class DocumentsService(JobCalls):
     """Keeps documents.
 
     Args:
@@ -25,7 +27,7 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
     """
 
     def __init__(self, calls: Calls, document_bytes: int) -> None:
-        self._calls = calls
+        super().__init__(calls)
         self._document_bytes = document_bytes
 
     async def Ingest(  # noqa: N802, D102 - named and described by the proto
@@ -39,6 +41,13 @@ class DocumentsService(documents_pb2_grpc.DocumentsServicer):
                 else:
                     outcomes.append(messages.outcome(upload))
             return documents_pb2.IngestResponse(outcomes=outcomes)
+
+    async def StartIngest(  # noqa: N802, D102 - named and described by the proto
+        self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
+    ) -> AsyncIterator[documents_pb2.StartIngestResponse]:
+        async with aclosing(self.start_ingest(self._uploads(request_iterator), context)) as responses:
+            async for response in responses:
+                yield response
 
     async def Get(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.GetDocumentRequest, context: ServicerContext

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edge_rag.core.status import DaemonState, DaemonStatus, ModelInUse
 from edge_rag.errors import NotReady
 from edge_rag.pipeline.answering import Pipeline
+from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
 from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.telemetry.audit import AuditTrail
@@ -22,6 +23,7 @@ class Backend:
     Attributes:
         pipeline: The query path.
         ingesting: The ingest stage.
+        jobs: Ingest as jobs.
         library: Documents, for reading and deleting.
         status: Reports on the daemon.
         trail: Decisions about questions.
@@ -31,6 +33,7 @@ class Backend:
 
     pipeline: Pipeline
     ingesting: Ingesting
+    jobs: IngestJobs
     library: DocumentLibrary
     status: Callable[[], DaemonStatus]
     trail: AuditTrail

@@ -14,6 +14,7 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.CollectionNotFound: grpc.StatusCode.NOT_FOUND,
     errors.DocumentNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.JobNotFound: grpc.StatusCode.NOT_FOUND,
     errors.ModelNotFound: grpc.StatusCode.NOT_FOUND,
     errors.NeverFits: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,

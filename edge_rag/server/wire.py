@@ -9,6 +9,7 @@ from typing import Final
 
 from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
 from edge_rag.core.ids import RequestId
+from edge_rag.core.jobs import JobId
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.filter_messages import given_filter
@@ -20,6 +21,7 @@ LONGEST_FORMAT: Final = 65_536
 
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _PRIORITIES: Final = {
     rag_pb2.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
@@ -153,6 +155,26 @@ def page_size(request: documents_pb2.ListDocumentsRequest) -> int:
         InvalidRequest: It is out of range.
     """
     return _whole("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
+
+
+def job_id(given: str) -> JobId:
+    """Returns a job's id.
+
+    Raises:
+        InvalidRequest: It is empty or no id.
+    """
+    if not _JOB_ID.fullmatch(given):
+        raise InvalidRequest("job_id", "must be the id of a job, as StartIngest and ListJobs give it")
+    return JobId(given)
+
+
+def job_limit(request: documents_pb2.ListJobsRequest) -> int:
+    """Returns the number of jobs asked for.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    return _whole("limit", request.limit if request.HasField("limit") else 20, 1, 1000)
 
 
 def about(request: admin_pb2.ListDecisionsRequest) -> tuple[RequestId | None, int | None]:

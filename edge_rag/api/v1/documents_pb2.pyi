@@ -53,6 +53,106 @@ INGEST_STATUS_REJECTED: IngestStatus.ValueType  # 4
 """Not taken; what was stored under that name before is unchanged."""
 Global___IngestStatus: _TypeAlias = IngestStatus  # noqa: Y015
 
+class _JobState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    JOB_STATE_UNSPECIFIED: _JobState.ValueType  # 0
+    """Never sent."""
+    JOB_STATE_RUNNING: _JobState.ValueType  # 1
+    """Documents are being handed over or wait to be stored."""
+    JOB_STATE_FINISHED: _JobState.ValueType  # 2
+    """Every document is in its final state."""
+    JOB_STATE_CANCELLED: _JobState.ValueType  # 3
+    """It was cancelled."""
+
+class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
+    """Where a job is in its life."""
+
+JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
+"""Never sent."""
+JOB_STATE_RUNNING: JobState.ValueType  # 1
+"""Documents are being handed over or wait to be stored."""
+JOB_STATE_FINISHED: JobState.ValueType  # 2
+"""Every document is in its final state."""
+JOB_STATE_CANCELLED: JobState.ValueType  # 3
+"""It was cancelled."""
+Global___JobState: _TypeAlias = JobState  # noqa: Y015
+
+class _JobDocumentState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _JobDocumentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobDocumentState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    JOB_DOCUMENT_STATE_UNSPECIFIED: _JobDocumentState.ValueType  # 0
+    """Never sent."""
+    JOB_DOCUMENT_STATE_QUEUED: _JobDocumentState.ValueType  # 1
+    """It waits to be stored, or is in work."""
+    JOB_DOCUMENT_STATE_ADDED: _JobDocumentState.ValueType  # 2
+    """Stored; new."""
+    JOB_DOCUMENT_STATE_REPLACED: _JobDocumentState.ValueType  # 3
+    """Stored; it took the place of an older one of that name."""
+    JOB_DOCUMENT_STATE_UNCHANGED: _JobDocumentState.ValueType  # 4
+    """The very same bytes were there already."""
+    JOB_DOCUMENT_STATE_REJECTED: _JobDocumentState.ValueType  # 5
+    """Not taken; `reason` says why. What was stored under that name before is unchanged."""
+    JOB_DOCUMENT_STATE_SUPERSEDED: _JobDocumentState.ValueType  # 6
+    """Passed over: something newer of that name was ingested, or it was deleted, after this one was accepted."""
+    JOB_DOCUMENT_STATE_CANCELLED: _JobDocumentState.ValueType  # 7
+    """The job was cancelled first."""
+
+class JobDocumentState(_JobDocumentState, metaclass=_JobDocumentStateEnumTypeWrapper):
+    """What became of an accepted document; all but queued are final."""
+
+JOB_DOCUMENT_STATE_UNSPECIFIED: JobDocumentState.ValueType  # 0
+"""Never sent."""
+JOB_DOCUMENT_STATE_QUEUED: JobDocumentState.ValueType  # 1
+"""It waits to be stored, or is in work."""
+JOB_DOCUMENT_STATE_ADDED: JobDocumentState.ValueType  # 2
+"""Stored; new."""
+JOB_DOCUMENT_STATE_REPLACED: JobDocumentState.ValueType  # 3
+"""Stored; it took the place of an older one of that name."""
+JOB_DOCUMENT_STATE_UNCHANGED: JobDocumentState.ValueType  # 4
+"""The very same bytes were there already."""
+JOB_DOCUMENT_STATE_REJECTED: JobDocumentState.ValueType  # 5
+"""Not taken; `reason` says why. What was stored under that name before is unchanged."""
+JOB_DOCUMENT_STATE_SUPERSEDED: JobDocumentState.ValueType  # 6
+"""Passed over: something newer of that name was ingested, or it was deleted, after this one was accepted."""
+JOB_DOCUMENT_STATE_CANCELLED: JobDocumentState.ValueType  # 7
+"""The job was cancelled first."""
+Global___JobDocumentState: _TypeAlias = JobDocumentState  # noqa: Y015
+
+class _IngestPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IngestPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IngestPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INGEST_PHASE_UNSPECIFIED: _IngestPhase.ValueType  # 0
+    """Never sent."""
+    INGEST_PHASE_PARSING: _IngestPhase.ValueType  # 1
+    """It is read in a process of its own."""
+    INGEST_PHASE_EMBEDDING: _IngestPhase.ValueType  # 2
+    """Its chunks are turned into vectors."""
+    INGEST_PHASE_COMMITTING: _IngestPhase.ValueType  # 3
+    """It is written."""
+
+class IngestPhase(_IngestPhase, metaclass=_IngestPhaseEnumTypeWrapper):
+    """What is being done to the document in work."""
+
+INGEST_PHASE_UNSPECIFIED: IngestPhase.ValueType  # 0
+"""Never sent."""
+INGEST_PHASE_PARSING: IngestPhase.ValueType  # 1
+"""It is read in a process of its own."""
+INGEST_PHASE_EMBEDDING: IngestPhase.ValueType  # 2
+"""Its chunks are turned into vectors."""
+INGEST_PHASE_COMMITTING: IngestPhase.ValueType  # 3
+"""It is written."""
+Global___IngestPhase: _TypeAlias = IngestPhase  # noqa: Y015
+
 @_typing.final
 class Document(_message.Message):
     """What the store knows of one document."""
@@ -450,3 +550,341 @@ class DeleteDocumentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteDocumentResponse: _TypeAlias = DeleteDocumentResponse  # noqa: Y015
+
+@_typing.final
+class Job(_message.Message):
+    """A job as a whole."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Count(_message.Message):
+        """Documents in one state."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        STATE_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        state: Global___JobDocumentState.ValueType
+        """The state."""
+        count: _builtins.int
+        """How many."""
+        def __init__(
+            self,
+            *,
+            state: Global___JobDocumentState.ValueType = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    FINISHED_AT_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    DONE_BYTES_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Opaque."""
+    state: Global___JobState.ValueType
+    """Where it is."""
+    size_bytes: _builtins.int
+    """Bytes of all its documents so far."""
+    done_bytes: _builtins.int
+    """Bytes of those in a final state."""
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was begun, UTC."""
+
+    @_builtins.property
+    def finished_at(self) -> _timestamp_pb2.Timestamp:
+        """When its last document was done with, UTC; absent while it runs."""
+
+    @_builtins.property
+    def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job.Count]:
+        """How many documents are in each state; states without one are left out."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        state: Global___JobState.ValueType = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        finished_at: _timestamp_pb2.Timestamp | None = ...,
+        documents: _abc.Iterable[Global___Job.Count] | None = ...,
+        size_bytes: _builtins.int = ...,
+        done_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "finished_at", b"finished_at", "started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "documents", b"documents", "done_bytes", b"done_bytes", "finished_at", b"finished_at", "id", b"id", "size_bytes", b"size_bytes", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__finished_at: _TypeAlias = _typing.Literal["finished_at"]  # noqa: Y015
+    _WhichOneofArgType__finished_at: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__finished_at) -> _WhichOneofReturnType__finished_at | None: ...
+
+Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class JobDocument(_message.Message):
+    """A document of a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DOCUMENT_ID_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    """Where it goes."""
+    name: _builtins.str
+    """Its name there."""
+    size_bytes: _builtins.int
+    """Size of its bytes."""
+    state: Global___JobDocumentState.ValueType
+    """What became of it."""
+    reason: _builtins.str
+    """Why it was rejected or superseded; empty otherwise."""
+    document_id: _builtins.str
+    """Id of the stored document; absent before, and where it was not taken."""
+    def __init__(
+        self,
+        *,
+        collection: _builtins.str = ...,
+        name: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        state: Global___JobDocumentState.ValueType = ...,
+        reason: _builtins.str = ...,
+        document_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_document_id", b"_document_id", "document_id", b"document_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_document_id", b"_document_id", "collection", b"collection", "document_id", b"document_id", "name", b"name", "reason", b"reason", "size_bytes", b"size_bytes", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__document_id: _TypeAlias = _typing.Literal["document_id"]  # noqa: Y015
+    _WhichOneofArgType__document_id: _TypeAlias = _typing.Literal["_document_id", b"_document_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__document_id) -> _WhichOneofReturnType__document_id | None: ...
+
+Global___JobDocument: _TypeAlias = JobDocument  # noqa: Y015
+
+@_typing.final
+class StartIngestResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The job; first."""
+
+    @_builtins.property
+    def document(self) -> Global___JobDocument:
+        """The next document of the stream, accepted or rejected."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+        document: Global___JobDocument | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "event", b"event", "job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "event", b"event", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job", "document"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___StartIngestResponse: _TypeAlias = StartIngestResponse  # noqa: Y015
+
+@_typing.final
+class WatchJobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """The job. Required."""
+    cursor: _builtins.int
+    """`cursor` of the last response that was seen. Default: from the beginning."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        cursor: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchJobRequest: _TypeAlias = WatchJobRequest  # noqa: Y015
+
+@_typing.final
+class WatchJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Work(_message.Message):
+        """A document in work."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        PHASE_FIELD_NUMBER: _builtins.int
+        CHUNKS_DONE_FIELD_NUMBER: _builtins.int
+        CHUNKS_FIELD_NUMBER: _builtins.int
+        PROBLEM_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        """Its name."""
+        phase: Global___IngestPhase.ValueType
+        """What is being done."""
+        chunks_done: _builtins.int
+        """Chunks that are embedded."""
+        chunks: _builtins.int
+        """Chunks to embed; 0 until they are known."""
+        problem: _builtins.str
+        """What keeps the work from going on, for example a full disk; empty while it goes on. It is tried again by itself."""
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            phase: Global___IngestPhase.ValueType = ...,
+            chunks_done: _builtins.int = ...,
+            chunks: _builtins.int = ...,
+            problem: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "chunks_done", b"chunks_done", "name", b"name", "phase", b"phase", "problem", b"problem"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    JOB_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
+    cursor: _builtins.int
+    """Where to go on from."""
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The job now."""
+
+    @_builtins.property
+    def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobDocument]:
+        """Documents that changed since the cursor, in the order of their changes, each as it is now."""
+
+    @_builtins.property
+    def work(self) -> Global___WatchJobResponse.Work:
+        """The document in work; absent where it is none of this job's."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+        documents: _abc.Iterable[Global___JobDocument] | None = ...,
+        cursor: _builtins.int = ...,
+        work: Global___WatchJobResponse.Work | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_work", b"_work", "job", b"job", "work", b"work"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_work", b"_work", "cursor", b"cursor", "documents", b"documents", "job", b"job", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__work: _TypeAlias = _typing.Literal["work"]  # noqa: Y015
+    _WhichOneofArgType__work: _TypeAlias = _typing.Literal["_work", b"_work"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__work) -> _WhichOneofReturnType__work | None: ...
+
+Global___WatchJobResponse: _TypeAlias = WatchJobResponse  # noqa: Y015
+
+@_typing.final
+class ListJobsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """Most jobs to return, 1 to 1,000. Default 20. INVALID_ARGUMENT outside."""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+
+Global___ListJobsRequest: _TypeAlias = ListJobsRequest  # noqa: Y015
+
+@_typing.final
+class ListJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job]:
+        """The newest first."""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[Global___Job] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
+
+@_typing.final
+class CancelJobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """The job. Required."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelJobRequest: _TypeAlias = CancelJobRequest  # noqa: Y015
+
+@_typing.final
+class CancelJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The job now."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelJobResponse: _TypeAlias = CancelJobResponse  # noqa: Y015

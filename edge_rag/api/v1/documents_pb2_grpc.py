@@ -40,6 +40,26 @@ class DocumentsStub:
                 request_serializer=edge__rag_dot_v1_dot_documents__pb2.IngestRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_documents__pb2.IngestResponse.FromString,
                 _registered_method=True)
+        self.StartIngest = channel.stream_stream(
+                '/edge_rag.v1.Documents/StartIngest',
+                request_serializer=edge__rag_dot_v1_dot_documents__pb2.IngestRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_documents__pb2.StartIngestResponse.FromString,
+                _registered_method=True)
+        self.WatchJob = channel.unary_stream(
+                '/edge_rag.v1.Documents/WatchJob',
+                request_serializer=edge__rag_dot_v1_dot_documents__pb2.WatchJobRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_documents__pb2.WatchJobResponse.FromString,
+                _registered_method=True)
+        self.ListJobs = channel.unary_unary(
+                '/edge_rag.v1.Documents/ListJobs',
+                request_serializer=edge__rag_dot_v1_dot_documents__pb2.ListJobsRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_documents__pb2.ListJobsResponse.FromString,
+                _registered_method=True)
+        self.CancelJob = channel.unary_unary(
+                '/edge_rag.v1.Documents/CancelJob',
+                request_serializer=edge__rag_dot_v1_dot_documents__pb2.CancelJobRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_documents__pb2.CancelJobResponse.FromString,
+                _registered_method=True)
         self.Get = channel.unary_unary(
                 '/edge_rag.v1.Documents/Get',
                 request_serializer=edge__rag_dot_v1_dot_documents__pb2.GetDocumentRequest.SerializeToString,
@@ -71,6 +91,43 @@ class DocumentsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartIngest(self, request_iterator, context):
+        """Takes documents into custody and stores them afterwards, as a job; the stream is that of `Ingest`. The first response
+        is the job, then comes one for each document, in order, once it is accepted: its bytes are durable and it will be
+        stored, also where the client goes away or the daemon is killed; or once it is rejected because of its size. Documents
+        are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
+        than what waits. Where too much waits, the stream is read on when there is room.
+        INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
+        RESOURCE_EXHAUSTED: the disk is full; see the message. UNAVAILABLE: starting or shutting down.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchJob(self, request, context):
+        """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
+        carries the cursor to go on from, which stays good when the daemon is restarted.
+        NOT_FOUND: no such job. UNAVAILABLE: starting or shutting down; the job goes on when the daemon is back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJobs(self, request, context):
+        """Lists the latest jobs, the newest first. Of those that are over, the last hundred are known.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelJob(self, request, context):
+        """Ends a job: documents of it that are not stored yet will not be; those that are stay. Changes nothing about a job that
+        is over. NOT_FOUND: no such job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Get(self, request, context):
         """Returns one document. NOT_FOUND: no such collection or document.
         """
@@ -87,7 +144,7 @@ class DocumentsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Delete(self, request, context):
-        """Removes one document with its text, full text and vectors; durable when it returns. NOT_FOUND: no such collection or
+        """Removes one document with its text, full text, vectors and what is cached of it; durable when it returns. NOT_FOUND: no such collection or
         document.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -101,6 +158,26 @@ def add_DocumentsServicer_to_server(servicer, server):
                     servicer.Ingest,
                     request_deserializer=edge__rag_dot_v1_dot_documents__pb2.IngestRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_documents__pb2.IngestResponse.SerializeToString,
+            ),
+            'StartIngest': grpc.stream_stream_rpc_method_handler(
+                    servicer.StartIngest,
+                    request_deserializer=edge__rag_dot_v1_dot_documents__pb2.IngestRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_documents__pb2.StartIngestResponse.SerializeToString,
+            ),
+            'WatchJob': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchJob,
+                    request_deserializer=edge__rag_dot_v1_dot_documents__pb2.WatchJobRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_documents__pb2.WatchJobResponse.SerializeToString,
+            ),
+            'ListJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJobs,
+                    request_deserializer=edge__rag_dot_v1_dot_documents__pb2.ListJobsRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_documents__pb2.ListJobsResponse.SerializeToString,
+            ),
+            'CancelJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelJob,
+                    request_deserializer=edge__rag_dot_v1_dot_documents__pb2.CancelJobRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_documents__pb2.CancelJobResponse.SerializeToString,
             ),
             'Get': grpc.unary_unary_rpc_method_handler(
                     servicer.Get,
@@ -146,6 +223,114 @@ class Documents:
             '/edge_rag.v1.Documents/Ingest',
             edge__rag_dot_v1_dot_documents__pb2.IngestRequest.SerializeToString,
             edge__rag_dot_v1_dot_documents__pb2.IngestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartIngest(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/edge_rag.v1.Documents/StartIngest',
+            edge__rag_dot_v1_dot_documents__pb2.IngestRequest.SerializeToString,
+            edge__rag_dot_v1_dot_documents__pb2.StartIngestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/edge_rag.v1.Documents/WatchJob',
+            edge__rag_dot_v1_dot_documents__pb2.WatchJobRequest.SerializeToString,
+            edge__rag_dot_v1_dot_documents__pb2.WatchJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edge_rag.v1.Documents/ListJobs',
+            edge__rag_dot_v1_dot_documents__pb2.ListJobsRequest.SerializeToString,
+            edge__rag_dot_v1_dot_documents__pb2.ListJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edge_rag.v1.Documents/CancelJob',
+            edge__rag_dot_v1_dot_documents__pb2.CancelJobRequest.SerializeToString,
+            edge__rag_dot_v1_dot_documents__pb2.CancelJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,26 @@ class DocumentsStub:
     INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the ingest queue is full or
     the disk is; see the message. UNAVAILABLE: starting or shutting down.
     """
+    StartIngest: _grpc.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]
+    """Takes documents into custody and stores them afterwards, as a job; the stream is that of `Ingest`. The first response
+    is the job, then comes one for each document, in order, once it is accepted: its bytes are durable and it will be
+    stored, also where the client goes away or the daemon is killed; or once it is rejected because of its size. Documents
+    are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
+    than what waits. Where too much waits, the stream is read on when there is room.
+    INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
+    RESOURCE_EXHAUSTED: the disk is full; see the message. UNAVAILABLE: starting or shutting down.
+    """
+    WatchJob: _grpc.UnaryStreamMultiCallable[_documents_pb2.WatchJobRequest, _documents_pb2.WatchJobResponse]
+    """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
+    carries the cursor to go on from, which stays good when the daemon is restarted.
+    NOT_FOUND: no such job. UNAVAILABLE: starting or shutting down; the job goes on when the daemon is back.
+    """
+    ListJobs: _grpc.UnaryUnaryMultiCallable[_documents_pb2.ListJobsRequest, _documents_pb2.ListJobsResponse]
+    """Lists the latest jobs, the newest first. Of those that are over, the last hundred are known."""
+    CancelJob: _grpc.UnaryUnaryMultiCallable[_documents_pb2.CancelJobRequest, _documents_pb2.CancelJobResponse]
+    """Ends a job: documents of it that are not stored yet will not be; those that are stay. Changes nothing about a job that
+    is over. NOT_FOUND: no such job.
+    """
     Get: _grpc.UnaryUnaryMultiCallable[_documents_pb2.GetDocumentRequest, _documents_pb2.GetDocumentResponse]
     """Returns one document. NOT_FOUND: no such collection or document."""
     List: _grpc.UnaryUnaryMultiCallable[_documents_pb2.ListDocumentsRequest, _documents_pb2.ListDocumentsResponse]
@@ -46,7 +66,7 @@ class DocumentsStub:
     not give.
     """
     Delete: _grpc.UnaryUnaryMultiCallable[_documents_pb2.DeleteDocumentRequest, _documents_pb2.DeleteDocumentResponse]
-    """Removes one document with its text, full text and vectors; durable when it returns. NOT_FOUND: no such collection or
+    """Removes one document with its text, full text, vectors and what is cached of it; durable when it returns. NOT_FOUND: no such collection or
     document.
     """
 
@@ -61,6 +81,26 @@ class DocumentsAsyncStub(DocumentsStub):
     INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the ingest queue is full or
     the disk is; see the message. UNAVAILABLE: starting or shutting down.
     """
+    StartIngest: _aio.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]  # type: ignore[assignment]
+    """Takes documents into custody and stores them afterwards, as a job; the stream is that of `Ingest`. The first response
+    is the job, then comes one for each document, in order, once it is accepted: its bytes are durable and it will be
+    stored, also where the client goes away or the daemon is killed; or once it is rejected because of its size. Documents
+    are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
+    than what waits. Where too much waits, the stream is read on when there is room.
+    INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
+    RESOURCE_EXHAUSTED: the disk is full; see the message. UNAVAILABLE: starting or shutting down.
+    """
+    WatchJob: _aio.UnaryStreamMultiCallable[_documents_pb2.WatchJobRequest, _documents_pb2.WatchJobResponse]  # type: ignore[assignment]
+    """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
+    carries the cursor to go on from, which stays good when the daemon is restarted.
+    NOT_FOUND: no such job. UNAVAILABLE: starting or shutting down; the job goes on when the daemon is back.
+    """
+    ListJobs: _aio.UnaryUnaryMultiCallable[_documents_pb2.ListJobsRequest, _documents_pb2.ListJobsResponse]  # type: ignore[assignment]
+    """Lists the latest jobs, the newest first. Of those that are over, the last hundred are known."""
+    CancelJob: _aio.UnaryUnaryMultiCallable[_documents_pb2.CancelJobRequest, _documents_pb2.CancelJobResponse]  # type: ignore[assignment]
+    """Ends a job: documents of it that are not stored yet will not be; those that are stay. Changes nothing about a job that
+    is over. NOT_FOUND: no such job.
+    """
     Get: _aio.UnaryUnaryMultiCallable[_documents_pb2.GetDocumentRequest, _documents_pb2.GetDocumentResponse]  # type: ignore[assignment]
     """Returns one document. NOT_FOUND: no such collection or document."""
     List: _aio.UnaryUnaryMultiCallable[_documents_pb2.ListDocumentsRequest, _documents_pb2.ListDocumentsResponse]  # type: ignore[assignment]
@@ -68,7 +108,7 @@ class DocumentsAsyncStub(DocumentsStub):
     not give.
     """
     Delete: _aio.UnaryUnaryMultiCallable[_documents_pb2.DeleteDocumentRequest, _documents_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
-    """Removes one document with its text, full text and vectors; durable when it returns. NOT_FOUND: no such collection or
+    """Removes one document with its text, full text, vectors and what is cached of it; durable when it returns. NOT_FOUND: no such collection or
     document.
     """
 
@@ -85,6 +125,50 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         document, in order; a rejected document does not affect the others. What is reported as taken is durable.
         INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the ingest queue is full or
         the disk is; see the message. UNAVAILABLE: starting or shutting down.
+        """
+
+    @_abc_1.abstractmethod
+    def StartIngest(
+        self,
+        request_iterator: _MaybeAsyncIterator[_documents_pb2.IngestRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_documents_pb2.StartIngestResponse], _abc.AsyncIterator[_documents_pb2.StartIngestResponse]]:
+        """Takes documents into custody and stores them afterwards, as a job; the stream is that of `Ingest`. The first response
+        is the job, then comes one for each document, in order, once it is accepted: its bytes are durable and it will be
+        stored, also where the client goes away or the daemon is killed; or once it is rejected because of its size. Documents
+        are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
+        than what waits. Where too much waits, the stream is read on when there is room.
+        INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
+        RESOURCE_EXHAUSTED: the disk is full; see the message. UNAVAILABLE: starting or shutting down.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchJob(
+        self,
+        request: _documents_pb2.WatchJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_documents_pb2.WatchJobResponse], _abc.AsyncIterator[_documents_pb2.WatchJobResponse]]:
+        """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
+        carries the cursor to go on from, which stays good when the daemon is restarted.
+        NOT_FOUND: no such job. UNAVAILABLE: starting or shutting down; the job goes on when the daemon is back.
+        """
+
+    @_abc_1.abstractmethod
+    def ListJobs(
+        self,
+        request: _documents_pb2.ListJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_documents_pb2.ListJobsResponse, _abc.Awaitable[_documents_pb2.ListJobsResponse]]:
+        """Lists the latest jobs, the newest first. Of those that are over, the last hundred are known."""
+
+    @_abc_1.abstractmethod
+    def CancelJob(
+        self,
+        request: _documents_pb2.CancelJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_documents_pb2.CancelJobResponse, _abc.Awaitable[_documents_pb2.CancelJobResponse]]:
+        """Ends a job: documents of it that are not stored yet will not be; those that are stay. Changes nothing about a job that
+        is over. NOT_FOUND: no such job.
         """
 
     @_abc_1.abstractmethod
@@ -111,7 +195,7 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request: _documents_pb2.DeleteDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_documents_pb2.DeleteDocumentResponse, _abc.Awaitable[_documents_pb2.DeleteDocumentResponse]]:
-        """Removes one document with its text, full text and vectors; durable when it returns. NOT_FOUND: no such collection or
+        """Removes one document with its text, full text, vectors and what is cached of it; durable when it returns. NOT_FOUND: no such collection or
         document.
         """
 

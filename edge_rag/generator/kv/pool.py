@@ -164,8 +164,12 @@ class PagePool:
         if full > sealed:
             extend_chain(keys, trust_domain, tokens, self.page_tokens, full)
             for index in range(sealed, full):
-                self._prefixes.add(keys[index], self._tables[sequence][index])
+                self._prefixes.add(keys[index], self._tables[sequence][index], trust_domain)
             self._sealed[sequence] = full
+
+    def forget(self, trust_domain: str) -> None:
+        """Makes what the cache holds of a trust domain unfindable; pages that nobody holds are free at once."""
+        self._free.extend(self._prefixes.forget(trust_domain))
 
     def release(self, sequence: SequenceId) -> None:
         """Lets go of everything a sequence holds; nothing happens if it holds nothing."""

@@ -65,16 +65,26 @@ class PrefixIndex:
         self._pages: dict[PageKey, PageId] = {}
         self._keys: dict[PageId, PageKey] = {}
         self._idle: OrderedDict[PageId, None] = OrderedDict()
+        self._domains: dict[PageId, str] = {}
 
     def find(self, key: PageKey) -> PageId | None:
         """Returns the page of a key, or None."""
         return self._pages.get(key)
 
-    def add(self, key: PageKey, page: PageId) -> None:
+    def add(self, key: PageKey, page: PageId, trust_domain: str) -> None:
         """Makes a held page findable, unless an equal page already is."""
         if key not in self._pages and page not in self._keys:
             self._pages[key] = page
             self._keys[page] = key
+            self._domains[page] = trust_domain
+
+    def forget(self, trust_domain: str) -> tuple[PageId, ...]:
+        """Makes the pages of a trust domain unfindable; returns those of them that nobody holds."""
+        pages = [page for page, domain in self._domains.items() if domain == trust_domain]
+        idle = tuple(page for page in pages if page in self._idle)
+        for page in pages:
+            self._drop(page)
+        return idle
 
     def rest(self, page: PageId) -> bool:
         """Takes a page that nobody holds any more; False if it cannot be found by key and so is of no use."""
@@ -97,9 +107,16 @@ class PrefixIndex:
         Raises:
             KeyError: No page is idle.
         """
-        page, _ = self._idle.popitem(last=False)
-        del self._pages[self._keys.pop(page)]
+        page = next(iter(self._idle), None)
+        if page is None:
+            raise KeyError("no page is idle")
+        self._drop(page)
         return page
+
+    def _drop(self, page: PageId) -> None:
+        self._idle.pop(page, None)
+        del self._domains[page]
+        del self._pages[self._keys.pop(page)]
 
     @property
     def findable(self) -> frozenset[PageId]:

@@ -54,6 +54,18 @@ class ScriptedDaemon(rag_pb2_grpc.RagServicer, documents_pb2_grpc.DocumentsServi
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("Delete")(request, context)
 
+    def StartIngest(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
+        yield from self._next("StartIngest")(request_iterator, context)
+
+    def WatchJob(self, request: Any, context: Any) -> Any:  # noqa: N802
+        yield from self._next("WatchJob")(request, context)
+
+    def ListJobs(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return self._next("ListJobs")(request, context)
+
+    def CancelJob(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return self._next("CancelJob")(request, context)
+
     def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("GetStatus")(request, context)
 

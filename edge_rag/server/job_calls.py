@@ -1,0 +1,69 @@
+"""The calls of the Documents service that are about jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
+from edge_rag.core.document import IngestOutcome, Upload
+from edge_rag.server import job_messages, wire
+from edge_rag.server.calls import Calls, ServicerContext
+
+Uploads = AsyncIterator[Upload | IngestOutcome]
+
+
+class JobCalls(documents_pb2_grpc.DocumentsServicer):
+    """Accepts documents, and tells what becomes of them.
+
+    Args:
+        calls: Lets calls in and sees them out.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def start_ingest(
+        self, uploads: Uploads, context: ServicerContext
+    ) -> AsyncGenerator[documents_pb2.StartIngestResponse, None]:
+        """Answers ``StartIngest`` for the documents of its stream."""
+        async with self._calls.serve("StartIngest", context) as call:
+            jobs = call.backend.jobs
+            job = await asyncio.to_thread(jobs.start)
+            try:
+                yield documents_pb2.StartIngestResponse(job=job_messages.job(job))
+                async for upload in uploads:
+                    if isinstance(upload, Upload):
+                        await jobs.room_for(len(upload.content))
+                        accepted = await asyncio.to_thread(jobs.accept, job.job_id, upload)
+                        document = job_messages.document(accepted)
+                    else:
+                        document = job_messages.refused(upload)
+                    yield documents_pb2.StartIngestResponse(document=document)
+            finally:
+                # Also where the client went away: what was accepted is to be stored, and the job to end with it.
+                await asyncio.shield(asyncio.to_thread(jobs.hand_over, job.job_id))
+
+    async def WatchJob(  # noqa: N802, D102 - named and described by the proto
+        self, request: documents_pb2.WatchJobRequest, context: ServicerContext
+    ) -> AsyncIterator[documents_pb2.WatchJobResponse]:
+        async with self._calls.serve("WatchJob", context) as call:
+            job_id = wire.job_id(request.job_id)
+            async with aclosing(call.backend.jobs.follow(job_id, request.cursor)) as pages:
+                async for page in pages:
+                    yield job_messages.page(page)
+
+    async def ListJobs(  # noqa: N802, D102 - named and described by the proto
+        self, request: documents_pb2.ListJobsRequest, context: ServicerContext
+    ) -> documents_pb2.ListJobsResponse:
+        async with self._calls.serve("ListJobs", context) as call:
+            jobs = await asyncio.to_thread(call.backend.jobs.jobs, wire.job_limit(request))
+            return documents_pb2.ListJobsResponse(jobs=[job_messages.job(job) for job in jobs])
+
+    async def CancelJob(  # noqa: N802, D102 - named and described by the proto
+        self, request: documents_pb2.CancelJobRequest, context: ServicerContext
+    ) -> documents_pb2.CancelJobResponse:
+        async with self._calls.serve("CancelJob", context) as call:
+            job = await asyncio.to_thread(call.backend.jobs.cancel, wire.job_id(request.job_id))
+            return documents_pb2.CancelJobResponse(job=job_messages.job(job))

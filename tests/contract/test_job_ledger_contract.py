@@ -1,0 +1,181 @@
+"""What every ``JobLedger`` promises the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge_rag.core.document import Upload
+from edge_rag.core.jobs import JobDocumentState, JobId, JobState
+from edge_rag.errors import JobNotFound, StorageCorrupt, StorageFull
+from edge_rag.pipeline.ports import JobLedger
+from edge_rag.retriever.database import Database
+from edge_rag.retriever.job_store import JobStore
+from edge_rag.retriever.spool import Spool
+
+_LIMIT = 1000
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with closing(Database(tmp_path / "documents.sqlite3")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ledger(database: Database, tmp_path: Path) -> JobLedger:
+    return JobStore(database, Spool(tmp_path / "spool"), _LIMIT)
+
+
+def upload(name: str, size: int = 10) -> Upload:
+    return Upload("manuals", name, "text/plain", name[:1].encode() * size, {"author": "Ada"})
+
+
+def test_an_accepted_document_comes_back_as_it_was_and_in_its_turn(ledger: JobLedger) -> None:
+    job = ledger.start()
+    accepted = [ledger.accept(job.job_id, upload(name)) for name in ("b.txt", "a.txt")]
+
+    assert [document.state for document in accepted] == [JobDocumentState.QUEUED] * 2
+    for document in accepted:
+        following = ledger.next()
+        assert following is not None
+        assert (following.job_id, following.ticket, following.name) == (job.job_id, document.ticket, document.name)
+        assert ledger.upload(following.ticket) == upload(document.name)
+        ledger.settle(following.ticket, JobDocumentState.ADDED)
+    assert ledger.next() is None
+
+
+def test_a_job_ends_with_its_last_document_once_it_is_handed_over(ledger: JobLedger) -> None:
+    job = ledger.start()
+    first, second = (ledger.accept(job.job_id, upload(name)) for name in ("a", "b"))
+    ledger.settle(first.ticket, JobDocumentState.REJECTED, "it is damaged")
+    ledger.hand_over(job.job_id)
+    assert ledger.job(job.job_id).state is JobState.RUNNING
+
+    ledger.settle(second.ticket, JobDocumentState.ADDED)
+
+    ended = ledger.job(job.job_id)
+    assert (ended.state, ended.finished_at is not None) == (JobState.FINISHED, True)
+    assert ended.documents == {JobDocumentState.REJECTED: 1, JobDocumentState.ADDED: 1}
+    assert (ended.size_bytes, ended.done_bytes) == (20, 20)
+
+
+def test_a_job_without_documents_ends_when_it_is_handed_over(ledger: JobLedger) -> None:
+    job = ledger.start()
+    ledger.hand_over(job.job_id)
+
+    assert ledger.job(job.job_id).state is JobState.FINISHED
+
+
+def test_changes_are_told_once_each_and_in_order(ledger: JobLedger) -> None:
+    job = ledger.start()
+    tickets = [ledger.accept(job.job_id, upload(str(number))).ticket for number in range(4)]
+    _, seen = ledger.changes(job.job_id, 0, 3)
+    assert [document.name for document in seen] == ["0", "1", "2"]
+
+    ledger.settle(tickets[0], JobDocumentState.ADDED)
+    _, later = ledger.changes(job.job_id, seen[-1].change, 10)
+
+    assert [(document.name, document.state.value) for document in later] == [("3", "queued"), ("0", "added")]
+
+
+def test_a_final_state_stays(ledger: JobLedger) -> None:
+    job = ledger.start()
+    document = ledger.accept(job.job_id, upload("a"))
+    ledger.settle(document.ticket, JobDocumentState.ADDED)
+    ledger.settle(document.ticket, JobDocumentState.REJECTED, "too late")
+
+    assert ledger.job(job.job_id).documents == {JobDocumentState.ADDED: 1}
+
+
+def test_a_cancelled_job_has_nothing_left_to_do(ledger: JobLedger, tmp_path: Path) -> None:
+    job = ledger.start()
+    stored, waiting = (ledger.accept(job.job_id, upload(name)) for name in ("a", "b"))
+    ledger.settle(stored.ticket, JobDocumentState.ADDED)
+
+    cancelled = ledger.cancel(job.job_id)
+
+    assert cancelled.state is JobState.CANCELLED
+    assert cancelled.documents == {JobDocumentState.ADDED: 1, JobDocumentState.CANCELLED: 1}
+    assert ledger.next() is None
+    assert ledger.cancel(job.job_id) == cancelled
+    ledger.settle(waiting.ticket, JobDocumentState.ADDED)
+    assert ledger.job(job.job_id) == cancelled
+
+
+def test_what_waits_is_bounded_and_a_single_large_document_still_passes(ledger: JobLedger) -> None:
+    job = ledger.start()
+    large = ledger.accept(job.job_id, upload("large", 2 * _LIMIT))
+    assert not ledger.has_room(1)
+    with pytest.raises(StorageFull, match=r"ingest\.spool_mib"):
+        ledger.accept(job.job_id, upload("small"))
+
+    ledger.settle(large.ticket, JobDocumentState.ADDED)
+
+    assert ledger.has_room(1)
+    assert ledger.accept(job.job_id, upload("small")).name == "small"
+
+
+def test_an_unknown_job_is_not_found(ledger: JobLedger) -> None:
+    for call in (
+        lambda: ledger.accept(JobId("none"), upload("a")),
+        lambda: ledger.hand_over(JobId("none")),
+        lambda: ledger.cancel(JobId("none")),
+        lambda: ledger.job(JobId("none")),
+        lambda: ledger.changes(JobId("none"), 0, 10),
+    ):
+        with pytest.raises(JobNotFound):
+            call()
+
+
+def test_the_newest_jobs_come_first(ledger: JobLedger) -> None:
+    started = [ledger.start().job_id for _ in range(4)]
+
+    assert [job.job_id for job in ledger.jobs(3)] == started[:0:-1]
+
+
+def test_of_jobs_that_are_over_the_last_hundred_are_kept_and_all_that_run(ledger: JobLedger) -> None:
+    running = ledger.start()
+    for _ in range(110):
+        ledger.hand_over(ledger.start().job_id)
+
+    kept = {job.job_id for job in ledger.jobs(1000)}
+
+    assert running.job_id in kept
+    assert 100 <= len(kept) <= 102
+
+
+def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(ledger: JobLedger, tmp_path: Path) -> None:
+    job = ledger.start()
+    flipped = ledger.accept(job.job_id, upload("flipped"))
+    (file,) = (tmp_path / "spool").iterdir()
+    content = bytearray(file.read_bytes())
+    content[3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(StorageCorrupt, match="damaged; send it again"):
+        ledger.upload(flipped.ticket)
+
+    file.unlink()
+
+    with pytest.raises(StorageCorrupt, match="gone from the spool"):
+        ledger.upload(flipped.ticket)
+
+
+def test_recovery_ends_what_was_cut_off_and_clears_what_nobody_waits_for(database: Database, tmp_path: Path) -> None:
+    store = JobStore(database, Spool(tmp_path / "spool"), _LIMIT)
+    job, other = store.start(), store.start()
+    store.accept(job.job_id, upload("a"))
+    (tmp_path / "spool" / "ffff.part").write_bytes(b"half")
+
+    store.recover()
+
+    assert len(list((tmp_path / "spool").iterdir())) == 1
+    assert store.job(other.job_id).state is JobState.FINISHED
+    following = store.next()
+    assert following is not None
+    store.settle(following.ticket, JobDocumentState.ADDED)
+    assert store.job(job.job_id).state is JobState.FINISHED
+    assert list((tmp_path / "spool").iterdir()) == []
