@@ -14,12 +14,12 @@ from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus, Up
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import IngestPhase, Ticket
 from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
-from edge_rag.errors import DocumentRejected, InvalidRequest, StorageError
+from edge_rag.errors import DocumentRejected, InvalidRequest
 from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
 from edge_rag.retriever.names import require_collection_name, require_document_name
 from edge_rag.retriever.parsing.process import ParserProcess
 from edge_rag.retriever.ports import Embedder
-from edge_rag.retriever.records import NewDocument
+from edge_rag.retriever.records import Change, NewDocument
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.vector_indexes import VectorIndexes
 
@@ -74,12 +74,15 @@ class Library:
             InferenceFailed: The embedder could not be run; the document was not taken.
             StorageError: The data directory failed; the document was not taken.
         """
-        outcome = self._ingest(upload, None, _unheard)
-        if outcome is None:
-            raise StorageError("the store took a document without a ticket for one that has it")
-        if outcome.status is IngestStatus.UNCHANGED:
-            self._store.pass_over(upload.collection, upload.name)
-        return outcome
+        prepared = self._prepare(upload, _unheard)
+        if isinstance(prepared, IngestOutcome):
+            if prepared.status is IngestStatus.UNCHANGED:
+                self._store.pass_over(upload.collection, upload.name)
+            return prepared
+        with self._committing:
+            change = self._store.put(prepared)
+            self._vectors.apply(change, prepared.vectors)
+        return self._taken(change)
 
     def take(self, upload: Upload, ticket: Ticket, progress: Progress) -> IngestOutcome | None:
         """Takes a document that was accepted before; where it is stored, its ticket is settled in the same transaction.
@@ -95,9 +98,18 @@ class Library:
         Raises:
             InvalidRequest, InferenceFailed, StorageError: As ``ingest``.
         """
-        return self._ingest(upload, ticket, progress)
+        prepared = self._prepare(upload, progress)
+        if isinstance(prepared, IngestOutcome):
+            return prepared
+        with self._committing:
+            change = self._store.put_accepted(prepared, ticket)
+            if change is None:
+                return None
+            self._vectors.apply(change, prepared.vectors)
+        return self._taken(change)
 
-    def _ingest(self, upload: Upload, ticket: Ticket | None, progress: Progress) -> IngestOutcome | None:
+    def _prepare(self, upload: Upload, progress: Progress) -> NewDocument | IngestOutcome:
+        """Makes a document ready to be stored, or says what has become of it already."""
         require_collection_name(upload.collection)
         require_document_name(upload.name)
         given = checked_metadata(upload.metadata)
@@ -118,7 +130,7 @@ class Library:
         chunks = chunk_document(parsed, self._chunk_limits, self._embedder.count_tokens)
         vectors = self._embed([index_text(chunk.context, chunk.text) for chunk in chunks], progress)
         progress(IngestPhase.COMMITTING, len(chunks), len(chunks))
-        document = NewDocument(
+        return NewDocument(
             collection=upload.collection,
             name=upload.name,
             media_type=document_format.value,
@@ -130,17 +142,13 @@ class Library:
             vectors=vectors,
             metadata=metadata,
             given_metadata=given,
-            ticket=ticket,
         )
-        with self._committing:
-            change = self._store.put(document)
-            if change is None:
-                return None
-            self._vectors.apply(change, vectors)
+
+    def _taken(self, change: Change) -> IngestOutcome:
         if change.removed:
-            self._forget(upload.collection)
+            self._forget(change.collection.name)
         status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
-        return IngestOutcome(upload.name, status, change.info)
+        return IngestOutcome(change.info.name, status, change.info)
 
     def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
         """Returns a document's record and stored text, by id or else by name.

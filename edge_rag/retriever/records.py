@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from edge_rag.core.document import Chunk, DocumentInfo, ParsedDocument
 from edge_rag.core.ids import ChunkId
-from edge_rag.core.jobs import Ticket
 from edge_rag.core.metadata import Metadata
 
 
@@ -44,7 +43,6 @@ class NewDocument:
         vectors: float32 [chunks, dimension].
         metadata: What is known of it.
         given_metadata: Those of it that the client gave.
-        ticket: Its ticket where it was accepted for a job; None where it came directly.
     """
 
     collection: str
@@ -58,7 +56,6 @@ class NewDocument:
     vectors: NDArray[np.float32]
     metadata: Metadata
     given_metadata: Metadata
-    ticket: Ticket | None = None
 
 
 @dataclass(frozen=True, slots=True)

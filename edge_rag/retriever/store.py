@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import apsw
+
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.jobs import JobDocumentState
+from edge_rag.core.jobs import JobDocumentState, Ticket
 from edge_rag.core.metadata import Metadata
 from edge_rag.core.passage import Passage
 from edge_rag.retriever.database import Database
@@ -109,50 +111,29 @@ class DocumentStore:
             ).fetchall()
         return tuple(info_of(row) for row in rows)
 
-    def put(self, document: NewDocument) -> Change | None:
+    def put(self, document: NewDocument) -> Change:
         """Writes a document; one of that name is replaced and keeps its id.
 
-        Accepted documents of that name that wait are passed over, where they were accepted before this one.
-
-        Returns:
-            What was changed; None where nothing was, because the document's ticket is no longer good.
+        Accepted documents of that name that wait are passed over.
         """
         with self._database.writing() as connection:
-            if document.ticket is not None and not is_queued(connection, document.ticket):
+            supersede(connection, document.collection, document.name, None, "a newer one was ingested")
+            return _write(connection, document)
+
+    def put_accepted(self, document: NewDocument, ticket: Ticket) -> Change | None:
+        """Writes a document that was accepted before, and settles its ticket with it.
+
+        Returns:
+            What was changed; None where nothing was, because the ticket is no longer good.
+        """
+        with self._database.writing() as connection:
+            if not is_queued(connection, ticket):
                 return None
-            supersede(connection, document.collection, document.name, document.ticket, "a newer one was ingested")
-            collection = make_collection(connection, document.collection)
-            embedder = make_embedder(connection, document.embedder, document.vectors.shape[1])
-            old = connection.execute(
-                "SELECT document, id FROM documents WHERE collection = ? AND name = ?", (collection, document.name)
-            ).fetchone()
-            removed = remove_document(connection, collection, old[0]) if old else ()
-            document_id = DocumentId(old[1]) if old else new_document_id()
-            parsed = document.parsed
-            info = DocumentInfo(
-                document_id=document_id,
-                collection=document.collection,
-                name=document.name,
-                title=parsed.title,
-                media_type=document.media_type,
-                sha256=document.sha256,
-                size_bytes=document.size_bytes,
-                characters=len(parsed.text),
-                chunks=len(document.chunks),
-                pages=parsed.pages,
-                ingested_at=datetime.now(UTC),
-                metadata=document.metadata,
-            )
-            number = insert_document(connection, collection, info, parsed.text, document.given_metadata)
-            added = tuple(
-                insert_chunk(connection, collection, number, chunk, embedder, vector)
-                for chunk, vector in zip(document.chunks, document.vectors, strict=True)
-            )
-            generation = renew_generation(connection, collection)
-            if document.ticket is not None:
-                state = JobDocumentState.REPLACED if old else JobDocumentState.ADDED
-                settle(connection, document.ticket, state, document_id=document_id)
-        return Change(Collection(collection, document.collection, generation), removed, added, info)
+            supersede(connection, document.collection, document.name, ticket, "a newer one was ingested")
+            change = _write(connection, document)
+            state = JobDocumentState.REPLACED if change.removed else JobDocumentState.ADDED
+            settle(connection, ticket, state, document_id=change.info.document_id)
+        return change
 
     def pass_over(self, collection: str, document: str) -> None:
         """Passes over accepted documents of a name that wait: what is stored under it was ingested after them."""
@@ -203,3 +184,35 @@ class DocumentStore:
                     values: tuple[Any, ...] = (*row[:-2], tuple(json.loads(row[-2])), stored_metadata(row[-1]))
                     found[ChunkId(row[0])] = Passage(*values)
         return found
+
+
+def _write(connection: apsw.Connection, document: NewDocument) -> Change:
+    collection = make_collection(connection, document.collection)
+    embedder = make_embedder(connection, document.embedder, document.vectors.shape[1])
+    old = connection.execute(
+        "SELECT document, id FROM documents WHERE collection = ? AND name = ?", (collection, document.name)
+    ).fetchone()
+    removed = remove_document(connection, collection, old[0]) if old else ()
+    document_id = DocumentId(old[1]) if old else new_document_id()
+    parsed = document.parsed
+    info = DocumentInfo(
+        document_id=document_id,
+        collection=document.collection,
+        name=document.name,
+        title=parsed.title,
+        media_type=document.media_type,
+        sha256=document.sha256,
+        size_bytes=document.size_bytes,
+        characters=len(parsed.text),
+        chunks=len(document.chunks),
+        pages=parsed.pages,
+        ingested_at=datetime.now(UTC),
+        metadata=document.metadata,
+    )
+    number = insert_document(connection, collection, info, parsed.text, document.given_metadata)
+    added = tuple(
+        insert_chunk(connection, collection, number, chunk, embedder, vector)
+        for chunk, vector in zip(document.chunks, document.vectors, strict=True)
+    )
+    generation = renew_generation(connection, collection)
+    return Change(Collection(collection, document.collection, generation), removed, added, info)
