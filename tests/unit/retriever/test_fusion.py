@@ -16,7 +16,7 @@ def ids(*numbers: int) -> list[ChunkId]:
 
 
 def test_a_chunk_in_both_rankings_beats_the_first_of_either() -> None:
-    hits = fuse(ids(1, 2), ids(3, 2), 10, FusionWeights())
+    hits = fuse(ids(1, 2), ids(3, 2), 10, FusionWeights(k=60.0))
 
     assert [hit.chunk_id for hit in hits] == [2, 1, 3]
     assert hits[0] == FusedHit(ChunkId(2), 1 / 62 + 1 / 62, 2, 2)
