@@ -32,7 +32,6 @@ from edge_rag.runtime.text_encoder import TextEncoder
 from scripts.ranking.collection import opened_collection, retrieved
 from scripts.ranking.comparison import Comparison
 from scripts.ranking.quality import RankingQuality
-from scripts.ranking.remembered_vectors import RememberedVectors
 from scripts.ranking.report import ranking_table
 from scripts.ranking.rerankers import open_rerankers
 
@@ -105,7 +104,7 @@ def measure(
 ) -> tuple[dict[str, RankingQuality], dict[str, SentenceQuality]]:
     """Measures the rankings, and the sentences that each reranker offers."""
     found = retrieve_all(encoder, documents, questions, console)
-    rerankers = open_rerankers(RememberedVectors(encoder), cross_encoder)
+    rerankers = open_rerankers(encoder, cross_encoder)
     comparison = Comparison(rerankers, candidates)
     right: dict[str, list[tuple[bool, bool]]] = {name: [] for name in rerankers}
     for question, hits in zip(track(questions, "reranking", console=console), found, strict=True):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.reranker.ports import TokenVectorizer
 from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.text_encoder import TextEncoder
+from scripts.ranking.remembered_scores import RememberedScores
+from scripts.ranking.remembered_vectors import RememberedVectors
 
 
-def open_rerankers(vectorizer: TokenVectorizer, cross_encoder: PairEncoder | None) -> dict[str, Reranker]:
+def open_rerankers(encoder: TextEncoder, cross_encoder: PairEncoder | None) -> dict[str, Reranker]:
     """Returns the default reranker, and one for a cross-encoder if there is one, by the names of their rows."""
-    rerankers: dict[str, Reranker] = {"fused and reranked": MaxSimReranker(vectorizer)}
+    vectors = RememberedVectors(encoder)
+    rerankers: dict[str, Reranker] = {"fused and reranked": MaxSimReranker(vectors)}
     if cross_encoder is not None:
-        rerankers["fused and cross-encoder"] = CrossEncoderReranker(cross_encoder, vectorizer)
+        rerankers["fused and cross-encoder"] = CrossEncoderReranker(RememberedScores(cross_encoder), vectors)
     return rerankers
