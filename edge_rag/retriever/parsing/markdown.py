@@ -14,6 +14,10 @@ from edge_rag.retriever.parsing.encodings import decode_text
 from edge_rag.retriever.parsing.front_matter import take_front_matter
 from edge_rag.retriever.parsing.html import add_html
 
+_DEEPEST = 10_000
+"""More than the parser's recursion can do, so that what is nested too deeply is refused. Its own bound of 20, ten lists
+in lists, would leave text out without a word."""
+
 
 def parse_markdown(content: bytes) -> ParsedDocument:
     """Reads Markdown: headings, paragraphs, list items, table rows and code; inline markup is removed.
@@ -27,7 +31,9 @@ def parse_markdown(content: bytes) -> ParsedDocument:
     metadata, source = take_front_matter(decode_text(content).replace("\r\n", "\n"))
     title = metadata.get("title", "")
     builder = DocumentBuilder()
-    _add_blocks(builder, MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(source))
+    _add_blocks(
+        builder, MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable(["table", "strikethrough"]).parse(source)
+    )
     return replace(builder.build(title if isinstance(title, str) else ""), metadata=metadata)
 
 

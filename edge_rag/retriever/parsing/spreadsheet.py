@@ -46,7 +46,7 @@ def parse_spreadsheet(content: bytes, max_unpacked_bytes: int, is_container: boo
     except calamine.PasswordError as error:
         raise EncryptedDocument("it is encrypted and needs a password; save a copy without one") from error
     except (calamine.CalamineError, OSError, ValueError) as error:
-        raise BrokenDocument(f"it is damaged or no spreadsheet: {error}") from error
+        raise BrokenDocument(f"it is a damaged spreadsheet: {error}") from error
     return builder.build(str(said.get("title", "")), metadata=said)
 
 

@@ -96,6 +96,11 @@ def test_the_encoding_that_a_page_declares_is_used() -> None:
     assert read("a.html", "<meta charset='iso-8859-7'><p>αντλία</p>".encode("iso-8859-7")).text == "αντλία"
 
 
+def test_no_text_of_a_deeply_nested_list_is_lost() -> None:
+    source = "\n".join(f"{'  ' * depth}- item {depth}" for depth in range(30))
+    assert read("a.md", source).text.splitlines() == [f"item {depth}" for depth in range(30)]
+
+
 def test_html_nested_beyond_reason_is_still_read() -> None:
     assert read("deep.html", "<div>" * 5000 + "bottom").text == "bottom"
 
