@@ -115,6 +115,7 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
                 watch.trail,
                 watch.usage,
                 parts.use_model,
+                parts.backup,
             )
         )
         if stop.is_set():

@@ -28,7 +28,8 @@ EdgeRagError
 └── StorageError
     ├── DataDirectoryInUse  another daemon holds it
     ├── StorageFull
-    └── StorageCorrupt
+    ├── StorageCorrupt
+    └── BackupInvalid       a file is no whole backup, or not one that can be put back here
 
 ``edge_rag.server.status`` maps every class to one gRPC status; a test proves that table total.
 """
@@ -204,3 +205,7 @@ class StorageFull(StorageError):
 
 class StorageCorrupt(StorageError):
     """Stored bytes are not what was written."""
+
+
+class BackupInvalid(StorageError):
+    """A file is no whole backup, or was made by a newer version; nothing was changed."""

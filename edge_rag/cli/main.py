@@ -12,6 +12,7 @@ import click
 import edge_rag
 from edge_rag.cli.ask import ask
 from edge_rag.cli.audit import audit
+from edge_rag.cli.backup import backup, restore
 from edge_rag.cli.docs import docs
 from edge_rag.cli.doctor import doctor
 from edge_rag.cli.exits import ExitCode, error_object, exit_code
@@ -93,7 +94,7 @@ def main() -> None:
     """Cited answers from this box's own documents, without a cloud."""
 
 
-for command in (serve, ingest, jobs, ask, search, docs, status, audit, usage, models, doctor):
+for command in (serve, ingest, jobs, backup, restore, ask, search, docs, status, audit, usage, models, doctor):
     main.add_command(command)
 
 

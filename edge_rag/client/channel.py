@@ -72,6 +72,18 @@ class DecisionsCall(Protocol):
         ...
 
 
+class BackupCall(Protocol):
+    """A running ``Backup`` call, as gRPC gives it."""
+
+    def __iter__(self) -> Iterator[admin_pb2.BackupResponse]:
+        """Iterates over the messages to come."""
+        ...
+
+    def cancel(self) -> object:
+        """Ends the call."""
+        ...
+
+
 class IngestCall(Protocol):
     """A running ``StartIngest`` call, as gRPC gives it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_
 from edge_rag.client import admin_replies, job_replies, replies, requests
 from edge_rag.client.channel import (
     AnswerCall,
+    BackupCall,
     DecisionsCall,
     HealthCall,
     IngestCall,
@@ -328,6 +330,36 @@ class Client:
             return admin_replies.model_in_use(self._admin.UseModel(request, timeout=self._timeout_s).model)
         except grpc.RpcError as failure:
             raise client_error(failure, self.address) from failure
+
+    def backup(self, target: BinaryIO) -> int:
+        """Writes a backup of all documents.
+
+        Args:
+            target: Where to; not synced.
+
+        Returns:
+            Number of bytes, all of them as the daemon sent them.
+
+        Raises:
+            ClientError: The call failed; what was written is worth nothing.
+            OSError: It could not be written.
+        """
+        call = cast(BackupCall, self._admin.Backup(admin_pb2.BackupRequest(), timeout=self._timeout_s))
+        digest, size = hashlib.sha256(), 0
+        try:
+            for message in call:
+                if message.HasField("summary"):
+                    if (message.summary.size_bytes, message.summary.sha256) != (size, digest.hexdigest()):
+                        raise unreadable_reply("the backup did not come as it was sent")
+                    return size
+                digest.update(message.content)
+                size += len(message.content)
+                target.write(message.content)
+        except grpc.RpcError as failure:
+            raise client_error(failure, self.address) from failure
+        finally:
+            call.cancel()
+        raise unreadable_reply("the backup ended without its summary")
 
     def decisions(
         self, request_id: str = "", *, follow: bool = False, limit: int | None = None

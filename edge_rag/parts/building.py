@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,10 +19,12 @@ from edge_rag.pipeline.ports import Reranker
 from edge_rag.pipeline.precedence import Precedence
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
+from edge_rag.retriever.archive import describe
 from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.retriever.vector_indexes import IndexLimits
 from edge_rag.runtime.memory import give_back_free_memory
+from edge_rag.runtime.model_manifest import MANIFEST_NAME
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
@@ -81,6 +84,19 @@ class Parts:
             return self.generator.swap(lambda: self.generators.make_beside(name), SWAP_DRAIN_S)
         finally:
             give_back_free_memory()
+
+    def backup(self) -> Iterator[bytes]:
+        """Makes a backup, piece by piece.
+
+        Raises:
+            NotReady: Another backup is being made.
+            StorageError: What is stored is damaged, or the disk failed or is full.
+        """
+        find = self.generators.store.find
+        hashes = {
+            f"{model.role} {model.name}": describe(find(model.name) / MANIFEST_NAME)[1] for model in self.models()
+        }
+        return self.directory.backups.make(hashes)
 
     def close(self) -> None:
         """Stops what runs, upstream first, and lets the data directory go."""

@@ -82,7 +82,7 @@ class GeneratorMaker:
     ) -> None:
         wanted = settings.generator
         self._settings = wanted
-        self._store = store
+        self.store = store
         self._watch = watch
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         self._limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
@@ -142,7 +142,7 @@ class GeneratorMaker:
         return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
 
     def _plan(self, name: str) -> _Plan:
-        folder = self._store.find(name)
+        folder = self.store.find(name)
         manifest = verify_model_folder(folder, ModelRole.GENERATOR)
         if manifest.form is GeneratorForm.SERIAL:
             return self._serial(folder, manifest.why_serial)

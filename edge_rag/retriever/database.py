@@ -177,7 +177,9 @@ class Database:
     def _translated(self, error: apsw.Error) -> StorageError:
         if isinstance(error, apsw.FullError):
             return StorageFull(f"no room is left for {self._path}; free some space and try again, nothing is lost")
-        if isinstance(error, apsw.CorruptError | apsw.NotADBError) or _extended(error) == apsw.SQLITE_IOERR_DATA:
+        if _extended(error) == apsw.SQLITE_IOERR_DATA:
+            return self._corrupt("the checksum of a page is wrong")
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             return self._corrupt(str(error))
         if isinstance(error, apsw.IOError):
             return StorageError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edge_rag.errors import ConfigurationError
 from edge_rag.retriever.allowed_chunks import AllowedChunks
+from edge_rag.retriever.backup import Backups
 from edge_rag.retriever.chunking import ChunkLimits
 from edge_rag.retriever.data_directory import DataDirectory
 from edge_rag.retriever.database import Database
@@ -71,6 +72,7 @@ class OpenedDirectory:
         retriever: Finds passages.
         indexes: The vector indexes behind both.
         jobs: Keeps what was accepted and is not stored yet.
+        backups: Makes backups.
     """
 
     def __init__(
@@ -79,12 +81,14 @@ class OpenedDirectory:
         retriever: HybridRetriever,
         indexes: VectorIndexes,
         jobs: JobStore,
+        backups: Backups,
         resources: ExitStack,
     ) -> None:
         self.library = library
         self.retriever = retriever
         self.indexes = indexes
         self.jobs = jobs
+        self.backups = backups
         self._resources = resources
 
     def close(self) -> None:
@@ -136,13 +140,14 @@ def open_data_directory(
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
         library = Library(store, vectors, parser, embedder, limits, give_way, forget)
-        jobs = JobStore(database, Spool(path / "spool"), settings.spool_bytes)
+        spool = Spool(path / "spool")
+        jobs = JobStore(database, spool, settings.spool_bytes)
         jobs.recover()
         lexical = LexicalIndex(database)
         retriever = HybridRetriever(
             embedder, store, vectors, lexical, AllowedChunks(database), settings.depth, settings.fusion
         )
-        return OpenedDirectory(library, retriever, vectors, jobs, resources.pop_all())
+        return OpenedDirectory(library, retriever, vectors, jobs, Backups(path, database, spool), resources.pop_all())
 
 
 def _chunk_limits(embedder: Embedder, settings: RetrieverSettings) -> ChunkLimits:

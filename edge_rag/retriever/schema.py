@@ -127,6 +127,10 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
 )
 
 
+NEWEST_SCHEMA: Final = len(_MIGRATIONS)
+"""Number of the newest migration."""
+
+
 def migrate(connection: apsw.Connection) -> None:
     """Brings a database to the newest form, one transaction a step.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import hashlib
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import aclosing
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
@@ -57,6 +58,27 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             # Not given up half-way when the caller goes: the swap ends by itself, one way or the other.
             model = await asyncio.shield(asyncio.to_thread(call.backend.use_model, role, name))
             return admin_pb2.UseModelResponse(model=admin_messages.model(model))
+
+    async def Backup(  # noqa: N802, D102 - named and described by the proto
+        self, request: admin_pb2.BackupRequest, context: ServicerContext
+    ) -> AsyncIterator[admin_pb2.BackupResponse]:
+        async with self._calls.serve("Backup", context) as call:
+            pieces = await asyncio.to_thread(call.backend.backup)
+            digest, size = hashlib.sha256(), 0
+            try:
+                while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                    digest.update(piece)
+                    size += len(piece)
+                    yield admin_pb2.BackupResponse(content=piece)
+                summary = admin_pb2.BackupResponse.Summary(size_bytes=size, sha256=digest.hexdigest())
+                yield admin_pb2.BackupResponse(summary=summary)
+            finally:
+                await asyncio.shield(asyncio.to_thread(_close, pieces))
+
+
+def _close(pieces: Iterator[bytes]) -> None:
+    if isinstance(pieces, Generator):
+        pieces.close()
 
 
 def _responses(page: AuditPage) -> list[admin_pb2.ListDecisionsResponse]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from edge_rag.core.status import DaemonState, DaemonStatus, ModelInUse
@@ -29,6 +29,7 @@ class Backend:
         trail: Decisions about questions.
         usage: What clients used.
         use_model: Puts another model, given by its name, in a role while running.
+        backup: Makes a backup, piece by piece; the first piece comes once all of it has been checked.
     """
 
     pipeline: Pipeline
@@ -39,6 +40,7 @@ class Backend:
     trail: AuditTrail
     usage: UsageLedger
     use_model: Callable[[str, str], ModelInUse]
+    backup: Callable[[], Iterator[bytes]]
 
 
 class Gate:

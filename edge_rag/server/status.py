@@ -38,6 +38,7 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.DataDirectoryInUse: grpc.StatusCode.FAILED_PRECONDITION,
     errors.StorageFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageCorrupt: grpc.StatusCode.DATA_LOSS,
+    errors.BackupInvalid: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 

@@ -55,6 +55,11 @@ class AdminStub:
                 request_serializer=edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.FromString,
                 _registered_method=True)
+        self.Backup = channel.unary_stream(
+                '/edge_rag.v1.Admin/Backup',
+                request_serializer=edge__rag_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_admin__pb2.BackupResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -95,6 +100,17 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Backup(self, request, context):
+        """Makes a backup of all documents, of one moment, while the daemon goes on serving: one archive, in pieces, which begin
+        when all of it has been read and checked; the summary comes last. Needs room for a copy of the database in the data
+        directory until the call ends.
+        DATA_LOSS: what is stored is damaged. RESOURCE_EXHAUSTED: there is no room for the copy. UNAVAILABLE: starting, shutting
+        down, or another backup is being made.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -117,6 +133,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.UseModel,
                     request_deserializer=edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.SerializeToString,
+            ),
+            'Backup': grpc.unary_stream_rpc_method_handler(
+                    servicer.Backup,
+                    request_deserializer=edge__rag_dot_v1_dot_admin__pb2.BackupRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_admin__pb2.BackupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -228,6 +249,33 @@ class Admin:
             '/edge_rag.v1.Admin/UseModel',
             edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.SerializeToString,
             edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Backup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/edge_rag.v1.Admin/Backup',
+            edge__rag_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
+            edge__rag_dot_v1_dot_admin__pb2.BackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

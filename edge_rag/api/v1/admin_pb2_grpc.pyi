@@ -49,6 +49,13 @@ class AdminStub:
     model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
     shutting down, or another model is being put in place.
     """
+    Backup: _grpc.UnaryStreamMultiCallable[_admin_pb2.BackupRequest, _admin_pb2.BackupResponse]
+    """Makes a backup of all documents, of one moment, while the daemon goes on serving: one archive, in pieces, which begin
+    when all of it has been read and checked; the summary comes last. Needs room for a copy of the database in the data
+    directory until the call ends.
+    DATA_LOSS: what is stored is damaged. RESOURCE_EXHAUSTED: there is no room for the copy. UNAVAILABLE: starting, shutting
+    down, or another backup is being made.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -70,6 +77,13 @@ class AdminAsyncStub(AdminStub):
     INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. NOT_FOUND: there is no such
     model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
     shutting down, or another model is being put in place.
+    """
+    Backup: _aio.UnaryStreamMultiCallable[_admin_pb2.BackupRequest, _admin_pb2.BackupResponse]  # type: ignore[assignment]
+    """Makes a backup of all documents, of one moment, while the daemon goes on serving: one archive, in pieces, which begin
+    when all of it has been read and checked; the summary comes last. Needs room for a copy of the database in the data
+    directory until the call ends.
+    DATA_LOSS: what is stored is damaged. RESOURCE_EXHAUSTED: there is no room for the copy. UNAVAILABLE: starting, shutting
+    down, or another backup is being made.
     """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
@@ -113,6 +127,19 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. NOT_FOUND: there is no such
         model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
         shutting down, or another model is being put in place.
+        """
+
+    @_abc_1.abstractmethod
+    def Backup(
+        self,
+        request: _admin_pb2.BackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.BackupResponse], _abc.AsyncIterator[_admin_pb2.BackupResponse]]:
+        """Makes a backup of all documents, of one moment, while the daemon goes on serving: one archive, in pieces, which begin
+        when all of it has been read and checked; the summary comes last. Needs room for a copy of the database in the data
+        directory until the call ends.
+        DATA_LOSS: what is stored is damaged. RESOURCE_EXHAUSTED: there is no room for the copy. UNAVAILABLE: starting, shutting
+        down, or another backup is being made.
         """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

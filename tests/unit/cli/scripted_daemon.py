@@ -66,6 +66,9 @@ class ScriptedDaemon(rag_pb2_grpc.RagServicer, documents_pb2_grpc.DocumentsServi
     def CancelJob(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("CancelJob")(request, context)
 
+    def Backup(self, request: Any, context: Any) -> Any:  # noqa: N802
+        yield from self._next("Backup")(request, context)
+
     def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("GetStatus")(request, context)
 
