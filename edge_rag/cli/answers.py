@@ -8,7 +8,10 @@ from typing import Any
 
 from edge_rag.cli.jsonable import citation_object, stage_objects
 from edge_rag.client.values import AskEvent
-from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta
+from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
+
+UNSUPPORTED_NOTE = " [not in the documents]"
+"""Shown after a sentence that no document supports; not part of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class Answer:
         question: What was asked.
         text: All text deltas, joined.
         citations: In the order in which they came.
+        unsupported: Parts of the text that no document supports, in mode cite.
         finished: How it ended.
     """
 
@@ -27,6 +31,7 @@ class Answer:
     question: str
     text: str
     citations: tuple[Citation, ...]
+    unsupported: tuple[Unsupported, ...]
     finished: Finished
 
     def as_json(self) -> dict[str, Any]:
@@ -36,6 +41,14 @@ class Answer:
             "question": self.question,
             "answer": self.text,
             "citations": [citation_object(citation) for citation in self.citations],
+            "unsupported": [
+                {
+                    "start": part.answer_start,
+                    "end": part.answer_end,
+                    "text": self.text[part.answer_start : part.answer_end],
+                }
+                for part in self.unsupported
+            ],
             "finish_reason": self.finished.reason.value,
             "usage": asdict(self.finished.usage),
             "timings": {
@@ -52,10 +65,11 @@ def gather(request_id: str, question: str, events: Iterable[AskEvent], on_text: 
         request_id: What the daemon's log and audit trail call it.
         question: What was asked.
         events: The stream; it ends with ``Finished`` or raises.
-        on_text: Called with every piece of text as it comes.
+        on_text: Called with every piece of text as it comes, and with a note after a sentence without support.
     """
     pieces: list[str] = []
     citations: list[Citation] = []
+    unsupported: list[Unsupported] = []
     finished: Finished | None = None
     for event in events:
         match event:
@@ -64,11 +78,14 @@ def gather(request_id: str, question: str, events: Iterable[AskEvent], on_text: 
                 on_text(event.text)
             case Citation():
                 citations.append(event)
+            case Unsupported():
+                unsupported.append(event)
+                on_text(UNSUPPORTED_NOTE)
             case Finished():
                 finished = event
     if finished is None:
         raise ValueError("the stream of events ended without Finished")
-    return Answer(request_id, question, "".join(pieces), tuple(citations), finished)
+    return Answer(request_id, question, "".join(pieces), tuple(citations), tuple(unsupported), finished)
 
 
 def source(document: str, page: int | None, start: int, end: int) -> str:

@@ -21,6 +21,7 @@ from edge_rag.core.query import AnswerMode, Priority
 _EPILOG = """\b
 Examples:
   edge-rag ask "How often must the pump bearings be greased?"
+  edge-rag ask --mode cite "How do I start the pump after an emergency stop?"
   edge-rag ask --sentences 3 "What do I do when the gas alarm sounds?"
   edge-rag ask --filter 'tag = "pump" and not draft = true' "How often is it greased?"
   edge-rag ask --json "Who is the duty electrician?" | jq -r .answer
@@ -36,7 +37,8 @@ Examples:
 @click.option(
     "--mode",
     type=click.Choice([mode.value for mode in AnswerMode]),
-    help="quote: every word is a sentence of a cited document; free: the model writes. [default: the daemon's]",
+    help="quote: every word is a sentence of a cited document; cite: the model writes, and each sentence is checked "
+    "against the documents; free: the model writes. [default: the daemon's]",
 )
 @click.option("--sentences", type=click.IntRange(1, 8), help="Most sentences to quote. [default: 1]")
 @click.option("--passages", type=click.IntRange(1, 32), help="Most passages put before the model. [default: 4]")

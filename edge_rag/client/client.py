@@ -97,8 +97,8 @@ class Client:
             options: How it is to be answered.
 
         Yields:
-            ``PassagesReceived`` first, then ``TextDelta`` and ``Citation`` as they come, ``Finished`` last. Closing the
-            iterator early cancels the call.
+            ``PassagesReceived`` first, then ``TextDelta``, ``Citation`` and ``Unsupported`` as they come, ``Finished``
+            last. Closing the iterator early cancels the call.
 
         Raises:
             ClientError: The call failed; events already yielded stand.

@@ -9,7 +9,7 @@ from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.client.failures import unreadable_reply
 from edge_rag.client.metadata_messages import read_metadata
 from edge_rag.client.values import AskEvent, FoundPassage, PassagesReceived, SearchReply, StoredDocument
-from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Usage
+from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Unsupported, Usage
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.ids import DocumentId
 
@@ -40,6 +40,8 @@ def ask_event(message: rag_pb2.AskResponse) -> AskEvent | None:
             return TextDelta(message.text.text)
         case "citation":
             return _citation(message.citation)
+        case "unsupported":
+            return Unsupported(message.unsupported.answer_start, message.unsupported.answer_end)
         case "finished":
             return _finished(message.finished)
         case _:

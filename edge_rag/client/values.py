@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta
+from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import IngestWork, Job, JobDocumentState
@@ -54,7 +54,7 @@ class PassagesReceived:
     evidence: float = 0.0
 
 
-AskEvent = PassagesReceived | TextDelta | Citation | Finished
+AskEvent = PassagesReceived | TextDelta | Citation | Unsupported | Finished
 
 
 @dataclass(frozen=True, slots=True)

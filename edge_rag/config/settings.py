@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from edge_rag.config.paths import default_data_directory, default_models_directory
+from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.curve import Curve
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import ConfigurationError
@@ -137,6 +138,10 @@ class GeneratorSettings(_Section):
         ge=0,
         le=1,
         description="Evidence for an answer, 0 to 1, below which there is none, unless the mode is free.",
+    )
+    unsupported: UnsupportedText = Field(
+        default=UnsupportedText.MARK,
+        description="Sentences that no document supports in mode cite: `mark` says so, `omit` leaves them out.",
     )
     not_found_text: str = Field(
         default="I could not find that in the documents.", min_length=1, description="Answer when there is no evidence."

@@ -62,6 +62,26 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A part of the answer that no passage supports.
+
+    Attributes:
+        answer_start: First character of the answer that this is about.
+        answer_end: One past the last.
+    """
+
+    answer_start: int
+    answer_end: int
+
+
+class UnsupportedText(Enum):
+    """What becomes of sentences in CITE mode that no passage supports."""
+
+    MARK = "mark"
+    OMIT = "omit"
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a request used, in tokens of the generator's vocabulary.
 
@@ -112,4 +132,4 @@ class Finished:
     first_token_s: float | None
 
 
-AnswerEvent = PassagesFound | TextDelta | Citation | Finished
+AnswerEvent = PassagesFound | TextDelta | Citation | Unsupported | Finished

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge_rag.core.answer import Citation, FinishReason, TextDelta, Usage
+from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, Usage
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Sampling
@@ -74,4 +74,4 @@ class GenerationFailed:
     error: EdgeRagError
 
 
-GenerationEvent = TextDelta | Citation | Generated | GenerationFailed
+GenerationEvent = TextDelta | Citation | Unsupported | Generated | GenerationFailed

@@ -21,10 +21,13 @@ class AnswerMode(Enum):
     """How much freedom the generator has.
 
     QUOTE: every word is a sentence of a passage, and the citation follows from where it is from.
+    CITE: any text, each sentence of which is checked against the passages; citations point at the sentences that
+        support it, and what is unsupported is marked or left out.
     FREE: any text; ``[n]`` markers that the model writes are turned into citations of passage n.
     """
 
     QUOTE = "quote"
+    CITE = "cite"
     FREE = "free"
 
 

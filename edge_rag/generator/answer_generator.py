@@ -6,21 +6,24 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edge_rag.core.answer import FinishReason
+from edge_rag.core.answer import FinishReason, UnsupportedText
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import EdgeRagError, NeverFits
-from edge_rag.generator.answer_stream import FixedStream, FormattedStream, FreeStream, Listener, QuoteStream
+from edge_rag.generator.answer_stream import FixedStream, FormattedStream, FreeStream, QuoteStream
+from edge_rag.generator.attribution import Attributor
+from edge_rag.generator.cite_stream import CheckedText, CiteStream
 from edge_rag.generator.constraint import Constraint, FreeText, Silence
 from edge_rag.generator.counts import EngineSnapshot
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.ports import TokenSink
+from edge_rag.generator.ports import Stemmer, TokenSink
 from edge_rag.generator.prompt import PromptSettings, passage_text, passages_that_fit, user_text
 from edge_rag.generator.quote import Quotable, Quotation, QuoteRules, quotation
 from edge_rag.generator.sequence import SequenceId
+from edge_rag.generator.teller import Listener
 from edge_rag.generator.tokenizer import ChatTokenizer
 
 
@@ -48,6 +51,19 @@ class QuoteSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CiteSettings:
+    """How free text is checked.
+
+    Attributes:
+        make_stemmer: Makes what compares words, one for each request.
+        unsupported: What becomes of sentences that no passage supports.
+    """
+
+    make_stemmer: Callable[[], Stemmer]
+    unsupported: UnsupportedText = UnsupportedText.MARK
+
+
+@dataclass(frozen=True, slots=True)
 class Handle:
     """A request that was admitted."""
 
@@ -69,6 +85,7 @@ class AnswerGenerator:
         grammars: Compiles formats for the model.
         prompt: Texts around the question.
         quote: How quotations are chosen.
+        cite: How free text is checked.
         clock: The engine's.
     """
 
@@ -80,6 +97,7 @@ class AnswerGenerator:
         grammars: GrammarCompiler,
         prompt: PromptSettings,
         quote: QuoteSettings,
+        cite: CiteSettings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -88,6 +106,7 @@ class AnswerGenerator:
         self._grammars = grammars
         self._prompt = prompt
         self._quote = quote
+        self._cite = cite
         self._clock = clock
         self._system_tokens = len(tokenizer.encode_chat(prompt.system, ""))
 
@@ -132,14 +151,17 @@ class AnswerGenerator:
             return (), Silence(FinishReason.NOT_FOUND), FixedStream(listener, self._clock, text)
         prompt, kept = self._encode(request)
         passages = [ranked.passage for ranked in kept]
+        if request.mode is AnswerMode.QUOTE:
+            state = self._quotation(request, kept)
+            return prompt, state, QuoteStream(listener, self._clock, state, passages)
+        detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
+        if grammar is not None:
+            return prompt, grammar, FormattedStream(listener, self._clock, detokenizer)
+        free = FreeText(self._end_tokens)
         if request.mode is AnswerMode.FREE:
-            detokenizer = self._tokenizer.detokenizer()
-            if grammar is not None:
-                return prompt, grammar, FormattedStream(listener, self._clock, detokenizer)
-            stream = FreeStream(listener, self._clock, detokenizer, request.sampling.stop, passages)
-            return prompt, FreeText(self._end_tokens), stream
-        state = self._quotation(request, kept)
-        return prompt, state, QuoteStream(listener, self._clock, state, passages)
+            return prompt, free, FreeStream(listener, self._clock, detokenizer, stops, passages)
+        checked = CheckedText(passages, Attributor(kept, self._cite.make_stemmer()), self._cite.unsupported)
+        return prompt, free, CiteStream(listener, self._clock, detokenizer, stops, checked, self._prompt.not_found)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
         if request.mode is AnswerMode.FREE:

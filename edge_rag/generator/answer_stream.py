@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from edge_rag.core.answer import Citation, TextDelta
-from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed
 from edge_rag.core.passage import Passage
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations import CitationMapper
@@ -13,38 +12,7 @@ from edge_rag.generator.detokenizer import Detokenizer
 from edge_rag.generator.ports import Outcome
 from edge_rag.generator.quote import Quotation
 from edge_rag.generator.stop import StopMatcher
-
-Listener = Callable[[GenerationEvent], None]
-
-
-class _Teller:
-    """Tells the listener, and when the first text came.
-
-    Args:
-        listener: Hears every event.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(self, listener: Listener, clock: Callable[[], float]) -> None:
-        self._listener = listener
-        self._clock = clock
-        self._submitted = clock()
-        self._first_text: float | None = None
-
-    def tell(self, event: TextDelta | Citation) -> None:
-        """Passes an event on."""
-        if self._first_text is None and isinstance(event, TextDelta):
-            self._first_text = self._clock()
-        self._listener(event)
-
-    def finish(self, outcome: Outcome) -> None:
-        """Ends the stream well."""
-        first = None if self._first_text is None else self._first_text - self._submitted
-        self._listener(Generated(outcome.reason, outcome.usage, outcome.queue_s, outcome.compute_s, first))
-
-    def fail(self, error: EdgeRagError) -> None:
-        """Ends the stream badly."""
-        self._listener(GenerationFailed(error))
+from edge_rag.generator.teller import Listener, Teller
 
 
 class FreeStream:
@@ -66,7 +34,7 @@ class FreeStream:
         stops: Sequence[str],
         passages: Sequence[Passage],
     ) -> None:
-        self._teller = _Teller(listener, clock)
+        self._teller = Teller(listener, clock)
         self._detokenizer = detokenizer
         self._stops = StopMatcher(stops)
         self._citations = CitationMapper(passages)
@@ -101,7 +69,7 @@ class FormattedStream:
     """
 
     def __init__(self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer) -> None:
-        self._teller = _Teller(listener, clock)
+        self._teller = Teller(listener, clock)
         self._detokenizer = detokenizer
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
@@ -132,7 +100,7 @@ class QuoteStream:
     def __init__(
         self, listener: Listener, clock: Callable[[], float], quotation: Quotation, passages: Sequence[Passage]
     ) -> None:
-        self._teller = _Teller(listener, clock)
+        self._teller = Teller(listener, clock)
         self._quotation = quotation
         self._passages = passages
         self._length = 0
@@ -179,7 +147,7 @@ class FixedStream:
     """
 
     def __init__(self, listener: Listener, clock: Callable[[], float], text: str) -> None:
-        self._teller = _Teller(listener, clock)
+        self._teller = Teller(listener, clock)
         self._text = text
 
     def extend(self, tokens: tuple[int, ...]) -> bool:

@@ -17,8 +17,8 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.status import ModelInUse
 from edge_rag.errors import NotReady
 from edge_rag.generator.answer_generator import AnswerGenerator, Handle
-from edge_rag.generator.answer_stream import Listener
 from edge_rag.generator.counts import EngineSnapshot
+from edge_rag.generator.teller import Listener
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from edge_rag.config.profile import DeviceFacts, DeviceProfile, kv_page_count, p
 from edge_rag.config.settings import GeneratorSettings, Settings
 from edge_rag.core.status import ModelInUse
 from edge_rag.errors import ConfigurationError
-from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
+from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.curve import StepSize, limits_on
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.exchange import Installed
@@ -23,6 +23,7 @@ from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.packed_step import PackedStep
@@ -134,10 +135,11 @@ class GeneratorMaker:
             aging_s=wanted.aging_seconds,
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
         )
+        cite = CiteSettings(Stemmer, wanted.unsupported)
         prompt = PromptSettings(not_found=wanted.not_found_text)
         tokenizer = ChatTokenizer.open(plan.folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
-        generator = AnswerGenerator(engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted))
+        generator = AnswerGenerator(engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite)
         model = ModelInUse("generator", name, "CPUExecutionProvider", plan.detail)
         return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
 

@@ -15,6 +15,7 @@ from edge_rag.core.answer import (
     PassagesFound,
     StageTime,
     TextDelta,
+    Unsupported,
 )
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.passage import RankedPassage
@@ -42,6 +43,9 @@ def answer_event(event: AnswerEvent) -> rag_pb2.AskResponse:
             return rag_pb2.AskResponse(text=rag_pb2.TextDelta(text=event.text))
         case Citation():
             return rag_pb2.AskResponse(citation=_citation(event))
+        case Unsupported():
+            unsupported = rag_pb2.Unsupported(answer_start=event.answer_start, answer_end=event.answer_end)
+            return rag_pb2.AskResponse(unsupported=unsupported)
         case Finished():
             return rag_pb2.AskResponse(finished=_finished(event))
 

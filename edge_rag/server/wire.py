@@ -90,6 +90,7 @@ def query(
     modes = {
         rag_pb2.ANSWER_MODE_UNSPECIFIED: limits.default_mode,
         rag_pb2.ANSWER_MODE_QUOTE: AnswerMode.QUOTE,
+        rag_pb2.ANSWER_MODE_CITE: AnswerMode.CITE,
         rag_pb2.ANSWER_MODE_FREE: AnswerMode.FREE,
     }
     if request.mode not in modes:
@@ -203,8 +204,10 @@ def _format(request: rag_pb2.AskRequest, mode: AnswerMode, sampling: Sampling) -
     if field is None:
         return None
     given = request.json_schema if field == "json_schema" else request.regex
-    if mode is not AnswerMode.FREE:
+    if mode is AnswerMode.QUOTE:
         raise InvalidRequest(field, "needs mode free; in mode quote the documents' sentences are the format")
+    if mode is AnswerMode.CITE:
+        raise InvalidRequest(field, "needs mode free; in mode cite an answer is sentences that documents support")
     if sampling.stop:
         raise InvalidRequest("sampling.stop", f"would cut the answer short of what {field} asks for; leave one out")
     if not 1 <= len(given) <= LONGEST_FORMAT:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.answer import Citation, FinishReason, TextDelta
+from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.core.sentences import sentence_spans
 from edge_rag.errors import DeadlineExceeded, NeverFits, NotReady, Overloaded, RequestCancelled
-from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
+from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.policy import SchedulerLimits
@@ -26,6 +26,7 @@ from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.pipeline.ports import Generator
+from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.serial_decoder import SerialDecoder
 
@@ -57,7 +58,9 @@ def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits
         tokenizer = ChatTokenizer.open(folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
         quote = QuoteSettings(prior_weight=4.0, not_found_below=0.1)
-        generator = AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, settings, quote)
+        generator = AnswerGenerator(
+            engine, decoder.end_tokens, tokenizer, grammars, settings, quote, CiteSettings(Stemmer)
+        )
         generator.start()
         yield generator
         generator.close()
@@ -147,6 +150,10 @@ class Answer:
         return [event for event in self.events if isinstance(event, Citation)]
 
     @property
+    def unsupported(self) -> list[Unsupported]:
+        return [event for event in self.events if isinstance(event, Unsupported)]
+
+    @property
     def end(self) -> Generated:
         last = self.events[-1]
         assert isinstance(last, Generated), last
@@ -215,13 +222,43 @@ def test_free_text_ends_before_a_stop_string(generator: Generator) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "passages", "evidence"),
-    [(AnswerMode.QUOTE, (), 1.0), (AnswerMode.FREE, (), 1.0), (AnswerMode.QUOTE, PASSAGES, 0.09)],
+    [
+        (AnswerMode.QUOTE, (), 1.0),
+        (AnswerMode.CITE, (), 1.0),
+        (AnswerMode.FREE, (), 1.0),
+        (AnswerMode.QUOTE, PASSAGES, 0.09),
+        (AnswerMode.CITE, PASSAGES, 0.09),
+    ],
 )
 def test_without_evidence_the_answer_is_the_not_found_text(
     generator: Generator, mode: AnswerMode, passages: tuple[RankedPassage, ...], evidence: float
 ) -> None:
     answer = ask(generator, replace(question(mode), passages=passages, evidence=evidence))
     assert (answer.text, answer.citations, answer.end.reason) == (NOT_FOUND, [], FinishReason.NOT_FOUND)
+
+
+def test_a_checked_answer_cites_or_marks_every_sentence_or_is_the_not_found_text(generator: Generator) -> None:
+    for passages in (PASSAGES, PASSAGES[1:], PASSAGES[:1]):
+        answer = ask(generator, replace(question(AnswerMode.CITE), passages=passages))
+        if answer.end.reason is FinishReason.NOT_FOUND:
+            assert (answer.text, answer.citations, answer.unsupported) == (NOT_FOUND, [], [])
+            continue
+        judged_parts: list[Citation | Unsupported] = [*answer.citations, *answer.unsupported]
+        judged = {(part.answer_start, part.answer_end) for part in judged_parts}
+        at = 0
+        for start, end in sorted(judged):
+            assert answer.text[at:start].isspace() or at == start == 0
+            at = end
+        assert at == len(answer.text)
+        assert answer.citations
+        for citation in answer.citations:
+            passage = passages[citation.passage].passage
+            assert passage.text[citation.start - passage.start : citation.end - passage.start] == citation.text
+
+
+def test_a_model_that_says_nothing_the_passages_hold_gets_the_not_found_text(generator: Generator) -> None:
+    answer = ask(generator, replace(question(AnswerMode.CITE, max_tokens=1)))
+    assert (answer.text, answer.end.reason) == (NOT_FOUND, FinishReason.NOT_FOUND)
 
 
 def test_all_events_come_from_one_thread_that_is_not_the_callers(generator: Generator) -> None:

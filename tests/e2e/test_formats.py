@@ -70,6 +70,7 @@ def test_a_cut_answer_is_marked_as_cut(daemon: RunningDaemon) -> None:
         (rag_pb2.AskRequest(mode=FREE, regex="x" * 65_537), "regex: must be 1 to 65,536"),
         (rag_pb2.AskRequest(mode=FREE, regex="(" * 5_000 + "a" + ")" * 5_000), "regex: "),
         (rag_pb2.AskRequest(mode=rag_pb2.ANSWER_MODE_QUOTE, regex="a"), "regex: needs mode free"),
+        (rag_pb2.AskRequest(mode=rag_pb2.ANSWER_MODE_CITE, json_schema="{}"), "json_schema: needs mode free"),
         (rag_pb2.AskRequest(json_schema="{}"), "json_schema: needs mode free"),
         (rag_pb2.AskRequest(mode=FREE, regex="a", sampling=rag_pb2.Sampling(stop=["b"])), "sampling.stop: "),
     ],

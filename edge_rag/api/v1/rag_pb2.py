@@ -26,41 +26,43 @@ from edge_rag.api.v1 import common_pb2 as edge__rag_dot_v1_dot_common__pb2
 from edge_rag.api.v1 import metadata_pb2 as edge__rag_dot_v1_dot_metadata__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x65\x64ge_rag/v1/rag.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x18\x65\x64ge_rag/v1/common.proto\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\"\xfa\x01\n\x08Sampling\x12\x17\n\nmax_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x12\n\x05top_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x05\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\tB\r\n\x0b_max_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x07\n\x05_seed\"\xe8\x02\n\nAskRequest\x12\x10\n\x08question\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12%\n\x04mode\x18\x03 \x01(\x0e\x32\x17.edge_rag.v1.AnswerMode\x12\x1a\n\rmax_sentences\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08passages\x18\x05 \x01(\rH\x02\x88\x01\x01\x12\'\n\x08sampling\x18\x06 \x01(\x0b\x32\x15.edge_rag.v1.Sampling\x12\'\n\x08priority\x18\x07 \x01(\x0e\x32\x15.edge_rag.v1.Priority\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x15\n\x0bjson_schema\x18\t \x01(\tH\x00\x12\x0f\n\x05regex\x18\n \x01(\tH\x00\x12#\n\x06\x66ilter\x18\x0c \x01(\x0b\x32\x13.edge_rag.v1.FilterB\x08\n\x06\x66ormatB\x10\n\x0e_max_sentencesB\x0b\n\t_passages\"\xbf\x01\n\x0b\x41skResponse\x12)\n\x08passages\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.PassagesH\x00\x12&\n\x04text\x18\x02 \x01(\x0b\x32\x16.edge_rag.v1.TextDeltaH\x00\x12)\n\x08\x63itation\x18\x03 \x01(\x0b\x32\x15.edge_rag.v1.CitationH\x00\x12)\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x15.edge_rag.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"D\n\x08Passages\x12&\n\x08passages\x18\x01 \x03(\x0b\x32\x14.edge_rag.v1.Passage\x12\x10\n\x08\x65vidence\x18\x02 \x01(\x01\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x9d\x01\n\x08\x43itation\x12\x0f\n\x07passage\x18\x01 \x01(\r\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\x12\x11\n\x04page\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05start\x18\x04 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x05 \x01(\x04\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x14\n\x0c\x61nswer_start\x18\x07 \x01(\x04\x12\x12\n\nanswer_end\x18\x08 \x01(\x04\x42\x07\n\x05_page\"\xba\x01\n\x08\x46inished\x12)\n\x06reason\x18\x01 \x01(\x0e\x32\x19.edge_rag.v1.FinishReason\x12!\n\x05usage\x18\x02 \x01(\x0b\x32\x12.edge_rag.v1.Usage\x12&\n\x06stages\x18\x03 \x03(\x0b\x32\x16.edge_rag.v1.StageTime\x12 \n\x13\x66irst_token_seconds\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x16\n\x14_first_token_seconds\"\x82\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x02 \x01(\r\x12\x18\n\x10generated_tokens\x18\x03 \x01(\r\x12\x15\n\rforced_tokens\x18\x04 \x01(\r\x12\x13\n\x0bmodel_steps\x18\x05 \x01(\r\"J\n\tStageTime\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x03 \x01(\x01\"\xa9\x01\n\rSearchRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x12\n\x05limit\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06rerank\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12#\n\x06\x66ilter\x18\x06 \x01(\x0b\x32\x13.edge_rag.v1.FilterB\x08\n\x06_limitB\t\n\x07_rerank\"\\\n\x0eSearchResponse\x12\"\n\x04hits\x18\x01 \x03(\x0b\x32\x14.edge_rag.v1.Passage\x12&\n\x06stages\x18\x02 \x03(\x0b\x32\x16.edge_rag.v1.StageTime*V\n\nAnswerMode\x12\x1b\n\x17\x41NSWER_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41NSWER_MODE_QUOTE\x10\x01\x12\x14\n\x10\x41NSWER_MODE_FREE\x10\x02*g\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x12\n\x0ePRIORITY_BATCH\x10\x03*|\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1b\n\x17\x46INISH_REASON_NOT_FOUND\x10\x03\x32\x84\x01\n\x03Rag\x12:\n\x03\x41sk\x12\x17.edge_rag.v1.AskRequest\x1a\x18.edge_rag.v1.AskResponse0\x01\x12\x41\n\x06Search\x12\x1a.edge_rag.v1.SearchRequest\x1a\x1b.edge_rag.v1.SearchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x65\x64ge_rag/v1/rag.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x18\x65\x64ge_rag/v1/common.proto\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\"\xfa\x01\n\x08Sampling\x12\x17\n\nmax_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x12\n\x05top_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x05\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\tB\r\n\x0b_max_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x07\n\x05_seed\"\xe8\x02\n\nAskRequest\x12\x10\n\x08question\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12%\n\x04mode\x18\x03 \x01(\x0e\x32\x17.edge_rag.v1.AnswerMode\x12\x1a\n\rmax_sentences\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08passages\x18\x05 \x01(\rH\x02\x88\x01\x01\x12\'\n\x08sampling\x18\x06 \x01(\x0b\x32\x15.edge_rag.v1.Sampling\x12\'\n\x08priority\x18\x07 \x01(\x0e\x32\x15.edge_rag.v1.Priority\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x15\n\x0bjson_schema\x18\t \x01(\tH\x00\x12\x0f\n\x05regex\x18\n \x01(\tH\x00\x12#\n\x06\x66ilter\x18\x0c \x01(\x0b\x32\x13.edge_rag.v1.FilterB\x08\n\x06\x66ormatB\x10\n\x0e_max_sentencesB\x0b\n\t_passages\"\xf0\x01\n\x0b\x41skResponse\x12)\n\x08passages\x18\x01 \x01(\x0b\x32\x15.edge_rag.v1.PassagesH\x00\x12&\n\x04text\x18\x02 \x01(\x0b\x32\x16.edge_rag.v1.TextDeltaH\x00\x12)\n\x08\x63itation\x18\x03 \x01(\x0b\x32\x15.edge_rag.v1.CitationH\x00\x12)\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x15.edge_rag.v1.FinishedH\x00\x12/\n\x0bunsupported\x18\x05 \x01(\x0b\x32\x18.edge_rag.v1.UnsupportedH\x00\x42\x07\n\x05\x65vent\"D\n\x08Passages\x12&\n\x08passages\x18\x01 \x03(\x0b\x32\x14.edge_rag.v1.Passage\x12\x10\n\x08\x65vidence\x18\x02 \x01(\x01\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x9d\x01\n\x08\x43itation\x12\x0f\n\x07passage\x18\x01 \x01(\r\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\x12\x11\n\x04page\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05start\x18\x04 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x05 \x01(\x04\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x14\n\x0c\x61nswer_start\x18\x07 \x01(\x04\x12\x12\n\nanswer_end\x18\x08 \x01(\x04\x42\x07\n\x05_page\"7\n\x0bUnsupported\x12\x14\n\x0c\x61nswer_start\x18\x01 \x01(\x04\x12\x12\n\nanswer_end\x18\x02 \x01(\x04\"\xba\x01\n\x08\x46inished\x12)\n\x06reason\x18\x01 \x01(\x0e\x32\x19.edge_rag.v1.FinishReason\x12!\n\x05usage\x18\x02 \x01(\x0b\x32\x12.edge_rag.v1.Usage\x12&\n\x06stages\x18\x03 \x03(\x0b\x32\x16.edge_rag.v1.StageTime\x12 \n\x13\x66irst_token_seconds\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x16\n\x14_first_token_seconds\"\x82\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x02 \x01(\r\x12\x18\n\x10generated_tokens\x18\x03 \x01(\r\x12\x15\n\rforced_tokens\x18\x04 \x01(\r\x12\x13\n\x0bmodel_steps\x18\x05 \x01(\r\"J\n\tStageTime\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x63ompute_seconds\x18\x03 \x01(\x01\"\xa9\x01\n\rSearchRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x12\n\x05limit\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06rerank\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12#\n\x06\x66ilter\x18\x06 \x01(\x0b\x32\x13.edge_rag.v1.FilterB\x08\n\x06_limitB\t\n\x07_rerank\"\\\n\x0eSearchResponse\x12\"\n\x04hits\x18\x01 \x03(\x0b\x32\x14.edge_rag.v1.Passage\x12&\n\x06stages\x18\x02 \x03(\x0b\x32\x16.edge_rag.v1.StageTime*l\n\nAnswerMode\x12\x1b\n\x17\x41NSWER_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41NSWER_MODE_QUOTE\x10\x01\x12\x14\n\x10\x41NSWER_MODE_FREE\x10\x02\x12\x14\n\x10\x41NSWER_MODE_CITE\x10\x03*g\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x12\n\x0ePRIORITY_BATCH\x10\x03*|\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1b\n\x17\x46INISH_REASON_NOT_FOUND\x10\x03\x32\x84\x01\n\x03Rag\x12:\n\x03\x41sk\x12\x17.edge_rag.v1.AskRequest\x1a\x18.edge_rag.v1.AskResponse0\x01\x12\x41\n\x06Search\x12\x1a.edge_rag.v1.SearchRequest\x1a\x1b.edge_rag.v1.SearchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.api.v1.rag_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ANSWERMODE']._serialized_start=1823
-  _globals['_ANSWERMODE']._serialized_end=1909
-  _globals['_PRIORITY']._serialized_start=1911
-  _globals['_PRIORITY']._serialized_end=2014
-  _globals['_FINISHREASON']._serialized_start=2016
-  _globals['_FINISHREASON']._serialized_end=2140
+  _globals['_ANSWERMODE']._serialized_start=1929
+  _globals['_ANSWERMODE']._serialized_end=2037
+  _globals['_PRIORITY']._serialized_start=2039
+  _globals['_PRIORITY']._serialized_end=2142
+  _globals['_FINISHREASON']._serialized_start=2144
+  _globals['_FINISHREASON']._serialized_end=2268
   _globals['_SAMPLING']._serialized_start=93
   _globals['_SAMPLING']._serialized_end=343
   _globals['_ASKREQUEST']._serialized_start=346
   _globals['_ASKREQUEST']._serialized_end=706
   _globals['_ASKRESPONSE']._serialized_start=709
-  _globals['_ASKRESPONSE']._serialized_end=900
-  _globals['_PASSAGES']._serialized_start=902
-  _globals['_PASSAGES']._serialized_end=970
-  _globals['_TEXTDELTA']._serialized_start=972
-  _globals['_TEXTDELTA']._serialized_end=997
-  _globals['_CITATION']._serialized_start=1000
-  _globals['_CITATION']._serialized_end=1157
-  _globals['_FINISHED']._serialized_start=1160
-  _globals['_FINISHED']._serialized_end=1346
-  _globals['_USAGE']._serialized_start=1349
-  _globals['_USAGE']._serialized_end=1479
-  _globals['_STAGETIME']._serialized_start=1481
-  _globals['_STAGETIME']._serialized_end=1555
-  _globals['_SEARCHREQUEST']._serialized_start=1558
-  _globals['_SEARCHREQUEST']._serialized_end=1727
-  _globals['_SEARCHRESPONSE']._serialized_start=1729
-  _globals['_SEARCHRESPONSE']._serialized_end=1821
-  _globals['_RAG']._serialized_start=2143
-  _globals['_RAG']._serialized_end=2275
+  _globals['_ASKRESPONSE']._serialized_end=949
+  _globals['_PASSAGES']._serialized_start=951
+  _globals['_PASSAGES']._serialized_end=1019
+  _globals['_TEXTDELTA']._serialized_start=1021
+  _globals['_TEXTDELTA']._serialized_end=1046
+  _globals['_CITATION']._serialized_start=1049
+  _globals['_CITATION']._serialized_end=1206
+  _globals['_UNSUPPORTED']._serialized_start=1208
+  _globals['_UNSUPPORTED']._serialized_end=1263
+  _globals['_FINISHED']._serialized_start=1266
+  _globals['_FINISHED']._serialized_end=1452
+  _globals['_USAGE']._serialized_start=1455
+  _globals['_USAGE']._serialized_end=1585
+  _globals['_STAGETIME']._serialized_start=1587
+  _globals['_STAGETIME']._serialized_end=1661
+  _globals['_SEARCHREQUEST']._serialized_start=1664
+  _globals['_SEARCHREQUEST']._serialized_end=1833
+  _globals['_SEARCHRESPONSE']._serialized_start=1835
+  _globals['_SEARCHRESPONSE']._serialized_end=1927
+  _globals['_RAG']._serialized_start=2271
+  _globals['_RAG']._serialized_end=2403
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,11 @@ class _AnswerModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerMode
     """Every word is a sentence of a cited passage."""
     ANSWER_MODE_FREE: _AnswerMode.ValueType  # 2
     """Free text; markers the model writes become citations."""
+    ANSWER_MODE_CITE: _AnswerMode.ValueType  # 3
+    """Free text, sentence by sentence; each is cited from the sentences of the passages that support it, word, number and
+    name. What none supports is marked with Unsupported or left out, as the server's `generator.unsupported` says;
+    where nothing is supported, the answer is the not-found answer. Markers the model writes are not shown.
+    """
 
 class AnswerMode(_AnswerMode, metaclass=_AnswerModeEnumTypeWrapper):
     """How much freedom the generator has."""
@@ -43,6 +48,11 @@ ANSWER_MODE_QUOTE: AnswerMode.ValueType  # 1
 """Every word is a sentence of a cited passage."""
 ANSWER_MODE_FREE: AnswerMode.ValueType  # 2
 """Free text; markers the model writes become citations."""
+ANSWER_MODE_CITE: AnswerMode.ValueType  # 3
+"""Free text, sentence by sentence; each is cited from the sentences of the passages that support it, word, number and
+name. What none supports is marked with Unsupported or left out, as the server's `generator.unsupported` says;
+where nothing is supported, the answer is the not-found answer. Markers the model writes are not shown.
+"""
 Global___AnswerMode: _TypeAlias = AnswerMode  # noqa: Y015
 
 class _Priority:
@@ -274,6 +284,7 @@ class AskResponse(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     CITATION_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    UNSUPPORTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def passages(self) -> Global___Passages:
         """First message."""
@@ -290,6 +301,10 @@ class AskResponse(_message.Message):
     def finished(self) -> Global___Finished:
         """Last message."""
 
+    @_builtins.property
+    def unsupported(self) -> Global___Unsupported:
+        """What part of the answer no passage supports; comes after the text. Only with ANSWER_MODE_CITE."""
+
     def __init__(
         self,
         *,
@@ -297,12 +312,13 @@ class AskResponse(_message.Message):
         text: Global___TextDelta | None = ...,
         citation: Global___Citation | None = ...,
         finished: Global___Finished | None = ...,
+        unsupported: Global___Unsupported | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "event", b"event", "finished", b"finished", "passages", b"passages", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "event", b"event", "finished", b"finished", "passages", b"passages", "text", b"text", "unsupported", b"unsupported"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "event", b"event", "finished", b"finished", "passages", b"passages", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "event", b"event", "finished", b"finished", "passages", b"passages", "text", b"text", "unsupported", b"unsupported"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["passages", "text", "citation", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["passages", "text", "citation", "finished", "unsupported"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -411,6 +427,32 @@ class Citation(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
 
 Global___Citation: _TypeAlias = Citation  # noqa: Y015
+
+@_typing.final
+class Unsupported(_message.Message):
+    """A sentence of the answer that no passage supports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_START_FIELD_NUMBER: _builtins.int
+    ANSWER_END_FIELD_NUMBER: _builtins.int
+    answer_start: _builtins.int
+    """First character (Unicode code point) of the answer that this is about."""
+    answer_end: _builtins.int
+    """One past the last character."""
+    def __init__(
+        self,
+        *,
+        answer_start: _builtins.int = ...,
+        answer_end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_end", b"answer_end", "answer_start", b"answer_start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unsupported: _TypeAlias = Unsupported  # noqa: Y015
 
 @_typing.final
 class Finished(_message.Message):

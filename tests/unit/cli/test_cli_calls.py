@@ -35,6 +35,22 @@ def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner
     assert "retriever 500 ms (+250 ms waiting) · generator 1.50 s · first text after 750 ms" in result.stderr
 
 
+def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, scripted: ScriptedDaemon) -> None:
+    def handler(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
+        yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every year."))
+        yield rag_pb2.AskResponse(unsupported=rag_pb2.Unsupported(answer_start=0, answer_end=11))
+        yield finished()
+
+    scripted.script("Ask", handler)
+    for_people = runner.invoke(main, ["ask", "how often?", "--mode", "cite", "--server", scripted.address])
+    assert for_people.stdout == "Every year. [not in the documents]\n"
+    scripted.script("Ask", handler)
+    for_machines = runner.invoke(main, ["ask", "how often?", "--json", "--server", scripted.address])
+    answer = json.loads(for_machines.stdout)
+    assert answer["answer"] == "Every year."
+    assert answer["unsupported"] == [{"start": 0, "end": 11, "text": "Every year."}]
+
+
 def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("Every 2,000 hours."))
     result = runner.invoke(
@@ -45,6 +61,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
         "question": "how often?",
         "answer": "Every 2,000 hours.",
         "citations": [{"document": "manual.pdf", "page": 3, "start": 10, "end": 28, "text": "Every 2,000 hours."}],
+        "unsupported": [],
         "finish_reason": "stop",
         "usage": {
             "prompt_tokens": 90,

@@ -21,12 +21,13 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
 from edge_rag.core.sentences import sentence_spans
 from edge_rag.errors import InvalidRequest
-from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
+from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from tests.unit.generator.json_schemas import random_schema
 
@@ -91,6 +92,7 @@ def opened(folder: Path, limits: SchedulerLimits, pages: int = 400) -> Iterator[
         GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens),
         PromptSettings(),
         QuoteSettings(),
+        CiteSettings(Stemmer),
     )
     generator.start()
     yield generator
@@ -124,7 +126,7 @@ class Answer:
                 self.text += event.text
             case Citation():
                 self.citations.append(event)
-            case _:
+            case Generated() | GenerationFailed():
                 self.last = event
                 self._ended.set()
 

@@ -55,6 +55,7 @@ def test_a_bare_question_gets_every_documented_default() -> None:
         (rag_pb2.AskRequest(question="q", sampling=rag_pb2.Sampling(stop=["x"] * 9)), "sampling.stop"),
         (rag_pb2.AskRequest(question="q", json_schema="{}"), "json_schema"),
         (rag_pb2.AskRequest(question="q", mode=rag_pb2.ANSWER_MODE_QUOTE, regex="a"), "regex"),
+        (rag_pb2.AskRequest(question="q", mode=rag_pb2.ANSWER_MODE_CITE, regex="a"), "regex"),
         (rag_pb2.AskRequest(question="q", mode=rag_pb2.ANSWER_MODE_FREE, regex=""), "regex"),
         (rag_pb2.AskRequest(question="q", mode=rag_pb2.ANSWER_MODE_FREE, json_schema="x" * 65_537), "json_schema"),
         (

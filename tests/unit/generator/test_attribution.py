@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.sentences import sentence_spans
+from edge_rag.generator.attribution import Attributor
+from edge_rag.generator.facts import facts_of
+from edge_rag.reranker.words import Stemmer
+
+PUMP = "The pump bearings must be greased every 2,000 operating hours. Use lithium grease only. Pump P1 takes 35 grams."
+VALVE = "Never open the check valve under pressure. Shut the suction valve first, then wait 15 minutes."
+AGAIN = "Both pump bearings are greased every 2,000 operating hours by the fitter."
+
+
+def ranked(number: int, text: str) -> RankedPassage:
+    passage = Passage(ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", None, 0, len(text), text)
+    return RankedPassage(passage, 1.0, tuple(Sentence(start, end) for start, end in sentence_spans(text)))
+
+
+PASSAGES = [ranked(number, text) for number, text in enumerate((PUMP, VALVE, AGAIN))]
+ATTRIBUTOR = Attributor(PASSAGES, Stemmer())
+
+
+def support(sentence: str, *marked: int) -> list[str]:
+    found = ATTRIBUTOR.support(sentence, marked)
+    return [PASSAGES[place.passage].passage.text[place.start : place.end] for place in found]
+
+
+def test_a_sentence_is_supported_by_the_one_that_says_the_same() -> None:
+    assert support("Pump bearings are to be greased every 2000 hours.") == [sentence(PUMP, 0)]
+    assert support("The suction valve is shut first.") == [sentence(VALVE, 1)]
+
+
+def sentence(text: str, place: int) -> str:
+    start, end = sentence_spans(text)[place]
+    return text[start:end]
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "The pump bearings must be greased every 4,000 operating hours.",
+        "The pump bearings must be greased every 2,000 days.",
+        "The pump bearings must not be greased every 2,000 operating hours.",
+        "Open the check valve under pressure.",
+        "Pump P2 takes 35 grams.",
+        "Hale greases the pump bearings every 2,000 operating hours.",
+        "The pump bearings of Hale must be greased every 2,000 operating hours.",
+        "The moon is made of cheese.",
+        "Yes.",
+        "15.",
+        "",
+    ],
+)
+def test_what_the_passages_do_not_say_has_no_support(claim: str) -> None:
+    assert support(claim) == []
+
+
+def test_two_sentences_that_follow_each_other_support_what_neither_does_alone() -> None:
+    assert support("Use lithium grease only, 35 grams for P1.") == [sentence(PUMP, 1), sentence(PUMP, 2)]
+
+
+def test_a_number_of_one_thing_does_not_support_a_sentence_about_another() -> None:
+    texts = "Pump P1 needs 5 litres of oil. Pump P2 needs 8 litres of oil."
+    attributor = Attributor([ranked(0, texts)], Stemmer())
+    assert attributor.support("Pump P1 needs 5 litres of oil.")
+    assert attributor.support("Pump P1 needs 8 litres of oil.") == ()
+
+
+def test_a_marker_decides_between_passages_that_say_the_same_and_no_others() -> None:
+    claim = "Pump bearings are greased every 2,000 operating hours."
+    assert support(claim, 0) == [sentence(PUMP, 0)]
+    assert support(claim, 2) == [AGAIN]
+    assert support(claim, 1) == support(claim)
+    assert support(claim, 99) == support(claim)
+
+
+def test_a_sentence_of_a_passage_supports_itself() -> None:
+    for number, one in enumerate(PASSAGES):
+        for each in one.sentences:
+            text = one.passage.text[each.start : each.end]
+            assert text in support(text, number)
+
+
+VOCABULARY = """
+pump P1 P2 bearings greased every 2,000 2 hours days Hale not open valve never 35 grams lithium Use The
+"""
+WORDS = st.lists(st.sampled_from(VOCABULARY.split()), max_size=10)
+
+
+@given(WORDS, st.lists(WORDS, max_size=6))
+def test_what_is_cited_holds_every_number_and_name_and_denies_alike(claim: list[str], texts: list[list[str]]) -> None:
+    passages = [ranked(number, f"{' '.join(text)}. {' '.join(reversed(text))}.") for number, text in enumerate(texts)]
+    written = " ".join(claim)
+    found = Attributor(passages, Stemmer()).support(written, [0])
+    if found:
+        assert len({place.passage for place in found}) == 1
+        cited = " ".join(passages[place.passage].passage.text[place.start : place.end] for place in found)
+        said, facts = facts_of(written), facts_of(cited)
+        assert {quantity.number for quantity in said.quantities} <= {quantity.number for quantity in facts.loose}
+        assert said.names <= facts.words
+        assert said.denies == facts.denies

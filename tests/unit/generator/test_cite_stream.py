@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.answer import Citation, TextDelta, Unsupported, UnsupportedText
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.sentences import sentence_spans
+from edge_rag.generator.attribution import Attributor
+from edge_rag.generator.cite_stream import CheckedText
+from edge_rag.generator.teller import AnswerPart
+from edge_rag.generator.written import SentenceCutter, WrittenSentence
+from edge_rag.reranker.words import Stemmer
+
+PUMP = "The pump is greased every 2,000 hours. Use lithium grease."
+VALVE = "Never open the check valve. Shut the suction valve first."
+
+
+def ranked(number: int, text: str) -> RankedPassage:
+    begin = 100 * number
+    passage = Passage(ChunkId(number), DocumentId(f"d{number}"), f"{number}.md", number, begin, begin + len(text), text)
+    return RankedPassage(passage, 1.0, tuple(Sentence(start, end) for start, end in sentence_spans(text)))
+
+
+OFFERED = [ranked(1, PUMP), ranked(2, VALVE)]
+PASSAGES = [each.passage for each in OFFERED]
+
+
+def checked(unsupported: UnsupportedText = UnsupportedText.MARK) -> CheckedText:
+    return CheckedText(PASSAGES, Attributor(OFFERED, Stemmer()), unsupported)
+
+
+def events(
+    pieces: Sequence[str], unsupported: UnsupportedText = UnsupportedText.MARK, whole: bool = True
+) -> list[AnswerPart]:
+    text = checked(unsupported)
+    return [event for piece in pieces for event in text.feed(piece)] + text.flush(whole)
+
+
+def shown(parts: Sequence[AnswerPart]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, TextDelta))
+
+
+GREASED, SHUT = "The pump is greased every 2,000 hours.", "Shut the suction valve first."
+CHEESE = "It is made of cheese."
+
+
+def test_each_sentence_is_followed_by_what_supports_it() -> None:
+    assert events([f"{GREASED} {SHUT}"]) == [
+        TextDelta(GREASED),
+        Citation(0, "1.md", 1, 100, 138, GREASED, 0, 38),
+        TextDelta(f" {SHUT}"),
+        Citation(1, "2.md", 2, 228, 257, SHUT, 39, 68),
+    ]
+
+
+def test_a_finished_sentence_is_told_before_the_next_one_is() -> None:
+    text = checked()
+    assert text.feed(f"{GREASED} ") == []
+    assert [type(event) for event in text.feed("Shut")] == [TextDelta, Citation]
+
+
+def test_markers_are_never_shown_and_a_wrong_one_is_replaced() -> None:
+    marked = "The pump is greased every 2,000 hours [2]. [1, 7] Shut the suction valve [99] first.[2][1–2]"
+    parts = events([marked])
+    assert shown(parts) == f"{GREASED} {SHUT}"
+    assert [part.passage for part in parts if isinstance(part, Citation)] == [0, 1]
+
+
+def test_an_unsupported_sentence_is_marked_or_left_out() -> None:
+    written = [f"{GREASED} {CHEESE} {SHUT}"]
+    marked = events(written)
+    assert shown(marked) == f"{GREASED} {CHEESE} {SHUT}"
+    assert [part for part in marked if isinstance(part, Unsupported)] == [Unsupported(39, 60)]
+    omitted = events(written, UnsupportedText.OMIT)
+    assert shown(omitted) == f"{GREASED} {SHUT}"
+    assert not any(isinstance(part, Unsupported) for part in omitted)
+
+
+def test_unsupported_sentences_wait_for_the_first_supported_one() -> None:
+    text = checked()
+    assert text.feed(f"{CHEESE} {CHEESE} Th") == []
+    parts = text.feed(f"{GREASED[2:]} N")
+    assert [type(part) for part in parts] == [TextDelta, Unsupported, TextDelta, Unsupported, TextDelta, Citation]
+    assert shown(parts) == f"{CHEESE} {CHEESE} {GREASED}"
+
+
+def test_where_nothing_has_support_nothing_is_said() -> None:
+    text = checked()
+    assert text.feed(f"{CHEESE} And {CHEESE}") + text.flush(whole=True) == []
+    assert not text.supported
+
+
+def test_a_sentence_that_was_cut_off_has_no_support() -> None:
+    cut = events([f"{GREASED} Shut the suction valve"], whole=False)
+    assert isinstance(cut[-1], Unsupported)
+    assert isinstance(events([f"{GREASED} Shut the suction valve"])[-1], Citation)
+    assert isinstance(events([f"{GREASED} {SHUT}"], whole=False)[-1], Citation)
+
+
+def test_a_list_keeps_its_lines_and_its_numbers_claim_nothing() -> None:
+    lines = ["According to Hale, use lithium grease:", "3. Use lithium grease.", "- Shut the suction valve first."]
+    parts = events(["\n".join(lines)])
+    assert shown(parts).splitlines() == lines
+    assert not any(isinstance(part, Unsupported) for part in parts)
+
+
+FRAGMENTS = (
+    GREASED,
+    SHUT,
+    CHEESE,
+    " ",
+    "\n",
+    "  ",
+    "[1]",
+    "[2]",
+    " [3]",
+    "[1, 2]",
+    "[",
+    "]",
+    "[12",
+    "1. ",
+    "- ",
+    "Dr.",
+)
+TEXTS = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=12).map("".join)
+
+
+@given(TEXTS, st.data(), st.sampled_from(UnsupportedText), st.booleans())
+def test_in_whatever_pieces_a_text_comes_its_events_are_the_same(
+    text: str, data: st.DataObject, unsupported: UnsupportedText, whole: bool
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    expected = events([text], unsupported, whole)
+    assert events(pieces, unsupported, whole) == expected
+    assert events(list(text), unsupported, whole) == expected
+
+
+@given(TEXTS, st.sampled_from(UnsupportedText))
+def test_spans_are_of_the_text_shown_and_citations_of_the_passages(text: str, unsupported: UnsupportedText) -> None:
+    parts = events([text], unsupported)
+    answer = shown(parts)
+    last = ""
+    for part in parts:
+        match part:
+            case TextDelta():
+                last = part.text.strip()
+            case Citation():
+                passage = PASSAGES[part.passage]
+                assert passage.text[part.start - passage.start : part.end - passage.start] == part.text
+                assert answer[part.answer_start : part.answer_end] == last
+            case Unsupported():
+                assert answer[part.answer_start : part.answer_end] == last
+    assert parts == [] or any(isinstance(part, Citation) for part in parts)
+
+
+@given(TEXTS)
+def test_sentences_hold_every_visible_character_but_the_markers(text: str) -> None:
+    text = text.replace("]", ")")
+    cutter = SentenceCutter()
+    sentences: list[WrittenSentence] = cutter.feed(text) + cutter.flush(whole=True)
+    assert "".join("".join(each.text.split()) for each in sentences) == "".join(text.split())

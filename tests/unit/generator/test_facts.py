@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.generator.facts import Quantity, facts_of
+
+
+def agrees(claim: str, support: str) -> bool:
+    return facts_of(claim).agrees_with(facts_of(support))
+
+
+@pytest.mark.parametrize(
+    ("claim", "support"),
+    [
+        ("Greased every 2,000 hours.", "Greased every 2000 operating h."),
+        ("It takes 2.50 litres.", "It takes 2,5 l."),
+        ("It takes 2.5 bar.", "At 2.50 bar."),
+        ("Wait three minutes.", "Wait 3 min."),
+        ("Wait 3 min.", "Wait three minutes."),
+        ("At -5 °C it freezes.", "It freezes at −5 degrees, that is -5 °C."),
+        ("It draws 12A.", "The current is 12 ampere."),
+        ("One of the pumps runs.", "A pump runs."),
+        ("Pump P2 runs.", "There P2 runs."),
+        ("It does not start.", "It doesn't start."),
+        ("Use grease from Kawann.", "KAWANN makes grease."),
+        ("It costs $5.", "It costs 5 dollars."),
+    ],
+)
+def test_a_fact_is_the_same_however_it_is_written(claim: str, support: str) -> None:
+    assert agrees(claim, support)
+
+
+@pytest.mark.parametrize(
+    ("claim", "support"),
+    [
+        ("Greased every 200 hours.", "Greased every 2,000 hours."),
+        ("Greased every 2,000 days.", "Greased every 2,000 hours."),
+        ("It takes 25 litres.", "It takes 2.5 litres."),
+        ("It takes 5 kg.", "It takes 5 g."),
+        ("At 5 °C it freezes.", "It freezes at -5 °C."),
+        ("Wait four minutes.", "Wait 3 minutes."),
+        ("Pump P1 runs.", "Pump P2 runs."),
+        ("Call Hale first.", "Call Miller first."),
+        ("It must be opened.", "It must not be opened."),
+        ("It must not be opened.", "It must be opened."),
+        ("It won't start.", "It will start."),
+        ("Run it below 32 hertz.", "Run it above 32 hertz."),
+        ("Use at most 5 g.", "Use at least 5 g."),
+        ("Open the left valve.", "Open the right valve."),
+        ("Switch it on.", "Switch it off."),
+    ],
+)
+def test_a_changed_fact_is_noticed(claim: str, support: str) -> None:
+    assert not agrees(claim, support)
+
+
+@given(st.integers(0, 10**9))
+def test_separators_make_no_difference_to_a_number(number: int) -> None:
+    assert facts_of(f"{number:,} bolts").quantities == facts_of(f"{number} bolts").quantities == {(str(number), "")}
+
+
+@given(st.text())
+def test_every_text_agrees_with_itself(text: str) -> None:
+    facts = facts_of(text)
+    assert facts.agrees_with(facts)
+    assert all(isinstance(quantity, Quantity) for quantity in facts.quantities)
