@@ -11,7 +11,7 @@ from edge_rag.core.answer import Citation, StageTime
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.measures import Latency
 from edge_rag.core.metadata import Metadata, MetadataValue
-from edge_rag.core.status import DaemonStatus
+from edge_rag.core.status import DaemonStatus, IndexInUse
 
 
 def citation_object(citation: Citation) -> dict[str, Any]:
@@ -85,8 +85,15 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "stages": [asdict(stage) for stage in status.stages],
         "engine": asdict(status.engine),
         "collections": dict(status.collections),
+        "indexes": [index_object(index) for index in status.indexes],
         "latencies": {latency.measure.value: latency_object(latency) for latency in status.latencies},
     }
+
+
+def index_object(index: IndexInUse) -> dict[str, Any]:
+    """Returns how a collection is searched; the time as ISO 8601 in UTC, None for what its kind does not have."""
+    built_at = None if index.built_at is None else index.built_at.isoformat()
+    return {**asdict(index), "kind": index.kind.value, "built_at": built_at}
 
 
 def latency_object(latency: Latency) -> dict[str, Any]:

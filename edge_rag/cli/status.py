@@ -12,7 +12,7 @@ from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.jsonable import status_object
 from edge_rag.cli.terminal import emit, visible
 from edge_rag.client import Client
-from edge_rag.core.status import DaemonStatus
+from edge_rag.core.status import DaemonStatus, IndexInUse
 
 _EPILOG = """\b
 Examples:
@@ -71,4 +71,16 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
             for latency in report.latencies
         ),
         f"collections  {documents}",
+        *(f"index        {index_line(index)}" for index in report.indexes),
     ]
+
+
+def index_line(index: IndexInUse) -> str:
+    """Returns how a collection is searched, for people."""
+    line = f"{index.collection}: {index.kind.value}, {'?' if index.vectors is None else index.vectors} vectors"
+    if index.recall is not None and index.built_at is not None and index.build_s is not None:
+        line += (
+            f", {index.fresh} beside {index.size_bytes / 2**20:.1f} MiB, recall@10 {index.recall:.3f},"
+            f" built {index.built_at:%Y-%m-%d %H:%M} in {duration(index.build_s)}"
+        )
+    return f"{line}, being renewed" if index.pending else line

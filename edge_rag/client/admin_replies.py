@@ -12,7 +12,15 @@ from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import ClientUsage, Latency, Measure
 from edge_rag.core.query import Priority
-from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
+from edge_rag.core.status import (
+    DaemonState,
+    DaemonStatus,
+    EngineSnapshot,
+    IndexInUse,
+    IndexKind,
+    ModelInUse,
+    StageSnapshot,
+)
 
 _STATES = {
     admin_pb2.DAEMON_STATE_STARTING: DaemonState.STARTING,
@@ -40,6 +48,11 @@ _KINDS = {
     admin_pb2.DECISION_KIND_SLOTS_CHANGED: DecisionKind.SLOTS_CHANGED,
     admin_pb2.DECISION_KIND_STAGE_DONE: DecisionKind.STAGE_DONE,
 }
+_INDEX_KINDS = {
+    admin_pb2.INDEX_KIND_EXACT: IndexKind.EXACT,
+    admin_pb2.INDEX_KIND_SEGMENT: IndexKind.SEGMENT,
+    admin_pb2.INDEX_KIND_MILVUS: IndexKind.MILVUS,
+}
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
     rag_pb2.PRIORITY_NORMAL: Priority.NORMAL,
@@ -50,6 +63,28 @@ _PRIORITIES = {
 def model_in_use(message: admin_pb2.Model) -> ModelInUse:
     """Reads a model and the role it fills."""
     return ModelInUse(message.role, message.name, message.execution_provider, message.detail)
+
+
+def index_in_use(message: admin_pb2.VectorIndex) -> IndexInUse:
+    """Reads how a collection is searched.
+
+    Raises:
+        ClientError: INTERNAL, the kind is unknown.
+    """
+    kind = _INDEX_KINDS.get(message.kind)
+    if kind is None:
+        raise unreadable_reply(f"unknown kind of index {message.kind}")
+    return IndexInUse(
+        collection=message.collection,
+        kind=kind,
+        vectors=message.vectors if message.HasField("vectors") else None,
+        fresh=message.fresh,
+        size_bytes=message.size_bytes,
+        recall=message.recall if message.HasField("recall") else None,
+        built_at=message.built_at.ToDatetime(tzinfo=UTC) if message.HasField("built_at") else None,
+        build_s=message.build_seconds if message.HasField("build_seconds") else None,
+        pending=message.pending,
+    )
 
 
 def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
@@ -87,6 +122,7 @@ def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
             preemptions=engine.preemptions,
         ),
         collections={c.name: c.documents for c in message.collections},
+        indexes=tuple(index_in_use(index) for index in message.indexes),
         latencies=tuple(
             Latency(_MEASURES[m.measure], m.samples, m.p50_seconds, m.p95_seconds, m.p99_seconds)
             for m in message.latencies

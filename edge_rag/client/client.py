@@ -45,8 +45,10 @@ from edge_rag.core.answer import Finished
 from edge_rag.core.decision import AuditEntry
 from edge_rag.core.document import DocumentInfo, IngestOutcome
 from edge_rag.core.jobs import Job
-from edge_rag.core.status import DaemonStatus, ModelInUse
+from edge_rag.core.status import DaemonStatus, IndexInUse, ModelInUse
+from edge_rag.core.vector_home import HomeKind
 
+_HOMES = {HomeKind.FAISS: admin_pb2.INDEX_HOME_FAISS, HomeKind.MILVUS: admin_pb2.INDEX_HOME_MILVUS}
 _HEALTH = {
     health_pb2.HealthCheckResponse.SERVING: Health.SERVING,
     health_pb2.HealthCheckResponse.NOT_SERVING: Health.NOT_SERVING,
@@ -360,6 +362,18 @@ class Client:
         finally:
             call.cancel()
         raise unreadable_reply("the backup ended without its summary")
+
+    def move_index(self, collection: str, home: HomeKind) -> IndexInUse:
+        """Has a collection's vectors indexed elsewhere; returns how it is searched then. Not repeated.
+
+        Raises:
+            ClientError: The call failed; where the daemon refused, the collection is where it was.
+        """
+        request = admin_pb2.MoveIndexRequest(collection=collection, home=_HOMES[home])
+        try:
+            return admin_replies.index_in_use(self._admin.MoveIndex(request, timeout=self._timeout_s).index)
+        except grpc.RpcError as failure:
+            raise client_error(failure, self.address) from failure
 
     def decisions(
         self, request_id: str = "", *, follow: bool = False, limit: int | None = None

@@ -67,6 +67,20 @@ class ModelSettings(_Section):
     )
 
 
+class MilvusSettings(_Section):
+    """A Milvus that collections can be moved to; needs the extra `milvus`."""
+
+    uri: str | None = Field(
+        default=None,
+        pattern=r"^(https?://.+|.+\.db)$",
+        description="`http(s)://HOST:PORT` of a server, or the path of a milvus-lite file ending in .db; else none.",
+    )
+    token_file: DirectoryPath | None = Field(
+        default=None, description="File that holds `user:password` or an API key; left out, none."
+    )
+    timeout_seconds: float = Field(default=10, gt=0, le=600, description="Longest time for one call to it, seconds.")
+
+
 class RetrieverSettings(_Section):
     """The retriever stage."""
 
@@ -79,6 +93,7 @@ class RetrieverSettings(_Section):
         le=10_000_000,
         description="Most passages of a collection that are searched exactly; above, an index on disk is built.",
     )
+    milvus: MilvusSettings = Field(default_factory=MilvusSettings)
 
 
 class RerankerSettings(_Section):

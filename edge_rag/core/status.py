@@ -86,6 +86,42 @@ class EngineSnapshot:
     preemptions: int
 
 
+class IndexKind(Enum):
+    """How the vectors of a collection are searched."""
+
+    EXACT = "exact"
+    SEGMENT = "ivf-sq8"
+    MILVUS = "milvus"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInUse:
+    """The vector index of a collection at one moment.
+
+    Attributes:
+        collection: Name of the collection.
+        kind: How it is searched.
+        vectors: Vectors that can be found; None where a server that has them does not say.
+        fresh: Of these, how many are searched exactly beside a segment.
+        size_bytes: Size of the segment's file; 0 without one.
+        recall: Share of the 10 exact nearest neighbours that the segment's search found when it was built, 0 to 1;
+            None without a segment.
+        built_at: When the segment was built, UTC; None without one.
+        build_s: How long that took, seconds; None without one.
+        pending: Whether a segment is being built, or a server brought up to date.
+    """
+
+    collection: str
+    kind: IndexKind
+    vectors: int | None
+    fresh: int = 0
+    size_bytes: int = 0
+    recall: float | None = None
+    built_at: datetime | None = None
+    build_s: float | None = None
+    pending: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
     """Everything ``GetStatus`` says.
@@ -100,6 +136,7 @@ class DaemonStatus:
         stages: In pipeline order.
         engine: The generator's batch and cache.
         collections: Number of documents by collection.
+        indexes: Vector index of each collection, by name.
         resident_bytes: Resident memory of the process.
         address: Address the daemon listens on.
         latencies: Percentiles, one a measure of which there are samples.
@@ -114,6 +151,7 @@ class DaemonStatus:
     stages: tuple[StageSnapshot, ...]
     engine: EngineSnapshot
     collections: Mapping[str, int]
+    indexes: tuple[IndexInUse, ...]
     resident_bytes: int
     address: str
     latencies: tuple[Latency, ...]

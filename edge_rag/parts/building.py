@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from edge_rag.config.profile import DeviceProfile, builtin_profiles, choose, probe
-from edge_rag.config.settings import Settings
+from edge_rag.config.settings import MilvusSettings, Settings
 from edge_rag.core.status import ModelInUse
-from edge_rag.errors import InvalidRequest
+from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.parts.generators import GeneratorMaker
 from edge_rag.pipeline.answering import Pipeline, StageLimits
@@ -20,9 +21,9 @@ from edge_rag.pipeline.precedence import Precedence
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.archive import describe
-from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
+from edge_rag.retriever.embedded_indexes import IndexLimits
+from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.vector_indexes import IndexLimits
 from edge_rag.runtime.memory import give_back_free_memory
 from edge_rag.runtime.model_manifest import MANIFEST_NAME
 from edge_rag.runtime.pair_encoder import PairEncoder
@@ -137,6 +138,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         parsing=parsing,
         scan_languages=settings.ingest.scan_languages,
         indexes=IndexLimits(settings.retriever.exact_vectors),
+        milvus=_milvus(settings.retriever.milvus),
         spool_bytes=settings.ingest.spool_mib * _MIB,
     )
     generator = GeneratorExchange(installed)
@@ -173,6 +175,19 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
     return Parts(directory, generator, generators, pipeline, precedence, ingesting, jobs, encoders, profile)
+
+
+def _milvus(wanted: MilvusSettings) -> MilvusAddress | None:
+    if wanted.uri is None:
+        return None
+    token = ""
+    if wanted.token_file is not None:
+        try:
+            token = wanted.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"retriever.milvus.token_file: {wanted.token_file}: {error}") from error
+    uri = wanted.uri if wanted.uri.startswith("http") else str(Path(wanted.uri).expanduser().absolute())
+    return MilvusAddress(uri, token, wanted.timeout_seconds)
 
 
 def _reranker(folders: RoleFolders, embedder: TextEncoder) -> tuple[Reranker, ModelInUse]:

@@ -11,6 +11,8 @@ from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.status import IndexInUse
+from edge_rag.core.vector_home import HomeKind
 
 
 class Retriever(Protocol):
@@ -121,6 +123,20 @@ class DocumentLibrary(Protocol):
 
     def collections(self) -> dict[str, int]:
         """Returns the number of documents of each collection, by name."""
+        ...
+
+    def indexes(self) -> tuple[IndexInUse, ...]:
+        """Returns how the vectors of each collection are searched, by name."""
+        ...
+
+    def move_index(self, collection: str, home: HomeKind) -> IndexInUse:
+        """Has a collection's vectors indexed elsewhere; searches go on meanwhile. Returns how it is searched then.
+
+        Raises:
+            CollectionNotFound: There is none.
+            ConfigurationError: There is no such place.
+            StorageError: It could not be filled, or does not find what it should; nothing has changed.
+        """
         ...
 
 

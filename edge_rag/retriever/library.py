@@ -14,6 +14,8 @@ from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus, Up
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import IngestPhase, Ticket
 from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
+from edge_rag.core.status import IndexInUse
+from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import DocumentRejected, InvalidRequest
 from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
 from edge_rag.retriever.names import require_collection_name, require_document_name
@@ -175,6 +177,23 @@ class Library:
     def collections(self) -> dict[str, int]:
         """Returns the number of documents of each collection, by name."""
         return self._store.document_counts()
+
+    def indexes(self) -> tuple[IndexInUse, ...]:
+        """Returns how the vectors of each collection are searched, by name."""
+        return self._vectors.describe(self._store.collections())
+
+    def move_index(self, collection: str, home: HomeKind) -> IndexInUse:
+        """Has a collection's vectors indexed elsewhere; searches go on meanwhile. Returns how it is searched then.
+
+        Raises:
+            CollectionNotFound: There is none.
+            ConfigurationError: There is no such place.
+            StorageError: It could not be filled, or does not find what it should; nothing has changed.
+        """
+        stored = self._store.collection(collection)
+        self._vectors.move(stored, home)
+        (moved,) = self._vectors.describe((stored,))
+        return moved
 
     def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
         """Returns up to ``limit`` records in order of id, which is the order of first ingestion, after the given one.

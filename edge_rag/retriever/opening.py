@@ -7,12 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import ConfigurationError
 from edge_rag.retriever.allowed_chunks import AllowedChunks
 from edge_rag.retriever.backup import Backups
 from edge_rag.retriever.chunking import ChunkLimits
 from edge_rag.retriever.data_directory import DataDirectory
 from edge_rag.retriever.database import Database
+from edge_rag.retriever.embedded_indexes import EmbeddedIndexes, IndexLimits
 from edge_rag.retriever.fusion import FusionWeights
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
 from edge_rag.retriever.job_store import JobStore
@@ -20,11 +22,11 @@ from edge_rag.retriever.lexical import LexicalIndex
 from edge_rag.retriever.library import Library
 from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.retriever.parsing.process import ParserProcess
-from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.ports import Embedder, VectorHome
 from edge_rag.retriever.spool import Spool
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.stored_vectors import StoredVectors
-from edge_rag.retriever.vector_indexes import IndexLimits, VectorIndexes
+from edge_rag.retriever.vector_indexes import VectorIndexes
 
 _SPECIAL_TOKENS = 2
 
@@ -35,6 +37,21 @@ def _go_on(worked_s: float) -> None:
 
 def _nothing_else(collection: str) -> None:
     """A collection of which nothing is kept elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class MilvusAddress:
+    """Where a Milvus is.
+
+    Attributes:
+        uri: ``http(s)://HOST:PORT`` of a server, or the path of a milvus-lite file, which ends in ``.db``.
+        token: ``user:password`` or an API key; empty for none.
+        timeout_s: Longest that one call to it may take, seconds.
+    """
+
+    uri: str
+    token: str = field(default="", repr=False)
+    timeout_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,7 @@ class RetrieverSettings:
         depth: How deep the two searches go.
         fusion: How their rankings are weighed.
         indexes: When a collection is no longer searched exactly.
+        milvus: A Milvus that collections can be moved to.
         spool_bytes: Most bytes that accepted documents may come to.
     """
 
@@ -61,6 +79,7 @@ class RetrieverSettings:
     depth: SearchDepth = field(default_factory=SearchDepth)
     fusion: FusionWeights = field(default_factory=FusionWeights)
     indexes: IndexLimits = field(default_factory=IndexLimits)
+    milvus: MilvusAddress | None = None
     spool_bytes: int = 1 << 30
 
 
@@ -134,9 +153,9 @@ def open_data_directory(
         store = DocumentStore(database)
         stored = StoredVectors(database)
         stored.renew(store.collections(), embedder)
-        vectors = VectorIndexes(path / "vectors", embedder.name, embedder.dimension, stored, settings.indexes)
+        vectors = VectorIndexes(_homes(path, embedder, stored, settings), stored, embedder.dimension)
         resources.callback(vectors.close)
-        vectors.load(store.collections(), stored.counts())
+        vectors.load(store.collections())
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
         library = Library(store, vectors, parser, embedder, limits, give_way, forget)
@@ -148,6 +167,26 @@ def open_data_directory(
             embedder, store, vectors, lexical, AllowedChunks(database), settings.depth, settings.fusion
         )
         return OpenedDirectory(library, retriever, vectors, jobs, Backups(path, database, spool), resources.pop_all())
+
+
+def _homes(
+    path: Path, embedder: Embedder, stored: StoredVectors, settings: RetrieverSettings
+) -> dict[HomeKind, VectorHome]:
+    homes: dict[HomeKind, VectorHome] = {
+        HomeKind.FAISS: EmbeddedIndexes(path / "vectors", embedder.name, embedder.dimension, stored, settings.indexes)
+    }
+    if settings.milvus is not None:
+        try:
+            # pymilvus is an extra, and takes a second to import.
+            from edge_rag.retriever.milvus_index import Milvus
+            from edge_rag.retriever.milvus_indexes import MilvusIndexes
+        except ImportError as error:
+            raise ConfigurationError(
+                f"retriever.milvus.uri: {error.name} is not installed; pip install 'edge-rag[milvus]'"
+            ) from error
+        milvus = Milvus(settings.milvus.uri, settings.milvus.token, settings.milvus.timeout_s)
+        homes[HomeKind.MILVUS] = MilvusIndexes(milvus, stored, embedder.name, embedder.dimension)
+    return homes
 
 
 def _chunk_limits(embedder: Embedder, settings: RetrieverSettings) -> ChunkLimits:

@@ -124,6 +124,14 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX job_documents_waiting ON job_documents (ticket) WHERE state = 'queued'",
         "CREATE INDEX job_documents_waiting_by_name ON job_documents (collection, name) WHERE state = 'queued'",
     ),
+    (
+        """CREATE TABLE vector_homes (
+               collection INTEGER PRIMARY KEY REFERENCES collections ON DELETE CASCADE,
+               home TEXT NOT NULL
+           ) STRICT""",
+        "CREATE TABLE directory (id TEXT NOT NULL) STRICT",
+        "INSERT INTO directory VALUES (lower(hex(randomblob(8))))",
+    ),
 )
 
 

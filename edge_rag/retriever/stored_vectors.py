@@ -10,6 +10,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import StorageCorrupt
 from edge_rag.retriever.chunking import index_text
 from edge_rag.retriever.database import Database
@@ -37,6 +38,39 @@ class StoredVectors:
     def of(self, collection: int, dimension: int) -> CollectionVectors:
         """Returns the vectors of a collection, read as they are needed."""
         return CollectionVectors(self._database, collection, dimension)
+
+    def directory(self) -> str:
+        """Returns the random id of this data directory, lower-case hex."""
+        with self._database.reading() as connection:
+            (found,) = connection.execute("SELECT id FROM directory").fetchone()
+        return str(found)
+
+    def collection(self, number: int) -> Collection | None:
+        """Returns a collection as it is now, or None where it is gone."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT collection, name, generation FROM collections WHERE collection = ?", (number,)
+            ).fetchone()
+        return None if row is None else Collection(*row)
+
+    def homes(self) -> dict[int, HomeKind]:
+        """Returns where the vectors of collections are indexed, by row id; FAISS for those it does not have."""
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT collection, home FROM vector_homes").fetchall()
+        return {collection: HomeKind(home) for collection, home in rows}
+
+    def record_home(self, collection: int, home: HomeKind) -> bool:
+        """Chooses where a collection's vectors are indexed; returns whether it is still there."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO vector_homes (collection, home) "
+                "SELECT collection, ? FROM collections WHERE collection = ?",
+                (home.value, collection),
+            )
+            (there,) = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM collections WHERE collection = ?)", (collection,)
+            ).fetchone()
+        return bool(there)
 
     def segment(self, collection: int) -> str | None:
         """Returns the name of the segment that was made of a collection, if one was.

@@ -12,7 +12,7 @@ from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.measures import ClientUsage, Measure
 from edge_rag.core.query import Priority
-from edge_rag.core.status import DaemonState, DaemonStatus, ModelInUse
+from edge_rag.core.status import DaemonState, DaemonStatus, IndexInUse, IndexKind, ModelInUse
 
 _STATES: Final = {
     DaemonState.STARTING: admin_pb2.DAEMON_STATE_STARTING,
@@ -39,6 +39,11 @@ _KINDS: Final = {
     DecisionKind.FAILED: admin_pb2.DECISION_KIND_FAILED,
     DecisionKind.SLOTS_CHANGED: admin_pb2.DECISION_KIND_SLOTS_CHANGED,
     DecisionKind.STAGE_DONE: admin_pb2.DECISION_KIND_STAGE_DONE,
+}
+_INDEX_KINDS: Final = {
+    IndexKind.EXACT: admin_pb2.INDEX_KIND_EXACT,
+    IndexKind.SEGMENT: admin_pb2.INDEX_KIND_SEGMENT,
+    IndexKind.MILVUS: admin_pb2.INDEX_KIND_MILVUS,
 }
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,
@@ -91,6 +96,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
         collections=[
             admin_pb2.Collection(name=name, documents=count) for name, count in sorted(report.collections.items())
         ],
+        indexes=[vector_index(each) for each in report.indexes],
         resident_bytes=report.resident_bytes,
         address=report.address,
         latencies=[
@@ -103,6 +109,21 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
             )
             for latency in report.latencies
         ],
+    )
+
+
+def vector_index(index: IndexInUse) -> admin_pb2.VectorIndex:
+    """Returns how a collection is searched."""
+    return admin_pb2.VectorIndex(
+        collection=index.collection,
+        kind=_INDEX_KINDS[index.kind],
+        vectors=index.vectors,
+        fresh=index.fresh,
+        size_bytes=index.size_bytes,
+        recall=index.recall,
+        built_at=None if index.built_at is None else _timestamp(index.built_at),
+        build_seconds=index.build_s,
+        pending=index.pending,
     )
 
 

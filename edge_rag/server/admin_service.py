@@ -59,6 +59,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             model = await asyncio.shield(asyncio.to_thread(call.backend.use_model, role, name))
             return admin_pb2.UseModelResponse(model=admin_messages.model(model))
 
+    async def MoveIndex(  # noqa: N802, D102 - named and described by the proto
+        self, request: admin_pb2.MoveIndexRequest, context: ServicerContext
+    ) -> admin_pb2.MoveIndexResponse:
+        async with self._calls.serve("MoveIndex", context) as call:
+            collection, home = wire.index_move(request)
+            # Like a swap of models: the move ends by itself, one way or the other.
+            moved = await asyncio.shield(asyncio.to_thread(call.backend.library.move_index, collection, home))
+            return admin_pb2.MoveIndexResponse(index=admin_messages.vector_index(moved))
+
     async def Backup(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.BackupRequest, context: ServicerContext
     ) -> AsyncIterator[admin_pb2.BackupResponse]:

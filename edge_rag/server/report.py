@@ -78,6 +78,7 @@ class Reporter:
                 preemptions=engine.preemptions,
             ),
             collections=self.library.collections(),
+            indexes=self.library.indexes(),
             resident_bytes=psutil.Process().memory_info().rss,
             address=self.address,
             latencies=self.latencies.read(),

@@ -11,6 +11,7 @@ from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
 from edge_rag.core.ids import RequestId
 from edge_rag.core.jobs import JobId
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
+from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.filter_messages import given_filter
 
@@ -23,6 +24,7 @@ _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_HOMES: Final = {admin_pb2.INDEX_HOME_FAISS: HomeKind.FAISS, admin_pb2.INDEX_HOME_MILVUS: HomeKind.MILVUS}
 _PRIORITIES: Final = {
     rag_pb2.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
@@ -197,6 +199,18 @@ def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
     if not _MODEL.fullmatch(request.name):
         raise InvalidRequest("name", "must be 1 to 64 of a-z, 0-9, ., _ and -, beginning with a letter or digit")
     return request.role, request.name
+
+
+def index_move(request: admin_pb2.MoveIndexRequest) -> tuple[str, HomeKind]:
+    """Returns the collection and where its vectors are to be indexed.
+
+    Raises:
+        InvalidRequest: The place is not one.
+    """
+    home = _HOMES.get(request.home)
+    if home is None:
+        raise InvalidRequest("home", "must be INDEX_HOME_FAISS or INDEX_HOME_MILVUS")
+    return request.collection, home
 
 
 def _format(request: rag_pb2.AskRequest, mode: AnswerMode, sampling: Sampling) -> AnswerFormat | None:

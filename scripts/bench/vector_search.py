@@ -38,10 +38,10 @@ from rich.console import Console
 from rich.progress import track
 
 from edge_rag.retriever.database import Database
+from edge_rag.retriever.embedded_indexes import EmbeddedIndexes
 from edge_rag.retriever.rows import encode_vector
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.stored_vectors import StoredVectors
-from edge_rag.retriever.vector_indexes import VectorIndexes
 from edge_rag.runtime.text_encoder import TextEncoder
 
 ROOT = Path(__file__).parents[2]
@@ -111,10 +111,10 @@ def densified(vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     draw = np.random.default_rng(2)
     firsts = draw.integers(0, len(vectors), missing)
     made = np.empty((missing, vectors.shape[1]), np.float32)
-    coarse = _faiss.index_factory(vectors.shape[1], "IVF256,Flat", _faiss.METRIC_INNER_PRODUCT)
+    coarse = _faiss.index_factory(vectors.shape[1], "IVF512,Flat", _faiss.METRIC_INNER_PRODUCT)
     coarse.train(vectors[:20_000])
     coarse.add(vectors)
-    coarse.nprobe = 8
+    coarse.nprobe = 2
     for first in track(range(0, missing, 4096), description="densifying", console=console):
         chosen = vectors[firsts[first : first + 4096]]
         _, near = coarse.search(chosen, 6)
@@ -157,8 +157,8 @@ def serve(path: Path, questions_file: Path, share: float) -> None:
     stored, store = StoredVectors(database), DocumentStore(database)
     questions = np.load(questions_file)
     began = time.monotonic()
-    indexes = VectorIndexes(path / "vectors", EMBEDDER, questions.shape[1], stored)
-    indexes.load(store.collections(), stored.counts())
+    indexes = EmbeddedIndexes(path / "vectors", EMBEDDER, questions.shape[1], stored)
+    indexes.load(store.collections())
     opened_s = time.monotonic() - began
     ids = stored.of(1, questions.shape[1]).ids()
     within = None if share >= 1 else np.sort(np.random.default_rng(3).choice(ids, int(share * len(ids)), replace=False))

@@ -74,11 +74,29 @@ class RebuiltIndex:
             return Segment.open(file.content, _DIMENSION)
 
 
-@pytest.fixture(params=[lambda: ExactIndex(_DIMENSION), RebuiltIndex], ids=["exact", "layered"], scope="module")
-def make(request: pytest.FixtureRequest) -> Maker:
-    """Makes an index that holds nothing."""
-    maker: Maker = request.param
-    return maker
+@pytest.fixture(params=["exact", "layered", "milvus"], scope="module")
+def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
+    """Makes an index that holds nothing; the one made before it may not be used any more."""
+    match request.param:
+        case "exact":
+            yield lambda: ExactIndex(_DIMENSION)
+        case "layered":
+            yield RebuiltIndex
+        case _:
+            pytest.importorskip("pymilvus", reason="needs the extra milvus")
+            pytest.importorskip("milvus_lite", reason="needs the extra milvus")
+            from edge_rag.retriever.milvus_index import Milvus, MilvusIndex
+
+            milvus = Milvus(str(tmp_path_factory.mktemp("milvus") / "milvus.db"), "", 30)
+
+            def emptied() -> VectorIndex:
+                index = MilvusIndex(milvus, "contract", _DIMENSION)
+                index.drop()
+                index.create()
+                return index
+
+            yield emptied
+            milvus.close()
 
 
 def vector(number: int) -> NDArray[np.float32]:
@@ -113,7 +131,7 @@ def require_best(found: tuple[ChunkId, ...], present: set[int], question: NDArra
     assert [scores[number] for number in found] == pytest.approx(expected, abs=_TOLERANCE)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(
     steps=st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=30),
     limit=st.integers(1, 10),

@@ -49,6 +49,58 @@ DAEMON_STATE_DRAINING: DaemonState.ValueType  # 3
 """Finishes what it has and takes nothing new."""
 Global___DaemonState: _TypeAlias = DaemonState  # noqa: Y015
 
+class _IndexKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IndexKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IndexKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INDEX_KIND_UNSPECIFIED: _IndexKind.ValueType  # 0
+    """Never sent."""
+    INDEX_KIND_EXACT: _IndexKind.ValueType  # 1
+    """All of them are compared with the question."""
+    INDEX_KIND_SEGMENT: _IndexKind.ValueType  # 2
+    """In lists around centroids, 8 bits a dimension, in a mapped file, with what is newer beside it."""
+    INDEX_KIND_MILVUS: _IndexKind.ValueType  # 3
+    """By a Milvus server or milvus-lite."""
+
+class IndexKind(_IndexKind, metaclass=_IndexKindEnumTypeWrapper):
+    """How the vectors of a collection are searched."""
+
+INDEX_KIND_UNSPECIFIED: IndexKind.ValueType  # 0
+"""Never sent."""
+INDEX_KIND_EXACT: IndexKind.ValueType  # 1
+"""All of them are compared with the question."""
+INDEX_KIND_SEGMENT: IndexKind.ValueType  # 2
+"""In lists around centroids, 8 bits a dimension, in a mapped file, with what is newer beside it."""
+INDEX_KIND_MILVUS: IndexKind.ValueType  # 3
+"""By a Milvus server or milvus-lite."""
+Global___IndexKind: _TypeAlias = IndexKind  # noqa: Y015
+
+class _IndexHome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IndexHomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IndexHome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INDEX_HOME_UNSPECIFIED: _IndexHome.ValueType  # 0
+    """INVALID_ARGUMENT."""
+    INDEX_HOME_FAISS: _IndexHome.ValueType  # 1
+    """FAISS on the box."""
+    INDEX_HOME_MILVUS: _IndexHome.ValueType  # 2
+    """The Milvus of `retriever.milvus.uri` in the settings."""
+
+class IndexHome(_IndexHome, metaclass=_IndexHomeEnumTypeWrapper):
+    """A place that keeps vector indexes."""
+
+INDEX_HOME_UNSPECIFIED: IndexHome.ValueType  # 0
+"""INVALID_ARGUMENT."""
+INDEX_HOME_FAISS: IndexHome.ValueType  # 1
+"""FAISS on the box."""
+INDEX_HOME_MILVUS: IndexHome.ValueType  # 2
+"""The Milvus of `retriever.milvus.uri` in the settings."""
+Global___IndexHome: _TypeAlias = IndexHome  # noqa: Y015
+
 class _Measure:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -247,6 +299,7 @@ class GetStatusResponse(_message.Message):
     RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     LATENCIES_FIELD_NUMBER: _builtins.int
+    INDEXES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -283,6 +336,10 @@ class GetStatusResponse(_message.Message):
     def latencies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Latency]:
         """Percentiles, one a measure of which there are samples."""
 
+    @_builtins.property
+    def indexes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VectorIndex]:
+        """How the vectors of each collection are searched, by name."""
+
     def __init__(
         self,
         *,
@@ -298,14 +355,130 @@ class GetStatusResponse(_message.Message):
         resident_bytes: _builtins.int = ...,
         address: _builtins.str = ...,
         latencies: _abc.Iterable[Global___Latency] | None = ...,
+        indexes: _abc.Iterable[Global___VectorIndex] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "engine", b"engine", "latencies", b"latencies", "models", b"models", "profile", b"profile", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "models", b"models", "profile", b"profile", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class VectorIndex(_message.Message):
+    """The vector index of a collection."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    VECTORS_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    RECALL_FIELD_NUMBER: _builtins.int
+    BUILT_AT_FIELD_NUMBER: _builtins.int
+    BUILD_SECONDS_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    """Name of the collection."""
+    kind: Global___IndexKind.ValueType
+    """How it is searched."""
+    vectors: _builtins.int
+    """Vectors that can be found; not set where Milvus does not say."""
+    fresh: _builtins.int
+    """Of these, how many are searched exactly beside a segment."""
+    size_bytes: _builtins.int
+    """Size of the segment's file, bytes; 0 without one."""
+    recall: _builtins.float
+    """Share of the 10 exact nearest neighbours found when the segment was built, over a sample of the collection's own
+    vectors, 0 to 1; not set without a segment.
+    """
+    build_seconds: _builtins.float
+    """How long that took, seconds; not set without a segment."""
+    pending: _builtins.bool
+    """Whether a segment is being built, or Milvus brought up to date."""
+    @_builtins.property
+    def built_at(self) -> _timestamp_pb2.Timestamp:
+        """When the segment was built, UTC; not set without one."""
+
+    def __init__(
+        self,
+        *,
+        collection: _builtins.str = ...,
+        kind: Global___IndexKind.ValueType = ...,
+        vectors: _builtins.int | None = ...,
+        fresh: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        recall: _builtins.float | None = ...,
+        built_at: _timestamp_pb2.Timestamp | None = ...,
+        build_seconds: _builtins.float | None = ...,
+        pending: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_build_seconds", b"_build_seconds", "_recall", b"_recall", "_vectors", b"_vectors", "build_seconds", b"build_seconds", "built_at", b"built_at", "recall", b"recall", "vectors", b"vectors"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_build_seconds", b"_build_seconds", "_recall", b"_recall", "_vectors", b"_vectors", "build_seconds", b"build_seconds", "built_at", b"built_at", "collection", b"collection", "fresh", b"fresh", "kind", b"kind", "pending", b"pending", "recall", b"recall", "size_bytes", b"size_bytes", "vectors", b"vectors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__build_seconds: _TypeAlias = _typing.Literal["build_seconds"]  # noqa: Y015
+    _WhichOneofArgType__build_seconds: _TypeAlias = _typing.Literal["_build_seconds", b"_build_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__recall: _TypeAlias = _typing.Literal["recall"]  # noqa: Y015
+    _WhichOneofArgType__recall: _TypeAlias = _typing.Literal["_recall", b"_recall"]  # noqa: Y015
+    _WhichOneofReturnType__vectors: _TypeAlias = _typing.Literal["vectors"]  # noqa: Y015
+    _WhichOneofArgType__vectors: _TypeAlias = _typing.Literal["_vectors", b"_vectors"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__build_seconds) -> _WhichOneofReturnType__build_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recall) -> _WhichOneofReturnType__recall | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vectors) -> _WhichOneofReturnType__vectors | None: ...
+
+Global___VectorIndex: _TypeAlias = VectorIndex  # noqa: Y015
+
+@_typing.final
+class MoveIndexRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    HOME_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    """Name of the collection. INVALID_ARGUMENT if it is not a legal one."""
+    home: Global___IndexHome.ValueType
+    """Where to. INVALID_ARGUMENT if not set."""
+    def __init__(
+        self,
+        *,
+        collection: _builtins.str = ...,
+        home: Global___IndexHome.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "home", b"home"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveIndexRequest: _TypeAlias = MoveIndexRequest  # noqa: Y015
+
+@_typing.final
+class MoveIndexResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def index(self) -> Global___VectorIndex:
+        """How the collection is searched now."""
+
+    def __init__(
+        self,
+        *,
+        index: Global___VectorIndex | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveIndexResponse: _TypeAlias = MoveIndexResponse  # noqa: Y015
 
 @_typing.final
 class Latency(_message.Message):

@@ -55,6 +55,11 @@ class AdminStub:
                 request_serializer=edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.FromString,
                 _registered_method=True)
+        self.MoveIndex = channel.unary_unary(
+                '/edge_rag.v1.Admin/MoveIndex',
+                request_serializer=edge__rag_dot_v1_dot_admin__pb2.MoveIndexRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_admin__pb2.MoveIndexResponse.FromString,
+                _registered_method=True)
         self.Backup = channel.unary_stream(
                 '/edge_rag.v1.Admin/Backup',
                 request_serializer=edge__rag_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
@@ -100,6 +105,18 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MoveIndex(self, request, context):
+        """Has the vectors of a collection indexed elsewhere: on the box, or in Milvus. The new index is filled from the database
+        while searches go on over the present one, compared with it, and only then put in its place. Returns when the present
+        one is gone; for a million passages that is minutes. Where it already is, nothing happens.
+        INVALID_ARGUMENT: a field is unusable. NOT_FOUND: there is no such collection. FAILED_PRECONDITION: no Milvus is
+        configured. INTERNAL: it could not be filled, or does not find what it should; the collection stays where it is.
+        UNAVAILABLE: starting or shutting down.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Backup(self, request, context):
         """Makes a backup of all documents, of one moment, while the daemon goes on serving: one archive, in pieces, which begin
         when all of it has been read and checked; the summary comes last. Needs room for a copy of the database in the data
@@ -133,6 +150,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.UseModel,
                     request_deserializer=edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.SerializeToString,
+            ),
+            'MoveIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveIndex,
+                    request_deserializer=edge__rag_dot_v1_dot_admin__pb2.MoveIndexRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_admin__pb2.MoveIndexResponse.SerializeToString,
             ),
             'Backup': grpc.unary_stream_rpc_method_handler(
                     servicer.Backup,
@@ -249,6 +271,33 @@ class Admin:
             '/edge_rag.v1.Admin/UseModel',
             edge__rag_dot_v1_dot_admin__pb2.UseModelRequest.SerializeToString,
             edge__rag_dot_v1_dot_admin__pb2.UseModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edge_rag.v1.Admin/MoveIndex',
+            edge__rag_dot_v1_dot_admin__pb2.MoveIndexRequest.SerializeToString,
+            edge__rag_dot_v1_dot_admin__pb2.MoveIndexResponse.FromString,
             options,
             channel_credentials,
             insecure,

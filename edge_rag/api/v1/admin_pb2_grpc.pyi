@@ -49,6 +49,14 @@ class AdminStub:
     model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
     shutting down, or another model is being put in place.
     """
+    MoveIndex: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MoveIndexRequest, _admin_pb2.MoveIndexResponse]
+    """Has the vectors of a collection indexed elsewhere: on the box, or in Milvus. The new index is filled from the database
+    while searches go on over the present one, compared with it, and only then put in its place. Returns when the present
+    one is gone; for a million passages that is minutes. Where it already is, nothing happens.
+    INVALID_ARGUMENT: a field is unusable. NOT_FOUND: there is no such collection. FAILED_PRECONDITION: no Milvus is
+    configured. INTERNAL: it could not be filled, or does not find what it should; the collection stays where it is.
+    UNAVAILABLE: starting or shutting down.
+    """
     Backup: _grpc.UnaryStreamMultiCallable[_admin_pb2.BackupRequest, _admin_pb2.BackupResponse]
     """Makes a backup of all documents, of one moment, while the daemon goes on serving: one archive, in pieces, which begin
     when all of it has been read and checked; the summary comes last. Needs room for a copy of the database in the data
@@ -77,6 +85,14 @@ class AdminAsyncStub(AdminStub):
     INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. NOT_FOUND: there is no such
     model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
     shutting down, or another model is being put in place.
+    """
+    MoveIndex: _aio.UnaryUnaryMultiCallable[_admin_pb2.MoveIndexRequest, _admin_pb2.MoveIndexResponse]  # type: ignore[assignment]
+    """Has the vectors of a collection indexed elsewhere: on the box, or in Milvus. The new index is filled from the database
+    while searches go on over the present one, compared with it, and only then put in its place. Returns when the present
+    one is gone; for a million passages that is minutes. Where it already is, nothing happens.
+    INVALID_ARGUMENT: a field is unusable. NOT_FOUND: there is no such collection. FAILED_PRECONDITION: no Milvus is
+    configured. INTERNAL: it could not be filled, or does not find what it should; the collection stays where it is.
+    UNAVAILABLE: starting or shutting down.
     """
     Backup: _aio.UnaryStreamMultiCallable[_admin_pb2.BackupRequest, _admin_pb2.BackupResponse]  # type: ignore[assignment]
     """Makes a backup of all documents, of one moment, while the daemon goes on serving: one archive, in pieces, which begin
@@ -127,6 +143,20 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. NOT_FOUND: there is no such
         model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
         shutting down, or another model is being put in place.
+        """
+
+    @_abc_1.abstractmethod
+    def MoveIndex(
+        self,
+        request: _admin_pb2.MoveIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MoveIndexResponse, _abc.Awaitable[_admin_pb2.MoveIndexResponse]]:
+        """Has the vectors of a collection indexed elsewhere: on the box, or in Milvus. The new index is filled from the database
+        while searches go on over the present one, compared with it, and only then put in its place. Returns when the present
+        one is gone; for a million passages that is minutes. Where it already is, nothing happens.
+        INVALID_ARGUMENT: a field is unusable. NOT_FOUND: there is no such collection. FAILED_PRECONDITION: no Milvus is
+        configured. INTERNAL: it could not be filled, or does not find what it should; the collection stays where it is.
+        UNAVAILABLE: starting or shutting down.
         """
 
     @_abc_1.abstractmethod

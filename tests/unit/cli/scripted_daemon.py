@@ -75,6 +75,9 @@ class ScriptedDaemon(rag_pb2_grpc.RagServicer, documents_pb2_grpc.DocumentsServi
     def UseModel(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("UseModel")(request, context)
 
+    def MoveIndex(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return self._next("MoveIndex")(request, context)
+
     def GetUsage(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("GetUsage")(request, context)
 

@@ -33,8 +33,10 @@ from edge_rag.core.filters import (
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.metadata import MetadataValue
 from edge_rag.core.passage import RetrievalRequest, Retrieved
+from edge_rag.core.vector_home import HomeKind
 from edge_rag.retriever.allowed_chunks import AllowedChunks
 from edge_rag.retriever.database import Database
+from edge_rag.retriever.embedded_indexes import EmbeddedIndexes
 from edge_rag.retriever.filter_sql import condition
 from edge_rag.retriever.fusion import FusionWeights
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
@@ -90,7 +92,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     folder = tmp_path_factory.mktemp("data")
     database = Database(folder / "documents.sqlite3")
     store, stored = DocumentStore(database), StoredVectors(database)
-    vectors = VectorIndexes(folder / "vectors", _EMBEDDER.name, _EMBEDDER.dimension, stored)
+    vectors = VectorIndexes(
+        {HomeKind.FAISS: EmbeddedIndexes(folder / "vectors", _EMBEDDER.name, _EMBEDDER.dimension, stored)},
+        stored,
+        _EMBEDDER.dimension,
+    )
     draw = random.Random(6)
     chunks: list[StoredChunk] = []
     for number in range(60):

@@ -11,12 +11,14 @@ import pytest
 import structlog
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
+from edge_rag.core.vector_home import HomeKind
 from edge_rag.retriever import schema
+from edge_rag.retriever.background_builds import BackgroundBuilds
 from edge_rag.retriever.database import Database
+from edge_rag.retriever.embedded_indexes import EmbeddedIndexes, IndexLimits
 from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.retriever.segment_build import build_segment
 from edge_rag.retriever.stored_vectors import StoredVectors
-from edge_rag.retriever.vector_indexes import IndexLimits
 from tests.unit.retriever.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
@@ -55,11 +57,17 @@ def opened(data: Path) -> Iterator[Opener]:
         directory.close()
 
 
+def builds_of(directory: OpenedDirectory) -> BackgroundBuilds:
+    home = directory.indexes.homes[HomeKind.FAISS]
+    assert isinstance(home, EmbeddedIndexes)
+    return home.builds
+
+
 def fill(directory: OpenedDirectory, first: int, past: int) -> None:
     """Ingests documents of one chunk each; the number is a word of its own."""
     for number in range(first, past):
         ingest(directory, f"{number}.txt", f"Valve number{number} is shut by lever{number} at the wall.")
-    directory.indexes.builds.wait()
+    builds_of(directory).wait()
 
 
 def found(directory: OpenedDirectory, number: int) -> str | None:
@@ -174,9 +182,9 @@ def test_changes_made_while_a_segment_is_built_are_in_what_is_searched_after(
 
         return built
 
-    monkeypatch.setattr("edge_rag.retriever.vector_indexes.build_segment", change_meanwhile(build_segment))
-    directory.indexes.builds.request(1)
-    directory.indexes.builds.wait()
+    monkeypatch.setattr("edge_rag.retriever.embedded_indexes.build_segment", change_meanwhile(build_segment))
+    builds_of(directory).request(1)
+    builds_of(directory).wait()
 
     assert changed
     require_found(directory, range(80), frozenset({3, 4}))
@@ -189,7 +197,7 @@ def test_closing_stops_a_build_and_leaves_the_segment_there_was(
 ) -> None:
     directory = opened()
     before = segments(data)
-    build = directory.indexes.builds
+    build = builds_of(directory)
     checkpoint = build._checkpoint
 
     def close_then(done: float) -> None:
@@ -216,8 +224,8 @@ def test_a_build_that_fails_leaves_the_index_as_it_was(
 
     with monkeypatch.context() as full, structlog.testing.capture_logs() as logs:
         full.setattr(StoredVectors, "record_segment", fail)
-        directory.indexes.builds.request(1)
-        directory.indexes.builds.wait()
+        builds_of(directory).request(1)
+        builds_of(directory).wait()
 
     assert [entry["log_level"] for entry in logs if entry["log_level"] != "info"] == ["error"]
     assert segments(data) == before
@@ -228,7 +236,7 @@ def test_a_collection_that_shrinks_is_searched_exactly_again(opened: Opener, dat
     directory = opened()
     for number in range(55):
         directory.library.delete("default", f"{number}.txt")
-    directory.indexes.builds.wait()
+    builds_of(directory).wait()
 
     assert segments(data) == []
     require_found(directory, range(80), frozenset(range(55)))
@@ -240,7 +248,7 @@ def test_a_dropped_collection_takes_its_segment_with_it(opened: Opener, data: Pa
     directory = opened()
     for number in range(80):
         directory.library.delete("default", f"{number}.txt")
-    directory.indexes.builds.wait()
+    builds_of(directory).wait()
 
     assert list((data / "vectors").iterdir()) == []
 
