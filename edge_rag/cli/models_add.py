@@ -27,6 +27,7 @@ Examples:
   edge-rag models add hf:Qwen/Qwen2.5-0.5B-Instruct
   edge-rag models add hf:HuggingFaceTB/SmolLM2-360M-Instruct@main --precision int8
   edge-rag models add /media/stick/Qwen2.5-0.5B-Instruct --name qwen
+  edge-rag models add hf:cross-encoder/ms-marco-MiniLM-L6-v2 --role reranker
 
 \b
 SOURCE is hf:owner/name[@revision], or a folder: of Hugging Face's, of
@@ -39,9 +40,12 @@ as it was; files that were fetched are kept for the next try.
 @click.option(
     "--precision",
     type=click.Choice(["int4", "int8", "fp32"]),
-    default="int4",
-    show_default=True,
-    help="What the weights of a Hugging Face folder are converted to.",
+    help="What the weights of a Hugging Face folder are converted to. [default: int4; int8 for encoders]",
+)
+@click.option(
+    "--role",
+    type=click.Choice(["embedder", "reranker", "generator"]),
+    help="Refuse a model that is for something else. [default: what it is for]",
 )
 @click.option("--licence", metavar="SPDX", help="Its licence. [default: what the model card says]")
 @place
@@ -49,13 +53,15 @@ as it was; files that were fetched are kept for the next try.
 def add(
     source: str,
     name: str | None,
-    precision: str,
+    precision: str | None,
+    role: str | None,
     licence: str | None,
     config: Path | None,
     data_dir: Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Fetches or copies a model, checks and converts it, and compares it with its original before it can be used."""
+    from edge_rag.runtime.model_manifest import ModelRole
     from edge_rag.store.conversion import Precision
     from edge_rag.store.roles import store_of
     from edge_rag.store.source import check_name, default_name, parse_source
@@ -63,7 +69,13 @@ def add(
 
     store = store_of(settings_of(config, data_dir))
     wanted = parse_source(source)
-    wish = Wish(wanted, check_name(name or default_name(wanted)), Precision(precision), licence)
+    wish = Wish(
+        wanted,
+        check_name(name or default_name(wanted)),
+        None if precision is None else Precision(precision),
+        licence,
+        None if role is None else ModelRole(role),
+    )
     with _Shown() as shown, _ended_in_order():
         manifest = store.add(wish, shown)
     size = sum(record.bytes for record in manifest.files.values())

@@ -55,6 +55,8 @@ def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_jso
         return ExitCode.OK
     when = "in use from now on" if in_place else "when the daemon starts next"
     notes().print(visible(f"{role}: {'what came along' if name == _DEFAULT else name}, {when}"), style="dim")
+    if wanted is ModelRole.EMBEDDER:
+        notes().print("the daemon then embeds every stored passage anew before it serves", style="yellow")
     if problem:
         notes().print(visible(f"the running daemon keeps its model: {problem}"), style="yellow")
     if explicit is not None:

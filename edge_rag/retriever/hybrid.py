@@ -61,7 +61,7 @@ class HybridRetriever:
         collections = [self._collection(request) for request in requests]
         asked = [index for index, collection in enumerate(collections) if isinstance(collection, Collection)]
         try:
-            embedded = self._embedder.embed([requests[index].question for index in asked]) if asked else ()
+            embedded = self._embedder.embed_questions([requests[index].question for index in asked]) if asked else ()
         except EdgeRagError as error:
             return [error if isinstance(collection, Collection) else collection for collection in collections]
         vectors = dict(zip(asked, embedded, strict=True))

@@ -36,7 +36,15 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts: float32 [n, dimension], each row of length 1.
+        """Embeds passages of documents: float32 [n, dimension], each row of length 1.
+
+        Raises:
+            InferenceFailed: The model could not be run.
+        """
+        ...
+
+    def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds questions: float32 [n, dimension], each row of length 1. Some models read them in another way.
 
         Raises:
             InferenceFailed: The model could not be run.

@@ -25,6 +25,7 @@ from pydantic import JsonValue
 
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.folder_trust import check_contents
+from edge_rag.runtime.genai_config import GENAI_CONFIG_FILE
 from edge_rag.runtime.model_manifest import (
     MANIFEST_NAME,
     FileRecord,
@@ -77,6 +78,8 @@ def verify_model_folder(folder: Path, role: ModelRole | None = None, required: t
     for path in required:
         if path not in manifest.files:
             raise _invalid(folder, MANIFEST_NAME, f"does not list {path}, which a {manifest.role.value} needs")
+    if manifest.form is GeneratorForm.SERIAL and GENAI_CONFIG_FILE not in manifest.files:
+        raise _invalid(folder, MANIFEST_NAME, f"does not list {GENAI_CONFIG_FILE}, which its form needs")
     present = dict(_plain_files(folder))
     for path in sorted(manifest.files.keys() - present.keys()):
         raise _invalid(folder, path, "is missing", "restore the folder")

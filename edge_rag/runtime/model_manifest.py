@@ -19,6 +19,7 @@ MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
 
 _LONGEST_REASON = 300
+_LONGEST_TEXT = 1000
 
 
 class ModelRole(Enum):
@@ -91,6 +92,20 @@ class ModelManifest:
         """Why a generator has no paged form; empty where that is not said."""
         said = self.parameters.get("why_serial", "")
         return said[:_LONGEST_REASON] if isinstance(said, str) else ""
+
+    def text(self, parameter: str) -> str:
+        """Returns a text parameter; empty where it is absent.
+
+        Raises:
+            ModelFolderInvalid: It is not text, or longer than 1,000 characters.
+        """
+        value = self.parameters.get(parameter, "")
+        if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
+            raise ModelFolderInvalid(
+                f"model {self.name}: parameters.{parameter} in {MANIFEST_NAME} must be text of at most "
+                f"{_LONGEST_TEXT} characters"
+            )
+        return value
 
     def integer(self, parameter: str, minimum: int, maximum: int) -> int:
         """Returns a whole-number parameter.

@@ -15,12 +15,34 @@ def parse_object(content: bytes) -> dict[str, object]:
         ValueError: It is not valid JSON, not an object, nested too deeply, gives a key twice, or has a number that is
             not one; says which.
     """
-    try:
-        document = json.loads(content.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    document = _parse(content)
     if not isinstance(document, dict):
         raise ValueError("is not a JSON object")
+    return document
+
+
+def parse_list(content: bytes) -> list[object]:
+    """Reads a JSON array.
+
+    Args:
+        content: UTF-8 text.
+
+    Raises:
+        ValueError: It is not one, or for one of the reasons of ``parse_object``.
+    """
+    document = _parse(content)
+    if not isinstance(document, list):
+        raise ValueError("is not a JSON array")
+    return document
+
+
+def _parse(content: bytes) -> object:
+    try:
+        document: object = json.loads(
+            content.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
+        )
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     return document
 
 

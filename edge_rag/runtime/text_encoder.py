@@ -44,6 +44,8 @@ class TextEncoder:
         self.name = _identity(manifest)
         self.dimension = manifest.integer("dimension", 1, 65_536)
         self.max_tokens = manifest.integer("max_tokens", 8, 65_536)
+        self._before_question = manifest.text("question_prompt")
+        self._before_passage = manifest.text("passage_prompt")
 
     @classmethod
     def open(cls, folder: Path) -> TextEncoder:
@@ -52,7 +54,8 @@ class TextEncoder:
         The graph takes texts end to end, ``input_ids`` and ``positions`` int64 [tokens] and
         ``cumulative_sequence_lengths`` int32 [texts + 1], and gives ``token_vectors`` float32 [tokens, dimension] and
         ``sentence_vectors`` float32 [texts, dimension], all of unit length. The manifest's parameters are ``dimension``
-        and ``max_tokens``.
+        and ``max_tokens``, and where the model was trained with them ``question_prompt`` and ``passage_prompt``, which
+        go before a text that is embedded as one or the other.
 
         Raises:
             ModelFolderInvalid: The folder is not what its manifest says, or not such a model.
@@ -76,10 +79,10 @@ class TextEncoder:
         Raises:
             InferenceFailed: The text is not valid Unicode.
         """
-        return self._tokenizer.count(text)
+        return self._tokenizer.count(self._before_passage + text)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encodes each text as one vector. A text longer than ``max_tokens`` is represented by its beginning.
+        """Encodes each passage as one vector. A text longer than ``max_tokens`` is represented by its beginning.
 
         Returns:
             float32 [texts, dimension], each of unit length, so that a dot product is a cosine.
@@ -87,6 +90,13 @@ class TextEncoder:
         Raises:
             InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
+        return self._embed([self._before_passage + text for text in texts])
+
+    def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        """Encodes each question as one vector; see ``embed``."""
+        return self._embed([self._before_question + question for question in questions])
+
+    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         ids = self._tokenizer.truncated_ids(texts)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for pack in plan_packs([len(each) for each in ids], _RUN_TOKENS):

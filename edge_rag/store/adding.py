@@ -8,12 +8,13 @@ from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.runtime.folder_trust import check_sizes
 from edge_rag.runtime.genai_config import GENAI_CONFIG_FILE
 from edge_rag.runtime.geometry import GEOMETRY_FILE
-from edge_rag.runtime.model_folder import GeneratorForm, ModelManifest, verify_model_folder, write_manifest
+from edge_rag.runtime.model_folder import GeneratorForm, ModelManifest, ModelRole, verify_model_folder, write_manifest
 from edge_rag.runtime.model_manifest import MANIFEST_NAME
-from edge_rag.store.checkpoint import WANTED
+from edge_rag.store.checkpoint import Checkpoint, check_checkpoint, wanted_files
 from edge_rag.store.conversion import check_converter
 from edge_rag.store.copying import copy_files, matching, plain_files
 from edge_rag.store.directory import StoreDirectory, refuse_hard_links
+from edge_rag.store.encoders import make_encoder
 from edge_rag.store.generators import GENAI_WANTED, as_it_came, converted, make_generator
 from edge_rag.store.hub import FetchedModel, fetch, forget
 from edge_rag.store.progress import Progress
@@ -73,18 +74,33 @@ def _make(wish: Wish, fetched: FetchedModel | None, shop: Workshop) -> Path:
         wanted = matching(files, GENAI_WANTED)
     elif "config.json" in files:
         check_converter()
-        wanted = matching(files, WANTED)
+        wanted = wanted_files(files)
     else:
         raise ModelNotAdded(
             f"{wish.source}: no model folder: neither config.json nor {GENAI_CONFIG_FILE} nor {MANIFEST_NAME} is in it"
         )
     _take(folder, {name: files[name] for name in wanted}, shop)
+    commit = None if fetched is None else fetched.commit
     if GENAI_CONFIG_FILE in files:
-        built = as_it_came(wish, shop)
+        _check_role(wish, ModelRole.GENERATOR)
+        make_generator(wish, as_it_came(wish, shop), shop)
     else:
-        built = converted(wish, None if fetched is None else fetched.commit, shop)
-    make_generator(wish, built, shop)
+        checkpoint = check_checkpoint(shop.source)
+        _check_role(wish, checkpoint.role)
+        _convert(wish, checkpoint, commit, shop)
     return shop.model
+
+
+def _convert(wish: Wish, checkpoint: Checkpoint, commit: str | None, shop: Workshop) -> None:
+    if checkpoint.role is ModelRole.GENERATOR:
+        make_generator(wish, converted(wish, checkpoint, commit, shop), shop)
+    else:
+        make_encoder(wish, checkpoint, commit, shop)
+
+
+def _check_role(wish: Wish, role: ModelRole) -> None:
+    if wish.role not in (None, role):
+        raise ModelNotAdded(f"{wish.source}: this model fills the role {role.value}, not {wish.role.value}")
 
 
 def _take(folder: Path, files: dict[str, int], shop: Workshop) -> None:
@@ -101,6 +117,7 @@ def _take_over(wish: Wish, shop: Workshop) -> Path:
     """Takes a model folder of this project's, whoever made it."""
     shop.progress.begin("checking every file")
     manifest = verify_model_folder(shop.source)
+    _check_role(wish, manifest.role)
     if manifest.form is GeneratorForm.PAGED and GEOMETRY_FILE not in manifest.files:
         raise ModelNotAdded(
             f"{shop.source}: the folder of a generator holds no {GEOMETRY_FILE}; add what it was made from"

@@ -1,4 +1,4 @@
-"""How far a lowered model is from the graph it was made from, as numbers, and how far it may be."""
+"""How far a model is from what it was made from, as numbers, and how far it may be."""
 
 from __future__ import annotations
 
@@ -62,6 +62,81 @@ def compare(original: NDArray[np.float32], lowered: NDArray[np.float32]) -> Agre
         divergence=float((np.exp(expected) * (expected - found)).sum(axis=1).mean()),
         regret=float((expected[rows, best] - expected[rows, chosen]).max()),
     )
+
+
+LEAST_COSINE = 0.98
+"""Least cosine between an embedder's vector of any text and the original's.
+
+On 300 paragraphs, all-MiniLM-L6-v2 is at 0.998 at its furthest with 8-bit weights, and at 0.894 with 4-bit weights.
+"""
+
+LARGEST_SCORE_ERROR = 0.1
+"""Root mean square by which a cross-encoder's scores may miss the original's, as a share of their spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorAgreement:
+    """What a comparison of vectors found.
+
+    Attributes:
+        texts: Texts compared.
+        mean_cosine: Mean cosine to the original's vectors.
+        least_cosine: The least one.
+    """
+
+    texts: int
+    mean_cosine: float
+    least_cosine: float
+
+    @property
+    def good(self) -> bool:
+        """Whether the texts mean the same to both."""
+        return self.least_cosine >= LEAST_COSINE
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreAgreement:
+    """What a comparison of scores found.
+
+    Attributes:
+        pairs: Pairs compared.
+        error: Root mean square of the differences, as a share of the original scores' standard deviation.
+    """
+
+    pairs: int
+    error: float
+
+    @property
+    def good(self) -> bool:
+        """Whether both put passages into the same order, nearly."""
+        return self.error <= LARGEST_SCORE_ERROR
+
+
+def compare_vectors(original: NDArray[np.float32], made: NDArray[np.float32]) -> VectorAgreement:
+    """Compares vectors text by text.
+
+    Args:
+        original: float32 [n, dimension] of unit length, n at least 1.
+        made: The same shape. Values that are not numbers agree with nothing.
+    """
+    if original.shape != made.shape or not (np.isfinite(original).all() and np.isfinite(made).all()):
+        return VectorAgreement(len(original), -1.0, -1.0)
+    cosines = (original.astype(np.float64) * made).sum(axis=1)
+    return VectorAgreement(len(original), float(cosines.mean()), float(cosines.min()))
+
+
+def compare_scores(original: NDArray[np.float32], made: NDArray[np.float32]) -> ScoreAgreement:
+    """Compares scores pair by pair.
+
+    Args:
+        original: float32 [n], n at least 2.
+        made: The same shape. Values that are not numbers, and originals that are all equal, agree with nothing.
+    """
+    spread = float(np.std(original.astype(np.float64)))
+    if not (np.isfinite(original).all() and np.isfinite(made).all() and spread > 0):
+        return ScoreAgreement(len(original), float("inf"))
+    differences = made.astype(np.float64) - original
+    return ScoreAgreement(len(original), float(np.sqrt((differences**2).mean())) / spread)
 
 
 def _log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:

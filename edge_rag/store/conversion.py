@@ -14,7 +14,7 @@ BLOCK = 128
 """Weights that share a scale, where weights are quantized."""
 
 _BUILDER = "edge_rag.runtime.model_builder"
-_NEEDED = ("torch", "transformers", "onnx_ir")
+_NEEDED = ("torch", "transformers", "sentence_transformers", "onnx_ir")
 _TIMEOUT_S = 4 * 3600.0
 
 

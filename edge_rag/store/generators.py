@@ -16,7 +16,7 @@ from edge_rag.runtime.genai_config import GENAI_CONFIG_FILE, check_genai_config
 from edge_rag.runtime.geometry import GEOMETRY_FILE, GRAPH_FILE
 from edge_rag.runtime.graph_trust import external_files
 from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, write_manifest
-from edge_rag.store.checkpoint import check_checkpoint, licence_of
+from edge_rag.store.checkpoint import Checkpoint, licence_of
 from edge_rag.store.conversion import BLOCK, Precision, convert
 from edge_rag.store.copying import matching
 from edge_rag.store.origin import origin_of
@@ -62,29 +62,29 @@ def as_it_came(wish: Wish, shop: Workshop) -> Built:
     return Built(shop.source, licence_of(shop.source), origin, "as it came", {"weights": "as they came"})
 
 
-def converted(wish: Wish, commit: str | None, shop: Workshop) -> Built:
-    """Converts a checkpoint.
+def converted(wish: Wish, checkpoint: Checkpoint, commit: str | None, shop: Workshop) -> Built:
+    """Converts a checkpoint of a generator.
 
     Raises:
         ModelFolderInvalid: It holds something that is not allowed.
         ModelNotAdded: It is of no kind that can be converted, or the converter failed.
     """
-    checkpoint = check_checkpoint(shop.source)
-    shop.progress.begin(f"converting to {wish.precision.value}")
-    convert(shop.source, shop.converted, wish.precision, shop.scratch, len(os.sched_getaffinity(0)), shop.progress)
+    precision = wish.precision or Precision.INT4
+    shop.progress.begin(f"converting to {precision.value}")
+    convert(shop.source, shop.converted, precision, shop.scratch, len(os.sched_getaffinity(0)), shop.progress)
     for notice in shop.source.glob("LICENSE*"):
         shutil.copyfile(notice, shop.converted / notice.name)
     check_folder(shop.converted)
-    block = "" if wish.precision is Precision.FP32 else f", block {BLOCK}"
+    block = "" if precision is Precision.FP32 else f", block {BLOCK}"
     parameters: dict[str, JsonValue] = {
-        "weights": wish.precision.value + block,
+        "weights": precision.value + block,
         "family": checkpoint.family,
         "architecture": checkpoint.architecture,
     }
     if commit is not None:
         parameters["revision"] = commit
     origin = origin_of(wish.source, shop.source, commit)
-    builder = f"onnxruntime-genai {importlib.metadata.version('onnxruntime-genai')} builder, {wish.precision.value}"
+    builder = f"onnxruntime-genai {importlib.metadata.version('onnxruntime-genai')} builder, {precision.value}"
     shutil.rmtree(shop.source)  # twice the weights would have to fit otherwise
     return Built(shop.converted, checkpoint.licence, origin, builder + block, parameters)
 

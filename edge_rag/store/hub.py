@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.store.checkpoint import WANTED
-from edge_rag.store.copying import check_room, matching
+from edge_rag.store.checkpoint import wanted_files
+from edge_rag.store.copying import check_room
 from edge_rag.store.progress import Progress
 from edge_rag.store.source import HubModel
 
@@ -98,7 +98,7 @@ def forget(fetched: FetchedModel) -> None:
 
 def _wanted(model: HubModel, info: ModelInfo) -> dict[str, int]:
     sizes = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
-    wanted = matching(sizes, WANTED)
+    wanted = wanted_files(sizes)
     if "config.json" not in wanted or not any(name.endswith(".safetensors") for name in wanted):
         raise ModelNotAdded(f"{model}: has no config.json with weights in model.safetensors; it cannot be converted")
     files = {name: size for name in wanted if (size := sizes[name]) is not None}
@@ -119,6 +119,7 @@ def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path
         return
     # The library's own download keeps nothing of a file that broke off once its process is gone.
     partial = folder / f"{name}.partial"
+    partial.parent.mkdir(exist_ok=True)
     with partial.open("ab") as file:
         try:
             http_get(

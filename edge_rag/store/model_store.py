@@ -160,6 +160,8 @@ def memory_bytes(manifest: ModelManifest, context_tokens: int = 4096) -> int | N
         Bytes; None where the manifest does not say.
     """
     sizes, resident = manifest.parameters.get("sizes"), manifest.parameters.get("resident_bytes")
+    if manifest.role is not ModelRole.GENERATOR:
+        return resident if isinstance(resident, int) else None
     if not isinstance(sizes, dict):
         return None
     page_bytes, page_tokens = sizes.get("page_bytes"), sizes.get("page_tokens")

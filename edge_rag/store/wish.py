@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edge_rag.runtime.model_manifest import ModelRole
 from edge_rag.store.conversion import Precision
 from edge_rag.store.source import Source
 
@@ -15,11 +16,14 @@ class Wish:
     Attributes:
         source: Where the model comes from.
         name: What it is to be called.
-        precision: What the weights of a Hugging Face folder are converted to.
+        precision: What the weights of a Hugging Face folder are converted to; None for 4 bits of a generator, 8 of an
+            encoder.
         licence: SPDX expression; None takes what the model card says.
+        role: What it must be for; None takes what it is for.
     """
 
     source: Source
     name: str
-    precision: Precision
+    precision: Precision | None
     licence: str | None
+    role: ModelRole | None = None

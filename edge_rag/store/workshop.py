@@ -50,8 +50,13 @@ class Workshop:
         """The finished folder."""
         return self.folder / "model"
 
-    def step(self, name: str, *arguments: Path | str) -> dict[str, Any]:
-        """Runs a step of ``preparation`` in a process of its own.
+    def step(self, name: str, *arguments: Path | str, program: str = _PREPARATION) -> dict[str, Any]:
+        """Runs a step in a process of its own.
+
+        Args:
+            name: Which one.
+            arguments: Its arguments.
+            program: Name of the module that knows it.
 
         Returns:
             What it found.
@@ -60,7 +65,7 @@ class Workshop:
             ModelNotAdded: It failed; quotes it.
         """
         lines = run_python(
-            _PREPARATION,
+            program,
             [name, *map(str, arguments)],
             self.scratch,
             self.progress,

@@ -12,10 +12,10 @@ from pydoc_data.topics import topics
 
 import numpy as np
 import onnx
-from bert_graph import BertShape, Precision, build_encoder
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from edge_rag.runtime.bert_graph import BertShape, WeightPrecision, build_encoder
 from edge_rag.runtime.ops_library import ops_library
 from edge_rag.runtime.packed_texts import pack_texts, plan_packs
 from edge_rag.runtime.sessions import open_session
@@ -26,11 +26,11 @@ RUN_TOKENS = 512
 REPEATS = 3
 CONSIDERED = {
     "fp32": None,
-    "8 bits, one scale a column": Precision(8, None),
-    "8 bits, block 128": Precision(8, 128),
-    "8 bits, block 32": Precision(8, 32),
-    "4 bits, block 128": Precision(4, 128),
-    "4 bits, block 32": Precision(4, 32),
+    "8 bits, one scale a column": WeightPrecision(8, None),
+    "8 bits, block 128": WeightPrecision(8, 128),
+    "8 bits, block 32": WeightPrecision(8, 32),
+    "4 bits, block 128": WeightPrecision(4, 128),
+    "4 bits, block 32": WeightPrecision(4, 32),
 }
 
 

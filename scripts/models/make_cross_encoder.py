@@ -14,17 +14,17 @@ import json
 from pathlib import Path
 
 import onnx
-from bert_graph import BertShape, Precision, build_cross_encoder
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from edge_rag.runtime.bert_graph import BertShape, WeightPrecision, build_cross_encoder
 from edge_rag.runtime.model_folder import ModelRole, write_manifest
 
 LONGEST = 512
 
 
 def make_folder(
-    checkpoint: Path, output: Path, precision: Precision, name: str, licence: str, source: str, made_by: str
+    checkpoint: Path, output: Path, precision: WeightPrecision, name: str, licence: str, source: str, made_by: str
 ) -> None:
     """Writes the folder; what was in its files is replaced."""
     config = json.loads((checkpoint / "config.json").read_text())
@@ -60,7 +60,7 @@ def main() -> None:
         make_folder(
             arguments.checkpoint,
             arguments.output,
-            Precision(bits=8, block_size=128),
+            WeightPrecision(bits=8, block_size=128),
             name=arguments.output.name,
             licence=arguments.licence,
             source=f"{arguments.checkpoint.name}; model.safetensors SHA-256 {digest}",

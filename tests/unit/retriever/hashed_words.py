@@ -33,6 +33,9 @@ class HashedWords:
         np.divide(vectors, lengths, out=vectors, where=lengths > 0)
         return vectors
 
+    def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        return self.embed(questions)
+
     def _sum(self, text: str) -> NDArray[np.float32]:
         total = np.zeros(self.dimension, dtype=np.float32)
         for word in re.findall(r"\w+", text.lower()):

@@ -25,7 +25,7 @@ def attacks_on_checkpoints() -> Iterator[Attack]:
         return build
 
     remote = {"AutoModelForCausalLM": "modeling_evil.Evil", "AutoConfig": "modeling_evil.Config"}
-    for architecture in ("EvilForCausalLM", "BertModel", "GPT2LMHeadModel", "", None, 7):
+    for architecture in ("EvilForCausalLM", "T5EncoderModel", "GPT2LMHeadModel", "", None, 7):
         yield Attack(
             f"the architecture {architecture!r}",
             with_config(architectures=[architecture], auto_map=remote),

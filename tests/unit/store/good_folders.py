@@ -75,7 +75,53 @@ def good_checkpoint(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{}")
 
 
-def write_manifest_of(folder: Path) -> None:
+POOLING = "1_Pooling/config.json"
+BERT = {
+    "architectures": ["BertModel"],
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 48,
+    "layer_norm_eps": 1e-12,
+}
+
+
+def good_embedder(folder: Path) -> None:
+    """A sentence-transformers folder."""
+    good_checkpoint(folder)
+    (folder / "1_Pooling").mkdir()
+    for name, document in (
+        ("config.json", BERT),
+        ("sentence_bert_config.json", {"max_seq_length": 32, "do_lower_case": False}),
+        ("config_sentence_transformers.json", {"prompts": {"query": "ask: "}, "similarity_fn_name": "cosine"}),
+        (POOLING, {"pooling_mode": "mean", "include_prompt": True}),
+        (
+            "modules.json",
+            [
+                {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+                {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+            ],
+        ),
+    ):
+        (folder / name).write_text(json.dumps(document))
+
+
+def good_reranker(folder: Path) -> None:
+    """A cross-encoder's folder."""
+    good_checkpoint(folder)
+    config = BERT | {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "score"}}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def good_serial(folder: Path) -> None:
+    """A model folder of this project's that runs serially."""
+    good_genai(folder)
+    write_manifest_of(folder, {"form": "serial"})
+
+
+def write_manifest_of(folder: Path, parameters: dict[str, Any] | None = None) -> None:
     """Writes a manifest that lists what is there, whatever it is."""
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -89,7 +135,7 @@ def write_manifest_of(folder: Path) -> None:
         "licence": "Apache-2.0",
         "source": "made here",
         "made_by": "a test",
-        "parameters": {},
+        "parameters": parameters or {},
         "files": files,
     }
     (folder / "manifest.json").write_text(json.dumps(document))

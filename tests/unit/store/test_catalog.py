@@ -8,7 +8,7 @@ import pytest
 
 from edge_rag.errors import ConfigurationError
 from edge_rag.store.catalog import CatalogEntry, Shape, needs, read_catalog, recommend
-from edge_rag.store.checkpoint import FAMILIES
+from edge_rag.store.checkpoint import ARCHITECTURES
 
 CATALOG = Path(__file__).parents[3] / "models" / "catalog.toml"
 MIB, GIB = 1 << 20, 1 << 30
@@ -25,7 +25,7 @@ def test_an_entry_states_what_its_shape_comes_to_and_fits_its_board(entry: Catal
 
 
 def test_only_families_that_are_converted_are_listed() -> None:
-    converted = {*FAMILIES.values(), "Llama 3", "SmolLM2"}
+    converted = {*(family for _, family in ARCHITECTURES.values()), "Llama 3", "SmolLM2"}
     assert {entry.family for entry in ENTRIES} <= converted
 
 

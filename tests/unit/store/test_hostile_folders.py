@@ -23,11 +23,27 @@ from edge_rag.store.wish import Wish
 from tests.unit.store.attack import Attack, Canary, make_canary
 from tests.unit.store.attacks_on_checkpoints import attacks_on_checkpoints
 from tests.unit.store.attacks_on_configs import attacks_on_configs
+from tests.unit.store.attacks_on_encoders import attacks_on_encoders
 from tests.unit.store.attacks_on_files import attacks_on_files
 from tests.unit.store.attacks_on_graphs import attacks_on_graphs
-from tests.unit.store.good_folders import good_checkpoint, good_genai, good_model
+from tests.unit.store.attacks_on_serial_models import attacks_on_serial_models
+from tests.unit.store.good_folders import (
+    good_checkpoint,
+    good_embedder,
+    good_genai,
+    good_model,
+    good_reranker,
+    good_serial,
+)
 
-TABLE = (*attacks_on_configs(), *attacks_on_graphs(), *attacks_on_files(), *attacks_on_checkpoints())
+TABLE = (
+    *attacks_on_configs(),
+    *attacks_on_graphs(),
+    *attacks_on_files(),
+    *attacks_on_checkpoints(),
+    *attacks_on_encoders(),
+    *attacks_on_serial_models(),
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +90,7 @@ def test_a_hostile_or_broken_folder_is_refused_with_the_reason(
     assert sorted(path.name for path in store.path.iterdir()) == [".lock"]
 
 
-@pytest.mark.parametrize("build", [good_genai, good_checkpoint])
+@pytest.mark.parametrize("build", [good_genai, good_checkpoint, good_serial, good_embedder, good_reranker])
 def test_the_same_folders_with_nothing_wrong_are_opened(
     build: Callable[[Path], None], tmp_path: Path, opened: list[str]
 ) -> None:

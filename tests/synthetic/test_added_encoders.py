@@ -1,0 +1,97 @@
+"""Embedders and cross-encoders from their checkpoints through ``edge-rag models add``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.main import main
+from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.text_encoder import TextEncoder
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_tiny_encoders.py"
+
+pytestmark = pytest.mark.convert
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("encoders")
+    done = subprocess.run([sys.executable, str(SCRIPT), "--out", str(out)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return out
+
+
+def add(source: Path, data: Path, *options: str, code: ExitCode = ExitCode.OK) -> Any:
+    done = CliRunner().invoke(main, ["models", "add", str(source), "--data-dir", str(data), "--json", *options])
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "prompts", "precision", "least"),
+    [
+        ("bert-mean", "mean", ("", ""), "int8", 0.99),
+        ("bert-cls-prompts", "cls", ("find: ", "text: "), "fp32", 0.99999),
+        ("xlm-mean", "mean", ("query: ", ""), "int8", 0.99),
+    ],
+)
+def test_an_added_embedder_gives_questions_and_passages_the_vectors_of_its_original(
+    checkpoints: Path, tmp_path: Path, name: str, pooling: str, prompts: tuple[str, str], precision: str, least: float
+) -> None:
+    assert add(checkpoints / name, tmp_path, "--precision", precision)["role"] == "embedder"
+    manifest = verify_model_folder(tmp_path / "models" / name, ModelRole.EMBEDDER)
+    assert manifest.parameters["pooling"] == pooling
+    assert (manifest.text("question_prompt"), manifest.text("passage_prompt")) == prompts
+    assert manifest.integer("max_tokens", 1, 1000) == 96
+    encoder = TextEncoder.open(tmp_path / "models" / name)
+    with np.load(checkpoints / f"{name}.npz") as original:
+        texts = [str(text) for text in original["texts"]]
+        asked, told = encoder.embed_questions(texts), encoder.embed(texts)
+        assert (asked * original["questions"]).sum(axis=1).min() > least
+        assert (told * original["passages"]).sum(axis=1).min() > least
+
+
+@pytest.mark.parametrize(("name", "precision", "error"), [("bert-judge", "int8", 0.15), ("xlm-judge", "fp32", 1e-4)])
+def test_an_added_cross_encoder_scores_as_its_original_does(
+    checkpoints: Path, tmp_path: Path, name: str, precision: str, error: float
+) -> None:
+    assert add(checkpoints / name, tmp_path, "--precision", precision, "--role", "reranker")["role"] == "reranker"
+    judge = PairEncoder.open(tmp_path / "models" / name)
+    with np.load(checkpoints / f"{name}.npz") as original:
+        scores = judge.score([(str(question), str(passage)) for question, passage in original["pairs"]])
+        assert np.abs(scores - original["scores"]).max() < error * 3 * original["scores"].std()
+
+
+def test_a_plain_checkpoint_pools_as_sentence_transformers_would(checkpoints: Path, tmp_path: Path) -> None:
+    add(checkpoints / "bert-plain", tmp_path)
+    encoder = TextEncoder.open(tmp_path / "models" / "bert-plain")
+    with np.load(checkpoints / "bert-mean.npz") as original:
+        told = encoder.embed([str(text) for text in original["texts"]])
+        assert (told * original["passages"]).sum(axis=1).min() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("bert-max", (), "pooling by ['max']"),
+        ("bert-classes", (), "3 labels"),
+        ("bert-mean", ("--role", "reranker"), "fills the role embedder, not reranker"),
+        ("bert-mean", ("--precision", "int4"), "strays from the original"),
+    ],
+)
+def test_what_is_not_carried_over_is_refused_by_name_and_leaves_nothing(
+    checkpoints: Path, tmp_path: Path, name: str, options: tuple[str, ...], said: str
+) -> None:
+    refused = add(checkpoints / name, tmp_path, *options, code=ExitCode.FAILURE)
+    assert said in refused["error"]["message"]
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == [".lock"]
