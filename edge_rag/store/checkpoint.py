@@ -43,7 +43,6 @@ _GENERATORS = {
     "Phi3ForCausalLM": "Phi-3",
     "SmolLM3ForCausalLM": "SmolLM3",
     "GemmaForCausalLM": "Gemma",
-    "Gemma2ForCausalLM": "Gemma 2",
     "Gemma3ForCausalLM": "Gemma 3",
     "GraniteForCausalLM": "Granite",
     "NemotronForCausalLM": "Nemotron",

@@ -250,11 +250,6 @@ def family_models() -> tuple[TinyModel, ...]:
             seed=21,
         ),
         TinyModel(
-            "gemma-2",
-            next(model.config for model in tiny_models() if model.name == "tiny-gemma2"),
-            seed=22,
-        ),
-        TinyModel(
             "granite",
             transformers.GraniteConfig(
                 num_hidden_layers=2,
