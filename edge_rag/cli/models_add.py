@@ -48,6 +48,14 @@ as it was; files that were fetched are kept for the next try.
     help="Refuse a model that is for something else. [default: what it is for]",
 )
 @click.option("--licence", metavar="SPDX", help="Its licence. [default: what the model card says]")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PUBLIC.pem",
+    help="Refuse a folder whose model.sig is not by this key (OpenSSF model signing); one of several is enough.",
+)
 @place
 @options.as_json
 def add(
@@ -56,6 +64,7 @@ def add(
     precision: str | None,
     role: str | None,
     licence: str | None,
+    keys: tuple[Path, ...],
     config: Path | None,
     data_dir: Path | None,
     as_json: bool,
@@ -64,10 +73,12 @@ def add(
     from edge_rag.runtime.model_manifest import ModelRole
     from edge_rag.store.conversion import Precision
     from edge_rag.store.roles import store_of
+    from edge_rag.store.signature import acceptable_keys
     from edge_rag.store.source import check_name, default_name, parse_source
     from edge_rag.store.wish import Wish
 
-    store = store_of(settings_of(config, data_dir))
+    settings = settings_of(config, data_dir)
+    store = store_of(settings)
     wanted = parse_source(source)
     wish = Wish(
         wanted,
@@ -75,6 +86,7 @@ def add(
         None if precision is None else Precision(precision),
         licence,
         None if role is None else ModelRole(role),
+        acceptable_keys(settings.models.trusted_keys, keys),
     )
     with _Shown() as shown, _ended_in_order():
         manifest = store.add(wish, shown)

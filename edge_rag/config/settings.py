@@ -65,6 +65,10 @@ class ModelSettings(_Section):
     generator: str = Field(
         default="quoter", description="Language model, there or added; left out, what `models use` chose, else this."
     )
+    trusted_keys: list[DirectoryPath] = Field(
+        default=[],
+        description="Public keys, PEM files; where there are any, `models add` takes only what one of them has signed.",
+    )
 
 
 class MilvusSettings(_Section):

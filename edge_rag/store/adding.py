@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
@@ -18,6 +19,7 @@ from edge_rag.store.encoders import make_encoder
 from edge_rag.store.generators import GENAI_WANTED, as_it_came, converted, make_generator
 from edge_rag.store.hub import FetchedModel, fetch, forget
 from edge_rag.store.progress import Progress
+from edge_rag.store.signature import SIGNATURE_FILE, check_copies, check_signature
 from edge_rag.store.source import HubModel
 from edge_rag.store.wish import Wish
 from edge_rag.store.workshop import Workshop
@@ -41,6 +43,11 @@ def add(store: StoreDirectory, wish: Wish, progress: Progress) -> ModelManifest:
         ModelNotAdded: It cannot be fetched, converted or opened, or computes something else than it should.
         StorageError: The store's directory cannot be used, or is full.
     """
+    if wish.keys and isinstance(wish.source, HubModel):
+        raise ModelNotAdded(
+            f"{wish.source}: a signature is over all of a model's files, only some of which are fetched here; fetch it "
+            f"whole with `hf download {wish.source.repository} --local-dir FOLDER` and add FOLDER"
+        )
     with store.changing():
         if wish.name in store.names():
             raise ModelNotAdded(f"there is a model {wish.name} already; remove it first or choose a --name")
@@ -67,8 +74,10 @@ def _make(wish: Wish, fetched: FetchedModel | None, shop: Workshop) -> Path:
     files = fetched.files if fetched is not None else plain_files(folder, _IGNORED_FOLDERS)
     shop.source.mkdir()
     shop.scratch.mkdir()
+    signed = _signed(wish, folder, shop)
+    files.pop(SIGNATURE_FILE, None)
     if MANIFEST_NAME in files and fetched is None:
-        _take(folder, files, shop)
+        _take(folder, files, signed, shop)
         return _take_over(wish, shop)
     if GENAI_CONFIG_FILE in files:
         wanted = matching(files, GENAI_WANTED)
@@ -79,7 +88,7 @@ def _make(wish: Wish, fetched: FetchedModel | None, shop: Workshop) -> Path:
         raise ModelNotAdded(
             f"{wish.source}: no model folder: neither config.json nor {GENAI_CONFIG_FILE} nor {MANIFEST_NAME} is in it"
         )
-    _take(folder, {name: files[name] for name in wanted}, shop)
+    _take(folder, {name: files[name] for name in wanted}, signed, shop)
     commit = None if fetched is None else fetched.commit
     if GENAI_CONFIG_FILE in files:
         _check_role(wish, ModelRole.GENERATOR)
@@ -103,7 +112,14 @@ def _check_role(wish: Wish, role: ModelRole) -> None:
         raise ModelNotAdded(f"{wish.source}: this model fills the role {role.value}, not {wish.role.value}")
 
 
-def _take(folder: Path, files: dict[str, int], shop: Workshop) -> None:
+def _signed(wish: Wish, folder: Path, shop: Workshop) -> Mapping[str, str] | None:
+    """Checks the signature where one is wanted; returns the hash of each signed file."""
+    if not wish.keys:
+        return None
+    return check_signature(folder, _IGNORED_FOLDERS, wish.keys, shop.scratch, shop.progress)
+
+
+def _take(folder: Path, files: dict[str, int], signed: Mapping[str, str] | None, shop: Workshop) -> None:
     """Makes a private copy of what is wanted of the source."""
     try:
         check_sizes(files)
@@ -111,6 +127,8 @@ def _take(folder: Path, files: dict[str, int], shop: Workshop) -> None:
         raise ModelFolderInvalid(f"{folder}: {error}") from error
     shop.progress.begin("copying", sum(files.values()))
     copy_files(folder, files, shop.source, shop.progress)
+    if signed is not None:
+        check_copies(shop.source, signed, tuple(files))
 
 
 def _take_over(wish: Wish, shop: Workshop) -> Path:

@@ -9,7 +9,7 @@ from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, Mode
 from edge_rag.runtime.model_folder import ModelManifest, ModelRole, read_manifest, verify_model_folder
 from edge_rag.store.adding import add
 from edge_rag.store.choices import read_choices, write_choice
-from edge_rag.store.directory import StoreDirectory, refuse_hard_links
+from edge_rag.store.directory import StoreDirectory
 from edge_rag.store.progress import Progress
 from edge_rag.store.wish import Wish
 
@@ -92,11 +92,7 @@ class ModelStore:
             ModelNotFound: There is none of that name.
             ModelFolderInvalid: It is not what its manifest says; names the file.
         """
-        folder = self.find(name)
-        manifest = verify_model_folder(folder)
-        if folder.parent == self._directory.path:
-            refuse_hard_links(folder)
-        return manifest
+        return verify_model_folder(self.find(name))
 
     def use(self, role: ModelRole, name: str) -> ModelManifest:
         """Chooses a model for a role, from the daemon's next start on.

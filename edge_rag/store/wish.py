@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from edge_rag.runtime.model_manifest import ModelRole
 from edge_rag.store.conversion import Precision
@@ -20,6 +21,7 @@ class Wish:
             encoder.
         licence: SPDX expression; None takes what the model card says.
         role: What it must be for; None takes what it is for.
+        keys: Public keys of which one must have signed it; none where signatures are not looked at.
     """
 
     source: Source
@@ -27,3 +29,4 @@ class Wish:
     precision: Precision | None
     licence: str | None
     role: ModelRole | None = None
+    keys: tuple[Path, ...] = ()

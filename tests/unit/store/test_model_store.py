@@ -96,9 +96,15 @@ def test_an_altered_model_is_neither_verified_nor_chosen(settings: Settings, sto
         store.use(ModelRole.GENERATOR, "second")
 
 
-def test_a_second_name_of_a_file_is_refused_in_the_store(settings: Settings, store: ModelStore, tmp_path: Path) -> None:
-    os.link(settings.data_directory / "models" / "second" / "tokenizer.json", tmp_path / "elsewhere")
-    with pytest.raises(ModelNotAdded, match=r"tokenizer\.json has another name"):
+def test_a_backup_of_hard_links_harms_no_model_unless_others_could_write_through_it(
+    settings: Settings, store: ModelStore, tmp_path: Path
+) -> None:
+    file = settings.data_directory / "models" / "second" / "tokenizer.json"
+    file.chmod(0o644)
+    os.link(file, tmp_path / "snapshot")
+    assert store.verify("second").name == "quoter"
+    file.chmod(0o666)
+    with pytest.raises(ModelFolderInvalid, match=r"tokenizer\.json is a hard link to a file that others can write to"):
         store.verify("second")
 
 
