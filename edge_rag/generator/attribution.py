@@ -1,8 +1,14 @@
 """Which sentences of the passages support a sentence that a model wrote; pure.
 
 A sentence of a passage supports it, or two that follow each other do together, if they hold all of its numbers with
-their units, its names and the word it begins with, deny as it does, and hold most of its words, weighed by how rare
-they are among the passages. By form alone: a paraphrase in other words is not recognized, and counts as unsupported.
+their units, its names and the word it begins with, deny as often as it does, and hold most of its words, weighed by how
+rare they are among the passages. By form alone: a paraphrase in other words is not recognized, and counts as
+unsupported.
+
+Measured on sentences of 102 sets of four XQuAD passages. Supported: each sentence itself, 97% with a fifth of its words
+left out, 78% with every eighth word replaced by another. Not supported: all with a name replaced, a negation put in or
+of other passages, 97% with a number changed, 86% of those made of halves of two sentences. With a least share of 0.6
+these last two figures for replaced words and halves are 93% and 85%, with 0.75 they are 34% and 91%.
 """
 
 from __future__ import annotations
@@ -133,11 +139,14 @@ def _together(parts: Sequence[_Offered]) -> Facts:
 
 
 def _mixed_up(claim: Facts, parts: Sequence[_Offered]) -> bool:
-    """Returns whether a number may belong to another name: P1 from one sentence, 8 mm of P2 from another.
+    """Returns whether two sentences together may say what neither says.
 
-    The sentence that holds the number must hold the claim's names too, or no others than these.
+    A number may belong to another name, P1 from one and 8 mm of P2 from the other: the sentence that holds the number
+    must hold the claim's names too, or no others than these. And it could be either that is denied.
     """
-    return len(parts) > 1 and any(
+    if len(parts) < 2:
+        return False
+    return claim.negations > 0 or any(
         claim.quantities & part.facts.loose and not (claim.names <= part.facts.words or part.facts.names <= claim.words)
         for part in parts
     )

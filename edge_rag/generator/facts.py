@@ -44,21 +44,21 @@ class Facts:
         loose: Its numbers, each with every unit among the next few words, and without one.
         names: Its names, lower case.
         words: All its words, lower case.
-        denies: Whether it holds a negation.
+        negations: How many negations it holds.
     """
 
     quantities: frozenset[Quantity]
     loose: frozenset[Quantity]
     names: frozenset[str]
     words: frozenset[str]
-    denies: bool
+    negations: int
 
     def agrees_with(self, support: Facts) -> bool:
         """Returns whether a supporting text says all of these facts, and nothing to the contrary."""
         return (
             self.quantities <= support.loose
             and self.names <= support.words
-            and self.denies == support.denies
+            and self.negations == support.negations
             and not any(_turned(self.words, support.words, one, other) for one, other in CONTRARIES)
         )
 
@@ -69,7 +69,7 @@ class Facts:
             self.loose | other.loose,
             self.names | other.names,
             self.words | other.words,
-            self.denies or other.denies,
+            self.negations + other.negations,
         )
 
 
@@ -95,8 +95,8 @@ def facts_of(text: str) -> Facts:
             near = (UNITS[word] for word in following[:_OWN_UNIT_REACH] if word in UNITS)
             quantities.add(Quantity(number, before or next(near, "")))
     words = frozenset(token.lower() for token in tokens)
-    denies = not words.isdisjoint(NEGATIONS) or _CONTRACTED.search(text) is not None
-    return Facts(frozenset(quantities), frozenset(loose), frozenset(names), words, denies)
+    negations = sum(token.lower() in NEGATIONS for token in tokens) + len(_CONTRACTED.findall(text))
+    return Facts(frozenset(quantities), frozenset(loose), frozenset(names), words, negations)
 
 
 def _number(token: str) -> str | None:

@@ -47,6 +47,7 @@ def sentence(text: str, place: int) -> str:
         "The pump bearings must be greased every 2,000 days.",
         "The pump bearings must not be greased every 2,000 operating hours.",
         "Open the check valve under pressure.",
+        "Never shut the suction valve, then wait 15 minutes.",
         "Pump P2 takes 35 grams.",
         "Hale greases the pump bearings every 2,000 operating hours.",
         "The pump bearings of Hale must be greased every 2,000 operating hours.",
@@ -71,6 +72,12 @@ def test_a_number_of_one_thing_does_not_support_a_sentence_about_another() -> No
     assert attributor.support("Pump P1 needs 8 litres of oil.") == ()
 
 
+def test_which_of_two_sentences_is_denied_is_not_guessed() -> None:
+    attributor = Attributor([ranked(0, "The pump bearing is greased. The pump bearing is not cooled.")], Stemmer())
+    assert attributor.support("The pump bearing is not cooled.")
+    assert attributor.support("The pump bearing is not greased.") == ()
+
+
 def test_a_marker_decides_between_passages_that_say_the_same_and_no_others() -> None:
     claim = "Pump bearings are greased every 2,000 operating hours."
     assert support(claim, 0) == [sentence(PUMP, 0)]
@@ -93,7 +100,9 @@ WORDS = st.lists(st.sampled_from(VOCABULARY.split()), max_size=10)
 
 
 @given(WORDS, st.lists(WORDS, max_size=6))
-def test_what_is_cited_holds_every_number_and_name_and_denies_alike(claim: list[str], texts: list[list[str]]) -> None:
+def test_what_is_cited_holds_every_number_and_name_and_denies_as_often(
+    claim: list[str], texts: list[list[str]]
+) -> None:
     passages = [ranked(number, f"{' '.join(text)}. {' '.join(reversed(text))}.") for number, text in enumerate(texts)]
     written = " ".join(claim)
     found = Attributor(passages, Stemmer()).support(written, [0])
@@ -103,4 +112,4 @@ def test_what_is_cited_holds_every_number_and_name_and_denies_alike(claim: list[
         said, facts = facts_of(written), facts_of(cited)
         assert {quantity.number for quantity in said.quantities} <= {quantity.number for quantity in facts.loose}
         assert said.names <= facts.words
-        assert said.denies == facts.denies
+        assert said.negations == facts.negations
