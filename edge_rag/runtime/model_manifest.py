@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from edge_rag.core.model_name import LONGEST_MODEL_NAME, is_model_name
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.strict_json import parse_object
 
@@ -144,6 +145,12 @@ def plain_relative_path(path: str) -> str:
     return path
 
 
+def _model_name(text: str) -> str:
+    if not is_model_name(text):
+        raise ValueError(f"{text[:LONGEST_MODEL_NAME]!r} is no name of a model")
+    return text
+
+
 _FilePath = Annotated[str, AfterValidator(plain_relative_path)]
 _Line = Annotated[str, Field(min_length=1, max_length=2000)]
 
@@ -159,7 +166,7 @@ class _FileDocument(_StrictModel):
 
 class _ManifestDocument(_StrictModel):
     format: Literal[1]
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    name: Annotated[str, AfterValidator(_model_name)]
     role: Literal["embedder", "reranker", "generator"]
     licence: _Line
     source: _Line

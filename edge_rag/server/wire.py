@@ -10,6 +10,7 @@ from typing import Final
 from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
 from edge_rag.core.ids import RequestId
 from edge_rag.core.jobs import JobId
+from edge_rag.core.model_name import is_model_name
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import InvalidRequest
@@ -21,7 +22,6 @@ LONGEST_FORMAT: Final = 65_536
 """Most characters of a JSON schema or a regular expression."""
 
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
-_MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _HOMES: Final = {admin_pb2.INDEX_HOME_FAISS: HomeKind.FAISS, admin_pb2.INDEX_HOME_MILVUS: HomeKind.MILVUS}
@@ -196,7 +196,7 @@ def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
     Raises:
         InvalidRequest: The name is unusable.
     """
-    if not _MODEL.fullmatch(request.name):
+    if not is_model_name(request.name):
         raise InvalidRequest("name", "must be 1 to 64 of a-z, 0-9, ., _ and -, beginning with a letter or digit")
     return request.role, request.name
 

@@ -95,7 +95,7 @@ class ModelStore:
         return verify_model_folder(self.find(name))
 
     def use(self, role: ModelRole, name: str) -> ModelManifest:
-        """Chooses a model for a role, from the daemon's next start on.
+        """Chooses a model for a role, for the daemon's next start; a running one is told by the command line.
 
         Raises:
             ModelNotFound: There is none of that name.

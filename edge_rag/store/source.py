@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge_rag.core.model_name import LONGEST_MODEL_NAME, is_model_name
 from edge_rag.errors import ModelNotAdded
 
 _HUB = "hf:"
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _HUB_MODEL = re.compile(rf"({_PART})/({_PART})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{{0,99}}))?")
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9._-]+")
-_LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def default_name(source: Source) -> str:
         ModelNotAdded: Nothing of the source's name is left.
     """
     text = source.name if isinstance(source, HubModel) else source.path.name
-    name = _NOT_IN_A_NAME.sub("-", text.lower()).strip("._-")[:_LONGEST_NAME]
+    name = _NOT_IN_A_NAME.sub("-", text.lower()).strip("._-")[:LONGEST_MODEL_NAME]
     if not name:
         raise ModelNotAdded(f"{source}: give the model a name with --name")
     return name
@@ -91,9 +91,9 @@ def check_name(name: str) -> str:
     Raises:
         ModelNotAdded: It may not.
     """
-    if not re.fullmatch(rf"[a-z0-9][a-z0-9._-]{{0,{_LONGEST_NAME - 1}}}", name):
+    if not is_model_name(name):
         raise ModelNotAdded(
             f"{name!r} cannot be a model's name: lower-case letters, digits, dots, dashes and underscores, the first a "
-            f"letter or digit, at most {_LONGEST_NAME}"
+            f"letter or digit, at most {LONGEST_MODEL_NAME}"
         )
     return name
