@@ -10,7 +10,7 @@ from edge_rag.cli.jsonable import citation_object, stage_objects
 from edge_rag.client.values import AskEvent
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
 
-UNSUPPORTED_NOTE = " [not in the documents]"
+UNSUPPORTED_NOTE = " [no source]"
 """Shown after a sentence that no document supports; not part of the answer."""
 
 

@@ -43,7 +43,7 @@ def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, s
 
     scripted.script("Ask", handler)
     for_people = runner.invoke(main, ["ask", "how often?", "--mode", "cite", "--server", scripted.address])
-    assert for_people.stdout == "Every year. [not in the documents]\n"
+    assert for_people.stdout == "Every year. [no source]\n"
     scripted.script("Ask", handler)
     for_machines = runner.invoke(main, ["ask", "how often?", "--json", "--server", scripted.address])
     answer = json.loads(for_machines.stdout)
