@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 import edge_rag
 from edge_rag.config.settings import LogFormat, Settings
 from edge_rag.parts.building import build
+from edge_rag.parts.entrance import make_entrance
 from edge_rag.runtime.memory import share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
@@ -73,8 +74,10 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
     registry.register(watch.usage)
     gate = Gate()
     limits = RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
+    doors, doorkeeper = make_entrance(settings)
     server = GrpcServer(
-        settings.listen,
+        doors,
+        doorkeeper,
         gate,
         metrics,
         limits,
@@ -82,7 +85,7 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
         settings.limits.request_seconds,
         settings.limits.concurrent_calls,
     )
-    address = await server.start()
+    addresses = await server.start()
     try:
         parts = await asyncio.to_thread(build, settings, metrics, watch)
     except BaseException:
@@ -101,7 +104,7 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
             models=parts.models,
             profile=parts.profile.name,
             data_directory=settings.data_directory,
-            address=address,
+            address=addresses[0],
             started_at=started_at,
         )
         library = parts.directory.library
@@ -121,8 +124,14 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
         if stop.is_set():
             return
         await server.serving()
-        log.info("serving", address=address, profile=parts.profile.name, data_directory=str(settings.data_directory))
-        sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {address}\n")
+        log.info(
+            "serving",
+            addresses=addresses,
+            tls=doors.tls is not None,
+            profile=parts.profile.name,
+            data_directory=str(settings.data_directory),
+        )
+        sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {' and '.join(addresses)}\n")
         sys.stdout.flush()
         await stop.wait()
     finally:

@@ -6,9 +6,13 @@ EdgeRagError
 │   ├── CollectionNotFound
 │   ├── DocumentNotFound
 │   ├── JobNotFound
-│   └── ModelNotFound
+│   ├── ModelNotFound
+│   └── TokenNotFound
 ├── NeverFits               larger than this device could ever hold, refused at admission
+├── Unauthenticated         no credentials, or none that are known
+├── PermissionDenied        the caller's role does not allow this
 ├── Overloaded              a queue is full; says when to come back
+│   └── QuotaExceeded       the caller has used what it may
 ├── DeadlineExceeded        the caller's time is up
 ├── RequestCancelled        the caller went away
 ├── NotReady                starting, warming or draining
@@ -19,6 +23,7 @@ EdgeRagError
 │   ├── EmptyDocument
 │   └── DocumentTooLarge    a size, time or memory limit was reached while parsing
 ├── ConfigurationError      a configuration key, file or command-line value
+├── AccessError             the files of tokens or certificates cannot be used
 ├── ModelError
 │   ├── ModelFolderInvalid  a file is missing, changed, or not allowed in a model folder
 │   ├── ModelNotLowerable   the graph has no paged form
@@ -62,9 +67,15 @@ class NotFound(EdgeRagError):
 class CollectionNotFound(NotFound):
     """No collection of that name."""
 
-    def __init__(self, collection: str, known: tuple[str, ...] = ()) -> None:
-        hint = f"known collections: {', '.join(known)}" if known else "no documents have been ingested yet"
-        super().__init__(f"collection {collection!r} does not exist ({hint})")
+    def __init__(self, collection: str, known: tuple[str, ...] | None = ()) -> None:
+        """Makes the error.
+
+        Args:
+            collection: The name.
+            known: Those that exist; None where the caller is not to be told.
+        """
+        hint = f" (known collections: {', '.join(known)})" if known else " (no documents have been ingested yet)"
+        super().__init__(f"collection {collection!r} does not exist{'' if known is None else hint}")
         self.collection = collection
 
 
@@ -91,6 +102,23 @@ class ModelNotFound(NotFound):
         hint = f"known models: {', '.join(known)}" if known else "no model has been added yet"
         super().__init__(f"model {name!r} does not exist ({hint})")
         self.name = name
+
+
+class TokenNotFound(NotFound):
+    """Nobody of that name has a token."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        hint = f"there are tokens for {', '.join(known)}" if known else "there are no tokens"
+        super().__init__(f"there is no token for {name!r} ({hint})")
+        self.name = name
+
+
+class Unauthenticated(EdgeRagError):
+    """The caller showed no credentials, or none that are known."""
+
+
+class PermissionDenied(EdgeRagError):
+    """The caller is known, but its role does not allow this."""
 
 
 class NeverFits(EdgeRagError):
@@ -120,6 +148,20 @@ class Overloaded(EdgeRagError):
     def __init__(self, queue: str, retry_after_s: float) -> None:
         super().__init__(f"the {queue} queue is full; retry in {retry_after_s:.1f} s")
         self.queue = queue
+        self.retry_after_s = retry_after_s
+
+
+class QuotaExceeded(Overloaded):
+    """The caller has used what it may for now.
+
+    Args:
+        bound: What was reached, for example ``60 requests a minute``.
+        retry_after_s: When there is room again, seconds.
+    """
+
+    def __init__(self, bound: str, retry_after_s: float) -> None:
+        EdgeRagError.__init__(self, f"the quota of {bound} is used up; retry in {retry_after_s:.1f} s")
+        self.queue = "quota"
         self.retry_after_s = retry_after_s
 
 
@@ -165,6 +207,10 @@ class DocumentTooLarge(DocumentRejected):
 
 class ConfigurationError(EdgeRagError):
     """A configuration key, file or command-line value is unusable."""
+
+
+class AccessError(EdgeRagError):
+    """The files of tokens or certificates cannot be used; nobody is let in by them."""
 
 
 class ModelError(EdgeRagError):

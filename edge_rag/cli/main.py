@@ -13,6 +13,7 @@ import edge_rag
 from edge_rag.cli.ask import ask
 from edge_rag.cli.audit import audit
 from edge_rag.cli.backup import backup, restore
+from edge_rag.cli.connect import connect
 from edge_rag.cli.docs import docs
 from edge_rag.cli.doctor import doctor
 from edge_rag.cli.exits import ExitCode, error_object, exit_code
@@ -23,6 +24,8 @@ from edge_rag.cli.search import search
 from edge_rag.cli.serve import serve
 from edge_rag.cli.status import status
 from edge_rag.cli.terminal import emit, notes, visible
+from edge_rag.cli.tls import tls
+from edge_rag.cli.token import token
 from edge_rag.cli.usage import usage
 from edge_rag.client import ClientError
 from edge_rag.errors import EdgeRagError
@@ -94,7 +97,24 @@ def main() -> None:
     """Cited answers from this box's own documents, without a cloud."""
 
 
-for command in (serve, ingest, jobs, backup, restore, ask, search, docs, status, audit, usage, models, doctor):
+for command in (
+    serve,
+    ingest,
+    jobs,
+    backup,
+    restore,
+    ask,
+    search,
+    docs,
+    status,
+    audit,
+    usage,
+    models,
+    token,
+    tls,
+    connect,
+    doctor,
+):
     main.add_command(command)
 
 

@@ -42,7 +42,7 @@ def running_daemon(settings: Settings) -> DaemonStatus | None:
     from edge_rag.client import Client, ClientError
 
     try:
-        with Client(settings.listen, timeout_s=_DAEMON_S) as client:
+        with Client(settings.local_listen or settings.listen, timeout_s=_DAEMON_S) as client:
             report = client.status()
     except ClientError:
         return None

@@ -71,7 +71,10 @@ def _put_in_place(settings: Settings, name: str) -> tuple[bool, str]:
     if running_daemon(settings) is None:
         return False, ""
     try:
-        with Client(settings.listen) as client, notes().status(f"putting {visible(name)} in place"):
+        with (
+            Client(settings.local_listen or settings.listen) as client,
+            notes().status(f"putting {visible(name)} in place"),
+        ):
             client.use_model("generator", name)
     except ClientError as error:
         return False, str(error)

@@ -11,6 +11,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
+from edge_rag.client.credentials import Credentials
 from edge_rag.client.failures import CallStatus, ClientError
 
 DEFAULT_ADDRESS = "127.0.0.1:7421"
@@ -39,9 +40,14 @@ def server_address(given: str | None) -> str:
     return address
 
 
-def open_channel(address: str) -> grpc.Channel:
-    """Opens a channel without credentials; it connects at the first call."""
-    return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+def open_channel(address: str, credentials: Credentials | None = None) -> grpc.Channel:
+    """Opens a channel, over TLS where there are credentials; it connects at the first call."""
+    if credentials is None:
+        return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    channel = grpc.ssl_channel_credentials(credentials.authority, credentials.key, credentials.certificate)
+    if credentials.token is not None:
+        channel = grpc.composite_channel_credentials(channel, grpc.access_token_call_credentials(credentials.token))
+    return grpc.secure_channel(address, channel, options=_CHANNEL_OPTIONS)
 
 
 class AnswerCall(Protocol):

@@ -14,8 +14,17 @@ from typing import BinaryIO, TypeVar, cast
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
-from edge_rag.client import admin_replies, job_replies, replies, requests
+from edge_rag.api.v1 import (
+    access_pb2,
+    access_pb2_grpc,
+    admin_pb2,
+    admin_pb2_grpc,
+    documents_pb2,
+    documents_pb2_grpc,
+    rag_pb2,
+    rag_pb2_grpc,
+)
+from edge_rag.client import access_replies, admin_replies, job_replies, replies, requests
 from edge_rag.client.channel import (
     AnswerCall,
     BackupCall,
@@ -26,6 +35,7 @@ from edge_rag.client.channel import (
     open_channel,
     server_address,
 )
+from edge_rag.client.credentials import Credentials, credentials_for
 from edge_rag.client.failures import CallStatus, ClientError, client_error, unreadable_reply
 from edge_rag.client.metadata_messages import write_metadata
 from edge_rag.client.requests import AskOptions, SearchOptions, sendable
@@ -44,6 +54,7 @@ from edge_rag.client.values import (
 from edge_rag.core.answer import Finished
 from edge_rag.core.decision import AuditEntry
 from edge_rag.core.document import DocumentInfo, IngestOutcome
+from edge_rag.core.identity import Identity
 from edge_rag.core.jobs import Job
 from edge_rag.core.status import DaemonStatus, IndexInUse, ModelInUse
 from edge_rag.core.vector_home import HomeKind
@@ -64,20 +75,28 @@ class Client:
         address: HOST:PORT or unix:PATH; None takes EDGE_RAG_SERVER, else 127.0.0.1:7421.
         timeout_s: Deadline of each call with all its repetitions, seconds; None leaves it to the server.
         retry: When a call is repeated.
+        credentials: For a server with TLS; None takes what the environment names or ``edge-rag connect`` kept for the
+            address, and calls without TLS where there is nothing.
 
     Raises:
-        ClientError: INVALID_ARGUMENT, the address is of neither form.
+        ClientError: INVALID_ARGUMENT, the address is of neither form, or a file of credentials cannot be read.
     """
 
     def __init__(
-        self, address: str | None = None, *, timeout_s: float | None = None, retry: RetryPolicy | None = None
+        self,
+        address: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        retry: RetryPolicy | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.address = server_address(address)
         self._timeout_s = timeout_s
         self._retry = retry or RetryPolicy()
-        self._channel = open_channel(self.address)
+        self._channel = open_channel(self.address, credentials or credentials_for(self.address))
         self._rag = rag_pb2_grpc.RagStub(self._channel)
         self._documents = documents_pb2_grpc.DocumentsStub(self._channel)
+        self._access = access_pb2_grpc.AccessStub(self._channel)
         self._admin = admin_pb2_grpc.AdminStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
@@ -309,6 +328,15 @@ class Client:
         request = admin_pb2.GetStatusRequest()
         reply = self._repeat(lambda timeout_s: self._admin.GetStatus(request, timeout=timeout_s))
         return admin_replies.daemon_status(reply)
+
+    def whoami(self) -> Identity:
+        """Returns who the daemon takes this client for.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = access_pb2.WhoAmIRequest()
+        return access_replies.identity(self._repeat(lambda timeout_s: self._access.WhoAmI(request, timeout=timeout_s)))
 
     def usage(self) -> UsageReport:
         """Returns what each client used of the generator.

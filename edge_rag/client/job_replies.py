@@ -73,6 +73,7 @@ def job(message: documents_pb2.Job) -> Job:
         state=state,
         started_at=message.started_at.ToDatetime(tzinfo=UTC),
         finished_at=message.finished_at.ToDatetime(tzinfo=UTC) if message.HasField("finished_at") else None,
+        collections=frozenset(message.collections),
         documents={_document_state(count.state): count.count for count in message.documents},
         size_bytes=message.size_bytes,
         done_bytes=message.done_bytes,

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from edge_rag.config.paths import default_data_directory, default_models_directory
@@ -25,6 +25,7 @@ def _expanded(path: Path) -> Path:
 
 
 DirectoryPath = Annotated[Path, AfterValidator(_expanded)]
+FilePath = Annotated[Path, AfterValidator(_expanded)]
 
 
 class LogFormat(Enum):
@@ -218,6 +219,34 @@ class MetricSettings(_Section):
     )
 
 
+class TlsSettings(_Section):
+    """TLS, for addresses that other machines reach."""
+
+    certificate: FilePath | None = Field(
+        default=None, description="Certificate, PEM; left out, the one that `tls init` made in the data directory."
+    )
+    key: FilePath | None = Field(default=None, description="Its private key, PEM; goes with the certificate.")
+    client_authority: FilePath | None = Field(
+        default=None, description="Who signs clients' certificates, PEM; left out, the authority of `tls init`."
+    )
+    client_certificates: bool = Field(default=False, description="Whether clients must show a certificate.")
+    always: bool = Field(default=False, description="Whether loopback addresses get TLS and credentials as well.")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> TlsSettings:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key go together")
+        return self
+
+
+class AccessSettings(_Section):
+    """Who may call over TLS."""
+
+    tokens: FilePath | None = Field(
+        default=None, description="File of tokens; left out, the one in the data directory that `token create` writes."
+    )
+
+
 class Settings(BaseSettings):
     """Everything the daemon can be told. Sources, strongest first: command line, environment, file, defaults."""
 
@@ -231,7 +260,11 @@ class Settings(BaseSettings):
 
     listen: str = Field(
         default="127.0.0.1:7421",
-        description="Address, HOST:PORT with a loopback host, or unix:PATH. Port 0 picks a free one.",
+        description="Address, HOST:PORT or unix:PATH; not a loopback one, it needs TLS and credentials. Port 0 picks.",
+    )
+    local_listen: str | None = Field(
+        default=None,
+        description="Second address for this box, without TLS: a loopback HOST:PORT, or unix:PATH.",
     )
     data_directory: DirectoryPath = Field(
         default_factory=default_data_directory, description="Where documents and indexes are kept."
@@ -247,6 +280,8 @@ class Settings(BaseSettings):
     ingest: IngestSettings = Field(default_factory=IngestSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    tls: TlsSettings = Field(default_factory=TlsSettings)
+    access: AccessSettings = Field(default_factory=AccessSettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
     metrics: MetricSettings = Field(default_factory=MetricSettings)
 

@@ -78,6 +78,7 @@ class Job:
         state: Where it is; RUNNING also while documents are still being handed over.
         started_at: When it was begun, UTC.
         finished_at: When its last document was done with, UTC; None while it runs.
+        collections: Names of the collections that its documents are for.
         documents: Number of documents by state; states without one are left out.
         size_bytes: Bytes of all documents.
         done_bytes: Bytes of those that are in a final state.
@@ -87,6 +88,7 @@ class Job:
     state: JobState
     started_at: datetime
     finished_at: datetime | None
+    collections: frozenset[str]
     documents: dict[JobDocumentState, int]
     size_bytes: int
     done_bytes: int

@@ -244,11 +244,13 @@ def _job(connection: Any, job: int) -> Job:
     rows = connection.execute(
         "SELECT state, count(*), sum(size_bytes) FROM job_documents WHERE job = ? GROUP BY state", (job,)
     ).fetchall()
+    places = connection.execute("SELECT DISTINCT collection FROM job_documents WHERE job = ?", (job,)).fetchall()
     return Job(
         job_id=JobId(job_id),
         state=JobState(state),
         started_at=datetime.fromisoformat(started_at),
         finished_at=None if finished_at is None else datetime.fromisoformat(finished_at),
+        collections=frozenset(place for (place,) in places),
         documents={JobDocumentState(name): count for name, count, _ in rows},
         size_bytes=sum(size for _, _, size in rows),
         done_bytes=sum(size for name, _, size in rows if name != _QUEUED),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import aclosing
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
+from edge_rag.core.identity import Role
 from edge_rag.server import admin_messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
 from edge_rag.telemetry.audit import AuditPage
@@ -26,13 +27,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def GetStatus(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.GetStatusRequest, context: ServicerContext
     ) -> admin_pb2.GetStatusResponse:
-        async with self._calls.serve("GetStatus", context) as call:
+        async with self._calls.serve(Role.ADMIN, "GetStatus", context) as call:
             return admin_messages.status(await asyncio.to_thread(call.backend.status))
 
     async def ListDecisions(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.ListDecisionsRequest, context: ServicerContext
     ) -> AsyncIterator[admin_pb2.ListDecisionsResponse]:
-        async with self._calls.serve("ListDecisions", context) as call:
+        async with self._calls.serve(Role.ADMIN, "ListDecisions", context) as call:
             request_id, limit = wire.about(request)
             trail = call.backend.trail
             page = trail.entries(request_id, limit=limit)
@@ -47,13 +48,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def GetUsage(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.GetUsageRequest, context: ServicerContext
     ) -> admin_pb2.GetUsageResponse:
-        async with self._calls.serve("GetUsage", context) as call:
+        async with self._calls.serve(Role.ADMIN, "GetUsage", context) as call:
             return admin_messages.usage(call.backend.usage.since, call.backend.usage.read())
 
     async def UseModel(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.UseModelRequest, context: ServicerContext
     ) -> admin_pb2.UseModelResponse:
-        async with self._calls.serve("UseModel", context) as call:
+        async with self._calls.serve(Role.ADMIN, "UseModel", context) as call:
             role, name = wire.model(request)
             # Not given up half-way when the caller goes: the swap ends by itself, one way or the other.
             model = await asyncio.shield(asyncio.to_thread(call.backend.use_model, role, name))
@@ -71,7 +72,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def Backup(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.BackupRequest, context: ServicerContext
     ) -> AsyncIterator[admin_pb2.BackupResponse]:
-        async with self._calls.serve("Backup", context) as call:
+        async with self._calls.serve(Role.ADMIN, "Backup", context) as call:
             pieces = await asyncio.to_thread(call.backend.backup)
             digest, size = hashlib.sha256(), 0
             try:

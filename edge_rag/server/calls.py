@@ -1,21 +1,23 @@
-"""What every call has in common: the gate, a request id, a deadline, errors as status, counts and a log line."""
+"""What every call has in common: a caller, the gate, an id, a deadline, errors as status, counts and a log line."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import structlog
 
+from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
-from edge_rag.errors import EdgeRagError
+from edge_rag.errors import CollectionNotFound, EdgeRagError, PermissionDenied
 from edge_rag.server import status, wire
+from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.telemetry.metrics import Metrics
 
@@ -31,16 +33,28 @@ class Call:
     Attributes:
         backend: What serves it.
         request_id: Its id.
-        client: Who calls.
+        identity: Who calls.
         started: When it came, ``time.monotonic()`` seconds.
         deadline: ``time.monotonic()`` seconds.
     """
 
     backend: Backend
     request_id: RequestId
-    client: str
+    identity: Identity
     started: float
     deadline: float
+
+    def collection(self, given: str) -> str:
+        """Returns the name of the collection that a request is about.
+
+        Raises:
+            InvalidRequest: It is not a legal name.
+            CollectionNotFound: It does not exist for who calls.
+        """
+        name = wire.collection(given)
+        if not self.identity.sees(name):
+            raise CollectionNotFound(name, None)
+        return name
 
 
 class Calls:
@@ -48,37 +62,47 @@ class Calls:
 
     Args:
         gate: Open while the daemon serves.
+        doorkeeper: Knows who calls.
         metrics: Counts calls.
         most_seconds: Deadline of a call that brings none, and the latest any call may have.
     """
 
-    def __init__(self, gate: Gate, metrics: Metrics, most_seconds: float) -> None:
+    def __init__(self, gate: Gate, doorkeeper: Doorkeeper, metrics: Metrics, most_seconds: float) -> None:
         self._gate = gate
+        self._doorkeeper = doorkeeper
         self._metrics = metrics
         self._most_seconds = most_seconds
 
     @asynccontextmanager
-    async def serve(self, method: str, context: ServicerContext, request_id: str = "") -> AsyncIterator[Call]:
+    async def serve(
+        self, role: Role | None, method: str, context: ServicerContext, request_id: str = ""
+    ) -> AsyncIterator[Call]:
         """Wraps the body of a call; what it raises reaches the client as the status it stands for.
 
         Args:
+            role: What the caller must be; None where being known is enough.
             method: Name of the RPC, for example ``Ask``.
             context: The call.
             request_id: Id the client gave, may be empty.
         """
         started = time.monotonic()
-        identity = RequestId(uuid.uuid4().hex)
+        call_id = RequestId(uuid.uuid4().hex)
+        identity: Identity | None = None
         outcome = grpc.StatusCode.OK
         refusal: tuple[str, tuple[tuple[str, str], ...]] | None = None
         self._metrics.calls.inc()
         try:
-            identity = wire.request_id(request_id, identity)
-            backend = self._gate.enter()
-            try:
-                await context.send_initial_metadata((("edge-rag-request-id", identity),))
-                yield Call(backend, identity, _client(context), started, self._deadline(started, context))
-            finally:
-                self._gate.leave()
+            call_id = wire.request_id(request_id, call_id)
+            identity = self._doorkeeper.identify(context)
+            if role is not None and not identity.is_a(role):
+                raise PermissionDenied(f"{method} needs the role {role.value}; {identity.name} does not have it")
+            with self._inside(identity) as backend:
+                await context.send_initial_metadata((("edge-rag-request-id", call_id),))
+                yield Call(backend, call_id, identity, started, self._deadline(started, context))
+        except CollectionNotFound as error:
+            outcome = status.STATUS[CollectionNotFound]
+            sees_all = identity is not None and identity.collections is None
+            refusal = str(error if sees_all else CollectionNotFound(error.collection, None)), ()
         except EdgeRagError as error:
             outcome, refusal = status.STATUS[type(error)], (str(error), status.trailers(error))
         except (asyncio.CancelledError, GeneratorExit):
@@ -86,22 +110,33 @@ class Calls:
             raise
         except Exception:
             outcome = grpc.StatusCode.INTERNAL
-            log.exception("call failed", method=method, request_id=identity)
-            refusal = f"internal error; the daemon's log has it under request id {identity}", ()
+            log.exception("call failed", method=method, request_id=call_id)
+            refusal = f"internal error; the daemon's log has it under request id {call_id}", ()
         finally:
             took = time.monotonic() - started
             self._metrics.calls.dec()
             self._metrics.requests.labels(method, outcome.name).inc()
             self._metrics.latency.labels(method).observe(took)
-            log.info("call", method=method, request_id=identity, status=outcome.name, seconds=round(took, 4))
+            log.info("call", method=method, request_id=call_id, status=outcome.name, seconds=round(took, 4))
         if refusal is not None:  # counted before the client hears of it
             await context.abort(outcome, *refusal)
+
+    def pay(self, call: Call, tokens: int) -> None:
+        """Takes tokens that a call used off its caller's quota."""
+        self._doorkeeper.quotas.pay(call.identity, tokens)
+
+    @contextmanager
+    def _inside(self, identity: Identity) -> Iterator[Backend]:
+        backend = self._gate.enter()
+        try:
+            self._doorkeeper.quotas.begin(identity)
+            try:
+                yield backend
+            finally:
+                self._doorkeeper.quotas.end(identity)
+        finally:
+            self._gate.leave()
 
     def _deadline(self, started: float, context: ServicerContext) -> float:
         remaining = context.time_remaining()
         return started + min(self._most_seconds, remaining if remaining is not None else self._most_seconds)
-
-
-def _client(context: ServicerContext) -> str:
-    peer = context.peer()
-    return peer.rsplit(":", 1)[0] if peer.startswith(("ipv4:", "ipv6:")) else peer

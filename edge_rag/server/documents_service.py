@@ -10,10 +10,11 @@ from contextlib import aclosing
 
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.core.document import IngestOutcome, IngestStatus, Upload
+from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest
 from edge_rag.server import messages, wire
-from edge_rag.server.calls import Calls, ServicerContext
+from edge_rag.server.calls import Call, Calls, ServicerContext
 from edge_rag.server.job_calls import JobCalls
 from edge_rag.server.metadata_messages import given_metadata
 
@@ -33,9 +34,9 @@ class DocumentsService(JobCalls):
     async def Ingest(  # noqa: N802, D102 - named and described by the proto
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> documents_pb2.IngestResponse:
-        async with self._calls.serve("Ingest", context) as call:
+        async with self._calls.serve(Role.WRITER, "Ingest", context) as call:
             outcomes = []
-            async for upload in self._uploads(request_iterator):
+            async for upload in self._uploads(call, request_iterator):
                 if isinstance(upload, Upload):
                     outcomes.append(messages.outcome(await call.backend.ingesting.ingest(upload)))
                 else:
@@ -45,24 +46,25 @@ class DocumentsService(JobCalls):
     async def StartIngest(  # noqa: N802, D102 - named and described by the proto
         self, request_iterator: AsyncIterator[documents_pb2.IngestRequest], context: ServicerContext
     ) -> AsyncIterator[documents_pb2.StartIngestResponse]:
-        async with aclosing(self.start_ingest(self._uploads(request_iterator), context)) as responses:
-            async for response in responses:
-                yield response
+        async with self._calls.serve(Role.WRITER, "StartIngest", context) as call:
+            async with aclosing(self.start_ingest(call, self._uploads(call, request_iterator))) as responses:
+                async for response in responses:
+                    yield response
 
     async def Get(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.GetDocumentRequest, context: ServicerContext
     ) -> documents_pb2.GetDocumentResponse:
-        async with self._calls.serve("Get", context) as call:
-            place, name = wire.collection(request.collection), wire.document_name("document", request.document)
+        async with self._calls.serve(Role.READER, "Get", context) as call:
+            place, name = call.collection(request.collection), wire.document_name("document", request.document)
             info, text = await asyncio.to_thread(call.backend.library.get, place, name)
             return documents_pb2.GetDocumentResponse(document=messages.document(info), text=text)
 
     async def List(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.ListDocumentsRequest, context: ServicerContext
     ) -> documents_pb2.ListDocumentsResponse:
-        async with self._calls.serve("List", context) as call:
+        async with self._calls.serve(Role.READER, "List", context) as call:
             size, after = wire.page_size(request), _after(request.page_token)
-            place = wire.collection(request.collection)
+            place = call.collection(request.collection)
             found = await asyncio.to_thread(call.backend.library.list, place, after, size + 1)
             token = _page_token(found[size - 1].document_id) if len(found) > size else ""
             return documents_pb2.ListDocumentsResponse(
@@ -72,13 +74,13 @@ class DocumentsService(JobCalls):
     async def Delete(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.DeleteDocumentRequest, context: ServicerContext
     ) -> documents_pb2.DeleteDocumentResponse:
-        async with self._calls.serve("Delete", context) as call:
-            place, name = wire.collection(request.collection), wire.document_name("document", request.document)
+        async with self._calls.serve(Role.WRITER, "Delete", context) as call:
+            place, name = call.collection(request.collection), wire.document_name("document", request.document)
             info = await asyncio.to_thread(call.backend.library.delete, place, name)
             return documents_pb2.DeleteDocumentResponse(document=messages.document(info))
 
     async def _uploads(
-        self, parts: AsyncIterator[documents_pb2.IngestRequest]
+        self, call: Call, parts: AsyncIterator[documents_pb2.IngestRequest]
     ) -> AsyncIterator[Upload | IngestOutcome]:
         header: documents_pb2.IngestRequest.Header | None = None
         content = bytearray()
@@ -86,9 +88,9 @@ class DocumentsService(JobCalls):
         async for part in parts:
             if part.HasField("header"):
                 if header is not None:
-                    yield self._upload(header, content, size)
+                    yield self._upload(call, header, content, size)
                 header, content, size = part.header, bytearray(), 0
-                wire.collection(header.collection)
+                call.collection(header.collection)
                 wire.document_name("name", header.name)
                 given_metadata(header.metadata)
             elif header is None:
@@ -100,10 +102,10 @@ class DocumentsService(JobCalls):
                 else:
                     content.clear()
         if header is not None:
-            yield self._upload(header, content, size)
+            yield self._upload(call, header, content, size)
 
     def _upload(
-        self, header: documents_pb2.IngestRequest.Header, content: bytearray, size: int
+        self, call: Call, header: documents_pb2.IngestRequest.Header, content: bytearray, size: int
     ) -> Upload | IngestOutcome:
         if size > self._document_bytes:
             reason = f"has {size:,} bytes, at most {self._document_bytes:,} are allowed (ingest.document_mib)"
@@ -112,7 +114,7 @@ class DocumentsService(JobCalls):
             reason = f"{size:,} bytes came, {header.size_bytes:,} were announced; send it again"
             return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
         metadata = given_metadata(header.metadata)
-        return Upload(wire.collection(header.collection), header.name, header.media_type, bytes(content), metadata)
+        return Upload(call.collection(header.collection), header.name, header.media_type, bytes(content), metadata)
 
 
 def _page_token(last: DocumentId) -> str:

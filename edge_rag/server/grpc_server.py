@@ -1,8 +1,7 @@
-"""The gRPC server: services, health, reflection, and the address it may listen on."""
+"""The gRPC server: services, health, reflection."""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
 
 import grpc
@@ -12,6 +11,8 @@ from grpc_health.v1.health import aio as aio_health  # type: ignore[attr-defined
 from grpc_reflection.v1alpha import reflection
 
 from edge_rag.api.v1 import (
+    access_pb2,
+    access_pb2_grpc,
     admin_pb2,
     admin_pb2_grpc,
     documents_pb2,
@@ -20,10 +21,13 @@ from edge_rag.api.v1 import (
     rag_pb2_grpc,
 )
 from edge_rag.errors import ConfigurationError
+from edge_rag.server.access_service import AccessService
 from edge_rag.server.admin_service import AdminService
 from edge_rag.server.calls import Calls
 from edge_rag.server.documents_service import DocumentsService
+from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Gate
+from edge_rag.server.listening import Doors, TlsOptions, server_credentials
 from edge_rag.server.rag_service import RagService
 from edge_rag.server.wire import RequestLimits
 from edge_rag.telemetry.metrics import Metrics
@@ -33,29 +37,28 @@ MOST_MESSAGE_BYTES: Final = 16 << 20
 
 _SERVICES: Final = tuple(
     file.DESCRIPTOR.services_by_name[name].full_name
-    for file, name in ((rag_pb2, "Rag"), (documents_pb2, "Documents"), (admin_pb2, "Admin"))
+    for file, name in ((rag_pb2, "Rag"), (documents_pb2, "Documents"), (admin_pb2, "Admin"), (access_pb2, "Access"))
 )
 
 
 class GrpcServer:
-    """Serves the three services, standard health and reflection.
+    """Serves the services, standard health and reflection.
 
     Args:
-        listen: ``HOST:PORT`` with a loopback host, or ``unix:PATH``; port 0 picks a free one.
+        doors: Where it listens.
+        doorkeeper: Knows who calls.
         gate: Open while the daemon serves.
         metrics: Counts calls.
         limits: What one request may ask for.
         document_bytes: Largest document.
         request_seconds: Deadline of a call that brings none.
         concurrent_calls: Most calls served at once; more get RESOURCE_EXHAUSTED.
-
-    Raises:
-        ConfigurationError: The address is not one to listen on without credentials.
     """
 
     def __init__(
         self,
-        listen: str,
+        doors: Doors,
+        doorkeeper: Doorkeeper,
         gate: Gate,
         metrics: Metrics,
         limits: RequestLimits,
@@ -63,8 +66,7 @@ class GrpcServer:
         request_seconds: float,
         concurrent_calls: int,
     ) -> None:
-        _require_local(listen)
-        self._listen = listen
+        self._doors = doors
         self._server = grpc.aio.server(
             options=(
                 ("grpc.so_reuseport", 0),
@@ -73,32 +75,30 @@ class GrpcServer:
             ),
             maximum_concurrent_rpcs=concurrent_calls,
         )
-        calls = Calls(gate, metrics, request_seconds)
+        calls = Calls(gate, doorkeeper, metrics, request_seconds)
         rag_pb2_grpc.add_RagServicer_to_server(RagService(calls, limits, metrics), self._server)
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(calls, document_bytes), self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(AdminService(calls), self._server)
+        access_pb2_grpc.add_AccessServicer_to_server(AccessService(calls), self._server)
         self._health = aio_health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)
 
-    async def start(self) -> str:
+    async def start(self) -> tuple[str, ...]:
         """Binds and starts; health says NOT_SERVING until ``serving``.
 
         Returns:
-            The address in use, with the port that was picked.
+            The addresses in use, with the ports that were picked; the first is the main one.
 
         Raises:
-            ConfigurationError: The address cannot be bound.
+            ConfigurationError: An address cannot be bound, or the certificate cannot be used.
         """
-        try:
-            port = self._server.add_insecure_port(self._listen)
-        except RuntimeError as error:
-            raise ConfigurationError(
-                f"listen: {self._listen} cannot be bound; is another daemon running there?"
-            ) from error
+        bound = [self._bind(self._doors.main, self._doors.tls)]
+        if self._doors.local is not None:
+            bound.append(self._bind(self._doors.local, None))
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.start()
-        return self._listen if self._listen.startswith("unix:") else f"{self._listen.rpartition(':')[0]}:{port}"
+        return tuple(bound)
 
     async def serving(self) -> None:
         """Lets health say SERVING."""
@@ -112,28 +112,16 @@ class GrpcServer:
         """Ends every call within the grace time, seconds."""
         await self._server.stop(grace_s)
 
+    def _bind(self, address: str, tls: TlsOptions | None) -> str:
+        try:
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, server_credentials(tls))
+        except RuntimeError as error:
+            raise ConfigurationError(f"listen: {address} cannot be bound; is another daemon running there?") from error
+        return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+
     async def _set_health(self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType) -> None:
         for service in ("", *_SERVICES):
             await self._health.set(service, state)
-
-
-def _require_local(listen: str) -> None:
-    if listen.startswith("unix:"):
-        return
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigurationError(f"listen: {listen!r} is not HOST:PORT or unix:PATH")
-    if not _is_loopback(host.strip("[]")):
-        raise ConfigurationError(
-            f"listen: {host} can be reached from other machines, and this server has no TLS and no credentials;"
-            " listen on 127.0.0.1, [::1] or unix:PATH"
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,8 +8,11 @@ from contextlib import aclosing
 
 from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
 from edge_rag.core.document import IngestOutcome, Upload
+from edge_rag.core.identity import Role
+from edge_rag.core.jobs import Job, JobId
+from edge_rag.errors import JobNotFound
 from edge_rag.server import job_messages, wire
-from edge_rag.server.calls import Calls, ServicerContext
+from edge_rag.server.calls import Call, Calls, ServicerContext
 
 Uploads = AsyncIterator[Upload | IngestOutcome]
 
@@ -25,31 +28,30 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
         self._calls = calls
 
     async def start_ingest(
-        self, uploads: Uploads, context: ServicerContext
+        self, call: Call, uploads: Uploads
     ) -> AsyncGenerator[documents_pb2.StartIngestResponse, None]:
         """Answers ``StartIngest`` for the documents of its stream."""
-        async with self._calls.serve("StartIngest", context) as call:
-            jobs = call.backend.jobs
-            job = await asyncio.to_thread(jobs.start)
-            try:
-                yield documents_pb2.StartIngestResponse(job=job_messages.job(job))
-                async for upload in uploads:
-                    if isinstance(upload, Upload):
-                        await jobs.room_for(len(upload.content))
-                        accepted = await asyncio.to_thread(jobs.accept, job.job_id, upload)
-                        document = job_messages.document(accepted)
-                    else:
-                        document = job_messages.refused(upload)
-                    yield documents_pb2.StartIngestResponse(document=document)
-            finally:
-                # Also where the client went away: what was accepted is to be stored, and the job to end with it.
-                await asyncio.shield(asyncio.to_thread(jobs.hand_over, job.job_id))
+        jobs = call.backend.jobs
+        job = await asyncio.to_thread(jobs.start)
+        try:
+            yield documents_pb2.StartIngestResponse(job=job_messages.job(job))
+            async for upload in uploads:
+                if isinstance(upload, Upload):
+                    await jobs.room_for(len(upload.content))
+                    accepted = await asyncio.to_thread(jobs.accept, job.job_id, upload)
+                    document = job_messages.document(accepted)
+                else:
+                    document = job_messages.refused(upload)
+                yield documents_pb2.StartIngestResponse(document=document)
+        finally:
+            # Also where the client went away: what was accepted is to be stored, and the job to end with it.
+            await asyncio.shield(asyncio.to_thread(jobs.hand_over, job.job_id))
 
     async def WatchJob(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.WatchJobRequest, context: ServicerContext
     ) -> AsyncIterator[documents_pb2.WatchJobResponse]:
-        async with self._calls.serve("WatchJob", context) as call:
-            job_id = wire.job_id(request.job_id)
+        async with self._calls.serve(Role.WRITER, "WatchJob", context) as call:
+            job_id = await _visible_job(call, request.job_id)
             async with aclosing(call.backend.jobs.follow(job_id, request.cursor)) as pages:
                 async for page in pages:
                     yield job_messages.page(page)
@@ -57,13 +59,30 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
     async def ListJobs(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.ListJobsRequest, context: ServicerContext
     ) -> documents_pb2.ListJobsResponse:
-        async with self._calls.serve("ListJobs", context) as call:
+        async with self._calls.serve(Role.WRITER, "ListJobs", context) as call:
             jobs = await asyncio.to_thread(call.backend.jobs.jobs, wire.job_limit(request))
-            return documents_pb2.ListJobsResponse(jobs=[job_messages.job(job) for job in jobs])
+            return documents_pb2.ListJobsResponse(jobs=[job_messages.job(job) for job in jobs if _sees(call, job)])
 
     async def CancelJob(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.CancelJobRequest, context: ServicerContext
     ) -> documents_pb2.CancelJobResponse:
-        async with self._calls.serve("CancelJob", context) as call:
-            job = await asyncio.to_thread(call.backend.jobs.cancel, wire.job_id(request.job_id))
+        async with self._calls.serve(Role.WRITER, "CancelJob", context) as call:
+            job = await asyncio.to_thread(call.backend.jobs.cancel, await _visible_job(call, request.job_id))
             return documents_pb2.CancelJobResponse(job=job_messages.job(job))
+
+
+async def _visible_job(call: Call, given: str) -> JobId:
+    """Returns the id of a job that who calls may know of.
+
+    Raises:
+        InvalidRequest: It is no id.
+        JobNotFound: There is no such job, or it brings documents into collections that do not exist for them.
+    """
+    job_id = wire.job_id(given)
+    if not _sees(call, await asyncio.to_thread(call.backend.jobs.job, job_id)):
+        raise JobNotFound(job_id)
+    return job_id
+
+
+def _sees(call: Call, job: Job) -> bool:
+    return all(call.identity.sees(collection) for collection in job.collections)

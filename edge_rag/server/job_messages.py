@@ -46,6 +46,7 @@ def job(given: Job) -> documents_pb2.Job:
         ],
         size_bytes=given.size_bytes,
         done_bytes=given.done_bytes,
+        collections=sorted(given.collections),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from edge_rag.core.answer import Finished
+from edge_rag.core.identity import Role
 from edge_rag.server import messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
 from edge_rag.telemetry.metrics import Metrics
@@ -29,20 +30,23 @@ class RagService(rag_pb2_grpc.RagServicer):
     async def Ask(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.AskRequest, context: ServicerContext
     ) -> AsyncIterator[rag_pb2.AskResponse]:
-        async with self._calls.serve("Ask", context, request.request_id) as call:
-            query = wire.query(request, call.request_id, call.client, call.deadline, self._limits)
+        async with self._calls.serve(Role.READER, "Ask", context, request.request_id) as call:
+            place = call.collection(request.collection)
+            query = wire.query(request, call.request_id, place, call.identity, call.deadline, self._limits)
             stream = call.backend.pipeline.ask(query)
             context.add_done_callback(lambda _: stream.cancel())  # type: ignore[arg-type]
             async for event in stream:
                 if isinstance(event, Finished):
                     self._metrics.answered(event, time.monotonic() - call.started)
+                    self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
                 yield messages.answer_event(event)
 
     async def Search(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.SearchRequest, context: ServicerContext
     ) -> rag_pb2.SearchResponse:
-        async with self._calls.serve("Search", context, request.request_id) as call:
-            query = wire.search_query(request, call.request_id, call.deadline, self._limits)
+        async with self._calls.serve(Role.READER, "Search", context, request.request_id) as call:
+            place = call.collection(request.collection)
+            query = wire.search_query(request, call.request_id, place, call.deadline, self._limits)
             found = await call.backend.pipeline.search(query)
             return rag_pb2.SearchResponse(
                 hits=[messages.passage(ranked) for ranked in found.passages],

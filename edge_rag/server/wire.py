@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
+from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId
 from edge_rag.core.jobs import JobId
 from edge_rag.core.model_name import is_model_name
@@ -75,14 +76,20 @@ def collection(given: str) -> str:
 
 
 def query(
-    request: rag_pb2.AskRequest, identity: RequestId, client: str, deadline: float, limits: RequestLimits
+    request: rag_pb2.AskRequest,
+    request_id: RequestId,
+    collection: str,
+    caller: Identity,
+    deadline: float,
+    limits: RequestLimits,
 ) -> Query:
     """Returns the legal query that a request stands for.
 
     Args:
         request: From the wire.
-        identity: Id of the request.
-        client: Who asks.
+        request_id: Its id.
+        collection: Where to look; checked.
+        caller: Who asks.
         deadline: ``time.monotonic()`` seconds.
         limits: Bounds and defaults.
 
@@ -103,15 +110,15 @@ def query(
     passages = request.passages if request.HasField("passages") else limits.default_passages
     mode, sampling = modes[request.mode], _sampling(request.sampling)
     return Query(
-        request_id=identity,
+        request_id=request_id,
         question=_text("question", request.question, limits.question_characters),
-        collection=collection(request.collection),
+        collection=collection,
         mode=mode,
         max_sentences=_whole("max_sentences", sentences, 1, 8),
         passages=_whole("passages", passages, 1, 32),
         sampling=sampling,
-        priority=_PRIORITIES[request.priority],
-        client=client,
+        priority=caller.at_most(_PRIORITIES[request.priority]),
+        client=caller.name,
         deadline=deadline,
         format=_format(request, mode, sampling),
         filter=given_filter(request.filter) if request.HasField("filter") else None,
@@ -119,7 +126,7 @@ def query(
 
 
 def search_query(
-    request: rag_pb2.SearchRequest, identity: RequestId, deadline: float, limits: RequestLimits
+    request: rag_pb2.SearchRequest, request_id: RequestId, collection: str, deadline: float, limits: RequestLimits
 ) -> SearchQuery:
     """Returns the legal search that a request stands for.
 
@@ -128,9 +135,9 @@ def search_query(
     """
     limit = request.limit if request.HasField("limit") else 10
     return SearchQuery(
-        request_id=identity,
+        request_id=request_id,
         query=_text("query", request.query, limits.question_characters),
-        collection=collection(request.collection),
+        collection=collection,
         limit=_whole("limit", limit, 1, 100),
         rerank=request.rerank if request.HasField("rerank") else True,
         deadline=deadline,

@@ -588,6 +588,7 @@ class Job(_message.Message):
     DOCUMENTS_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     DONE_BYTES_FIELD_NUMBER: _builtins.int
+    COLLECTIONS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Opaque."""
     state: Global___JobState.ValueType
@@ -608,6 +609,10 @@ class Job(_message.Message):
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job.Count]:
         """How many documents are in each state; states without one are left out."""
 
+    @_builtins.property
+    def collections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the collections that its documents are for."""
+
     def __init__(
         self,
         *,
@@ -618,10 +623,11 @@ class Job(_message.Message):
         documents: _abc.Iterable[Global___Job.Count] | None = ...,
         size_bytes: _builtins.int = ...,
         done_bytes: _builtins.int = ...,
+        collections: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "finished_at", b"finished_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "documents", b"documents", "done_bytes", b"done_bytes", "finished_at", b"finished_at", "id", b"id", "size_bytes", b"size_bytes", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at", "collections", b"collections", "documents", b"documents", "done_bytes", b"done_bytes", "finished_at", b"finished_at", "id", b"id", "size_bytes", b"size_bytes", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__finished_at: _TypeAlias = _typing.Literal["finished_at"]  # noqa: Y015
     _WhichOneofArgType__finished_at: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at"]  # noqa: Y015

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from edge_rag.cli.main import main
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
-SHELL_END = re.compile(r"\s(?:[|&]|\d?>+|#)")
+FILES = frozenset({"questions.txt", "report.schema.json", "monday.edge-rag", "ca.pem", "ward-3.token"})
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -36,14 +37,22 @@ def examples() -> Iterator[str]:
         yield from re.findall(r"^  (edge-rag .*)$", command.epilog or "", re.M)
 
 
+def command_words(example: str) -> list[str]:
+    """The words of an example up to where the shell takes over."""
+    lexer = shlex.shlex(example, posix=True, punctuation_chars="|&<>")
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    words = list(itertools.takewhile(lambda word: not set(word) <= set("|&<>"), lexer))
+    return words[:-1] if words[-1] == "2" else words
+
+
 @pytest.mark.parametrize("example", sorted(set(examples())))
 def test_an_example_names_commands_and_options_that_exist(example: str) -> None:
-    words = shlex.split(SHELL_END.split(example, maxsplit=1)[0])[1:]
+    words = command_words(example)[1:]
     command: click.Command = main
     while isinstance(command, click.Group):
         assert words, f"{example}: no command"
         command = command.commands[words.pop(0)]
-    arguments = [str(ROOT / "README.md") if word in ("questions.txt", "report.schema.json") else word for word in words]
+    arguments = [str(ROOT / "README.md") if word in FILES else word for word in words]
     with command.make_context("edge-rag", arguments) as context:
         assert context.command is command
 

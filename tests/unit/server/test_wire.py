@@ -5,16 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.api.v1 import documents_pb2, rag_pb2
+from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Regex
 from edge_rag.errors import InvalidRequest
 from edge_rag.server import wire
 
+CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
 LIMITS = wire.RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
 
 
 def parse(request: rag_pb2.AskRequest) -> Query:
-    return wire.query(request, RequestId("r"), "ipv4:127.0.0.1", 10.0, LIMITS)
+    return wire.query(request, RequestId("r"), "default", CALLER, 10.0, LIMITS)
 
 
 def test_a_bare_question_gets_every_documented_default() -> None:
@@ -22,7 +24,7 @@ def test_a_bare_question_gets_every_documented_default() -> None:
     assert query.question == "How often?"
     assert query.collection == "default"
     assert query.mode is AnswerMode.QUOTE
-    assert query.priority is Priority.INTERACTIVE
+    assert query.priority is Priority.NORMAL  # the most this caller gets
     assert (query.max_sentences, query.passages) == (1, 4)
     assert (query.sampling.max_tokens, query.sampling.temperature, query.sampling.seed) == (256, 0.0, None)
 
@@ -34,8 +36,6 @@ def test_a_bare_question_gets_every_documented_default() -> None:
         (rag_pb2.AskRequest(question=" \t\n"), "question"),
         (rag_pb2.AskRequest(question="x" * 101), "question"),
         (rag_pb2.AskRequest(question="a\x00b"), "question"),
-        (rag_pb2.AskRequest(question="q", collection="No Such!"), "collection"),
-        (rag_pb2.AskRequest(question="q", collection="../etc"), "collection"),
         (rag_pb2.AskRequest(question="q", mode=99), "mode"),  # type: ignore[arg-type]
         (rag_pb2.AskRequest(question="q", priority=99), "priority"),  # type: ignore[arg-type]
         (rag_pb2.AskRequest(question="q", max_sentences=0), "max_sentences"),
@@ -89,7 +89,7 @@ def test_a_format_reaches_the_query_as_it_was_given() -> None:
 )
 def test_an_unusable_search_is_refused_by_name(request_: rag_pb2.SearchRequest, field: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        wire.search_query(request_, RequestId("r"), 10.0, LIMITS)
+        wire.search_query(request_, RequestId("r"), "default", 10.0, LIMITS)
     assert refused.value.field == field
 
 
@@ -126,3 +126,9 @@ def test_any_bytes_that_parse_give_a_legal_query_or_a_named_field(raw: bytes) ->
     else:
         assert 1 <= len(query.question) <= 100
         assert 0 <= query.sampling.temperature <= 2
+
+
+@pytest.mark.parametrize("name", ["No", "a b", "../x", "x" * 65])
+def test_an_illegal_name_of_a_collection_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="collection"):
+        wire.collection(name)

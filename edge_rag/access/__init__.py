@@ -1,0 +1,1 @@
+"""Credentials: tokens, certificates, pairing codes, and quotas."""

@@ -1,0 +1,106 @@
+"""What callers have used of their quotas."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from edge_rag.core.identity import Identity, Quota
+from edge_rag.errors import QuotaExceeded
+
+_MINUTE_S = 60.0
+_BUSY_RETRY_S = 1.0
+_UNBOUNDED = Quota()
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """A token bucket (Turner, New directions in communications, 1986): filled evenly, a minute's worth at most."""
+
+    level: float
+    filled_at: float
+
+    def refill(self, per_minute: int, now: float) -> None:
+        self.level = min(per_minute, self.level + (now - self.filled_at) * per_minute / _MINUTE_S)
+        self.filled_at = now
+
+    def seconds_until(self, level: float, per_minute: int) -> float:
+        return max(0.0, (level - self.level) * _MINUTE_S / per_minute)
+
+
+@dataclass(slots=True)
+class _Account:
+    requests: _Bucket
+    tokens: _Bucket
+    under_way: int = 0
+
+
+class QuotaLedger:
+    """Counts by name. May be used from any thread.
+
+    How many tokens a request takes is known once it is over: they are paid then, and who is in debt waits until the
+    debt is paid off.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._accounts: dict[str, _Account] = {}
+
+    def begin(self, identity: Identity) -> None:
+        """Begins a call; pair it with ``end``.
+
+        Raises:
+            QuotaExceeded: The caller has used what it may; says when to come back.
+        """
+        quota, now = identity.quota, self._clock()
+        if quota == _UNBOUNDED:
+            return
+        with self._lock:
+            account = self._account(identity, now)
+            if quota.concurrent_requests is not None and account.under_way >= quota.concurrent_requests:
+                raise QuotaExceeded(f"{quota.concurrent_requests} requests at once", _BUSY_RETRY_S)
+            if quota.tokens_per_minute is not None:
+                account.tokens.refill(quota.tokens_per_minute, now)
+                if account.tokens.level <= 0:
+                    wait_s = account.tokens.seconds_until(1, quota.tokens_per_minute)
+                    raise QuotaExceeded(f"{quota.tokens_per_minute} tokens a minute", wait_s)
+            if quota.requests_per_minute is not None:
+                account.requests.refill(quota.requests_per_minute, now)
+                if account.requests.level < 1:
+                    wait_s = account.requests.seconds_until(1, quota.requests_per_minute)
+                    raise QuotaExceeded(f"{quota.requests_per_minute} requests a minute", wait_s)
+                account.requests.level -= 1
+            account.under_way += 1
+
+    def end(self, identity: Identity) -> None:
+        """Ends a call that ``begin`` let through."""
+        if identity.quota == _UNBOUNDED:
+            return
+        with self._lock:
+            self._accounts[identity.name].under_way -= 1
+
+    def pay(self, identity: Identity, tokens: int) -> None:
+        """Takes tokens off a caller's minute."""
+        per_minute = identity.quota.tokens_per_minute
+        if per_minute is None:
+            return
+        now = self._clock()
+        with self._lock:
+            account = self._account(identity, now)
+            account.tokens.refill(per_minute, now)
+            account.tokens.level -= tokens
+
+    def _account(self, identity: Identity, now: float) -> _Account:
+        account = self._accounts.get(identity.name)
+        if account is None:
+            quota = identity.quota
+            account = self._accounts[identity.name] = _Account(
+                _Bucket(quota.requests_per_minute or 0, now), _Bucket(quota.tokens_per_minute or 0, now)
+            )
+        return account

@@ -1,0 +1,85 @@
+"""Servers that this user has credentials for, kept by ``edge-rag connect``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edge_rag.client.failures import CallStatus, ClientError
+from edge_rag.core.durable_file import replace_file
+
+
+class KnownServer(BaseModel):
+    """A server and how to call it.
+
+    Attributes:
+        address: HOST:PORT.
+        authority: Certificates, PEM, of those who may sign its own.
+        token: What the client shows; None for nothing.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: str
+    authority: str
+    token: str | None = None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Annotated[int, Field(ge=1, le=1)] = 1
+    servers: tuple[KnownServer, ...] = ()
+
+
+class KnownServers:
+    """The file of servers; only its owner can read it.
+
+    Args:
+        path: The file; None takes ``edge-rag/servers.json`` in the user's configuration directory (XDG).
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+        self.path = path or Path(base).expanduser() / "edge-rag" / "servers.json"
+
+    def find(self, address: str) -> KnownServer | None:
+        """Returns the server at an address, or None.
+
+        Raises:
+            ClientError: INVALID_ARGUMENT, the file cannot be read or is damaged.
+        """
+        return next((server for server in self.servers() if server.address == address), None)
+
+    def servers(self) -> tuple[KnownServer, ...]:
+        """Returns all, the latest first.
+
+        Raises:
+            ClientError: INVALID_ARGUMENT, the file cannot be read or is damaged.
+        """
+        try:
+            return _File.model_validate_json(self.path.read_bytes()).servers
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise ClientError(CallStatus.INVALID_ARGUMENT, f"{self.path}: {error.strerror}") from error
+        except ValidationError as error:
+            raise ClientError(
+                CallStatus.INVALID_ARGUMENT, f"{self.path}: damaged; remove it and run `edge-rag connect` again"
+            ) from error
+
+    def keep(self, server: KnownServer) -> None:
+        """Keeps a server in place of one at the same address.
+
+        Raises:
+            ClientError: INVALID_ARGUMENT, the file cannot be changed.
+        """
+        others = tuple(other for other in self.servers() if other.address != server.address)
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self.path, _File(servers=(server, *others)).model_dump_json(indent=1).encode(), mode=0o600)
+        except OSError as error:
+            raise ClientError(CallStatus.INVALID_ARGUMENT, f"{self.path}: {error.strerror}") from error

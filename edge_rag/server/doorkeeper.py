@@ -1,0 +1,66 @@
+"""Who is at the door: credentials of a call to an identity."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import grpc
+
+from edge_rag.access.quotas import QuotaLedger
+from edge_rag.access.token_file import TokenFile
+from edge_rag.core.identity import Identity, local_identity
+from edge_rag.errors import Unauthenticated
+
+_AUTHORIZATION: Final = "authorization"
+_SCHEME: Final = "bearer "
+
+
+class Doorkeeper:
+    """Finds out who calls.
+
+    A connection without TLS can only come from this box, since the daemon listens without TLS on loopback addresses and
+    Unix sockets only: it may do everything. Over TLS a token decides, else the common name of the client's certificate.
+
+    Args:
+        tokens: The tokens there are.
+        quotas: What callers have used.
+    """
+
+    def __init__(self, tokens: TokenFile, quotas: QuotaLedger) -> None:
+        self._tokens = tokens
+        self.quotas = quotas
+
+    def identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> Identity:
+        """Returns who calls.
+
+        Raises:
+            Unauthenticated: They show no credentials, or none that are known.
+            AccessError: The file of tokens cannot be used.
+        """
+        peer = context.auth_context()
+        if b"ssl" not in tuple(peer.get("transport_security_type", ())):
+            return local_identity(_address(context.peer()))
+        shown = _bearer(context)
+        if shown is not None:
+            identity = self._tokens.identify(shown)
+            if identity is None:
+                raise Unauthenticated("the token is not known here; it may have been revoked or have expired")
+            return identity
+        for name in peer.get("x509_common_name", ()):
+            identity = self._tokens.named(name.decode("utf-8", "replace"))
+            if identity is not None:
+                return identity
+            raise Unauthenticated("the client's certificate names nobody who is let in; see edge-rag token create")
+        raise Unauthenticated("credentials are needed: metadata `authorization: Bearer TOKEN`")
+
+
+def _bearer(context: grpc.aio.ServicerContext[Any, Any]) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == _AUTHORIZATION:
+            text = value if isinstance(value, str) else value.decode("latin-1")
+            return text[len(_SCHEME) :].strip() if text.lower().startswith(_SCHEME) else text
+    return None
+
+
+def _address(peer: str) -> str:
+    return peer.rsplit(":", 1)[0] if peer.startswith(("ipv4:", "ipv6:")) else peer

@@ -1,0 +1,110 @@
+"""The authority of a box and what it signs, checked by Python's own TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from edge_rag.access.certificate_files import CertificateFolder, TlsFiles
+from edge_rag.access.certificates import KeyPair, check_pair, expires, fingerprint, make_authority
+from edge_rag.errors import AccessError
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CertificateFolder:
+    made = CertificateFolder(tmp_path / "tls")
+    assert made.make("box", ["box.lan", "127.0.0.1"], NOW)
+    return made
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
+    """Raises what the client finds wrong."""
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            with server.wrap_socket(theirs, server_side=True) as stream:
+                stream.recv(1)
+        except (ssl.SSLError, OSError):
+            theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client.wrap_socket(ours, server_hostname=host) as stream:
+            stream.send(b"x")
+    finally:
+        ours.close()
+        thread.join()
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+def test_a_client_that_trusts_the_authority_believes_the_names_and_no_others(folder: CertificateFolder) -> None:
+    client = ssl.create_default_context(cafile=str(folder.authority_certificate))
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    for host in ("box.lan", "127.0.0.1"):
+        shake_hands(server_context(folder.server), client, host)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(server_context(folder.server), client, "other.lan")
+
+
+def test_a_client_that_trusts_another_authority_does_not(folder: CertificateFolder, tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    other.write_bytes(make_authority("other", NOW).certificate)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(server_context(folder.server), ssl.create_default_context(cafile=str(other)), "box.lan")
+
+
+def test_a_client_certificate_is_of_no_use_to_a_server(folder: CertificateFolder, tmp_path: Path) -> None:
+    pair = folder.client("box.lan", NOW)
+    (tmp_path / "c.pem").write_bytes(pair.certificate)
+    (tmp_path / "c.key").write_bytes(pair.key)
+    client = ssl.create_default_context(cafile=str(folder.authority_certificate))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(server_context(TlsFiles(tmp_path / "c.pem", tmp_path / "c.key", None)), client, "box.lan")
+
+
+def test_a_second_certificate_has_the_same_authority(folder: CertificateFolder) -> None:
+    authority, first = folder.authority_certificate.read_bytes(), folder.server.certificate.read_bytes()
+    assert not folder.make("box", ["new.lan"], NOW)
+    assert folder.authority_certificate.read_bytes() == authority
+    assert fingerprint(folder.server.certificate.read_bytes()) != fingerprint(first)
+    shake_hands(
+        server_context(folder.server), ssl.create_default_context(cafile=str(folder.authority_certificate)), "new.lan"
+    )
+    assert 800 < (expires(folder.server.certificate.read_bytes()) - NOW).days < 826
+
+
+def test_keys_are_for_their_owner_only(folder: CertificateFolder) -> None:
+    names = {path.name: path.stat().st_mode & 0o777 for path in folder.authority_certificate.parent.iterdir()}
+    assert names["ca.key"] == names["server.key"] == 0o600
+    assert folder.authority_certificate.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_key_of_another_certificate_and_damaged_files_are_refused_by_name(folder: CertificateFolder) -> None:
+    with pytest.raises(AccessError, match="not that of the certificate"):
+        check_pair(KeyPair(folder.server.certificate.read_bytes(), folder.authority().key))
+    folder.server.certificate.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    with pytest.raises(AccessError, match=r"server\.pem.*damaged"):
+        folder.server.read()
+    folder.server.key.unlink()
+    with pytest.raises(AccessError, match=r"server\.key: cannot be read"):
+        folder.server.read()
+
+
+def test_what_is_no_host_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AccessError, match="neither a host name nor an address"):
+        CertificateFolder(tmp_path).make("box", ["schön.lan"], NOW)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,93 @@
+"""Quotas."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.access.quotas import QuotaLedger
+from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.errors import QuotaExceeded
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def caller(quota: Quota, name: str = "ward-3") -> Identity:
+    return Identity(name, frozenset({Role.READER}), quota=quota)
+
+
+@given(st.integers(1, 50), st.lists(st.floats(0, 30), max_size=80))
+def test_no_minute_has_more_than_twice_the_requests_and_the_long_run_not_more_than_its_share(
+    per_minute: int, pauses: list[float]
+) -> None:
+    clock = Clock()
+    ledger, who = QuotaLedger(clock), caller(Quota(requests_per_minute=per_minute))
+    begun: list[float] = []
+    for pause in pauses:
+        clock.now += pause
+        try:
+            ledger.begin(who)
+        except QuotaExceeded as refused:
+            assert 0 < refused.retry_after_s <= 60 / per_minute + 1e-6
+        else:
+            ledger.end(who)
+            begun.append(clock.now)
+    for start in begun:
+        assert sum(start <= at < start + 60 for at in begun) <= 2 * per_minute
+    assert len(begun) <= per_minute + clock.now * per_minute / 60 + 1e-6
+
+
+def test_who_comes_back_when_told_to_is_let_in() -> None:
+    clock = Clock()
+    ledger, who = QuotaLedger(clock), caller(Quota(requests_per_minute=6))
+    for _ in range(6):
+        ledger.begin(who)
+    with pytest.raises(QuotaExceeded, match="6 requests a minute") as refused:
+        ledger.begin(who)
+    clock.now += refused.value.retry_after_s + 1e-9
+    ledger.begin(who)
+
+
+def test_tokens_are_paid_when_the_request_is_over_and_a_debt_is_waited_for() -> None:
+    clock = Clock()
+    ledger, who = QuotaLedger(clock), caller(Quota(tokens_per_minute=600))
+    ledger.begin(who)
+    ledger.pay(who, 700)
+    with pytest.raises(QuotaExceeded, match="600 tokens a minute") as refused:
+        ledger.begin(who)
+    assert refused.value.retry_after_s == pytest.approx(10.1)
+    clock.now += refused.value.retry_after_s
+    ledger.begin(who)
+
+
+def test_requests_under_way_are_bounded_and_a_refused_one_costs_nothing() -> None:
+    ledger, who = QuotaLedger(Clock()), caller(Quota(requests_per_minute=3, concurrent_requests=1))
+    ledger.begin(who)
+    for _ in range(5):
+        with pytest.raises(QuotaExceeded, match="1 requests at once"):
+            ledger.begin(who)
+    ledger.end(who)
+    ledger.begin(who)
+    ledger.end(who)
+    ledger.begin(who)
+
+
+def test_one_caller_does_not_use_up_what_another_may() -> None:
+    ledger = QuotaLedger(Clock())
+    ledger.begin(caller(Quota(requests_per_minute=1), "a"))
+    ledger.begin(caller(Quota(requests_per_minute=1), "b"))
+    with pytest.raises(QuotaExceeded):
+        ledger.begin(caller(Quota(requests_per_minute=1), "a"))
+
+
+def test_without_a_quota_nothing_is_counted() -> None:
+    ledger, who = QuotaLedger(Clock()), caller(Quota())
+    for _ in range(1000):
+        ledger.begin(who)

@@ -1,0 +1,113 @@
+"""Tokens and the file they are kept in."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.access.token import is_shown_by, new_token
+from edge_rag.access.token_file import TokenFile
+from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.core.query import Priority
+from edge_rag.errors import AccessError, TokenNotFound
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+LENGTH = len("erag_") + 16 + len("_") + 43
+WARD = Identity("ward-3", frozenset({Role.READER}), frozenset({"manuals"}), Priority.NORMAL, Quota(60, 20_000, 2))
+
+
+@given(st.integers(0, LENGTH - 1), st.integers(0, 15))
+def test_a_text_that_differs_in_one_character_is_not_the_token(place: int, choice: int) -> None:
+    token, text = new_token(WARD, NOW)
+    others = [character for character in "abcdefXYZ0189_-é \n" if character != text[place]]
+    assert len(text) == LENGTH
+    assert is_shown_by(token, text, NOW)
+    assert not is_shown_by(token, text[:place] + others[choice] + text[place + 1 :], NOW)
+    assert not is_shown_by(None, text, NOW)
+
+
+@given(st.text())
+def test_any_text_can_be_shown(text: str) -> None:
+    assert not is_shown_by(new_token(WARD, NOW)[0], text, NOW)
+
+
+def test_a_token_ends_when_it_expires() -> None:
+    token, text = new_token(WARD, NOW, NOW + timedelta(days=1))
+    assert is_shown_by(token, text, NOW + timedelta(hours=23))
+    assert not is_shown_by(token, text, NOW + timedelta(days=1))
+
+
+def test_the_file_keeps_everything_but_the_secret(tmp_path: Path) -> None:
+    path = tmp_path / "access" / "tokens.json"
+    token, text = new_token(WARD, NOW)
+    TokenFile(path).add(token)
+    assert TokenFile(path).tokens() == (token,)
+    assert TokenFile(path, lambda: NOW).identify(text) == WARD
+    assert TokenFile(path, lambda: NOW).named("ward-3") == WARD
+    secret = text.split("_", 2)[2]
+    assert secret not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_another_process_sees_a_token_and_its_end_at_once(tmp_path: Path) -> None:
+    daemon, command = TokenFile(tmp_path / "tokens.json"), TokenFile(tmp_path / "tokens.json")
+    token, text = new_token(WARD, NOW)
+    assert daemon.identify(text) is None
+    command.add(token)
+    assert daemon.identify(text) == WARD
+    assert command.revoke("ward-3") == token
+    assert daemon.identify(text) is None
+    with pytest.raises(TokenNotFound, match="no tokens"):
+        command.revoke("ward-3")
+
+
+def test_a_name_has_one_token(tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    tokens.add(new_token(WARD, NOW)[0])
+    with pytest.raises(AccessError, match="already"):
+        tokens.add(new_token(WARD, NOW)[0])
+
+
+def test_tokens_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    def add(number: int) -> str:
+        token, text = new_token(Identity(f"client-{number}", frozenset({Role.READER})), NOW)
+        TokenFile(tmp_path / "tokens.json").add(token)
+        return text
+
+    with ThreadPoolExecutor(8) as threads:
+        texts = list(threads.map(add, range(24)))
+    tokens = TokenFile(tmp_path / "tokens.json")
+    assert [tokens.identify(text) is not None for text in texts] == [True] * 24
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"format": 2}', '{"format": 1, "tokens": [{}]}', '{"format": 1, "more": 0}', "\x00" * 40],
+)
+def test_a_damaged_file_lets_nobody_in(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tokens.json"
+    path.write_text(content)
+    token, text = new_token(WARD, NOW)
+    with pytest.raises(AccessError, match="damaged"):
+        TokenFile(path).identify(text)
+    with pytest.raises(AccessError, match="damaged"):
+        TokenFile(path).add(token)
+    assert path.read_text() == content
+
+
+def test_a_role_that_is_not_known_lets_nobody_in(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    token, text = new_token(WARD, NOW)
+    TokenFile(path).add(token)
+    stored = json.loads(path.read_text())
+    stored["tokens"][0]["priority_max"] = "urgent"
+    path.write_text(json.dumps(stored))
+    with pytest.raises(AccessError, match="damaged"):
+        TokenFile(path).identify(text)
