@@ -63,7 +63,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def MoveIndex(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.MoveIndexRequest, context: ServicerContext
     ) -> admin_pb2.MoveIndexResponse:
-        async with self._calls.serve("MoveIndex", context) as call:
+        async with self._calls.serve(Role.ADMIN, "MoveIndex", context) as call:
             collection, home = wire.index_move(request)
             # Like a swap of models: the move ends by itself, one way or the other.
             moved = await asyncio.shield(asyncio.to_thread(call.backend.library.move_index, collection, home))
