@@ -61,7 +61,7 @@ def _decode_guessed(content: bytes) -> str | None:
 def _decode(content: bytes, encoding: str) -> str | None:
     try:
         return content.decode(encoding)
-    except (UnicodeDecodeError, LookupError):
+    except (ValueError, LookupError):  # ValueError also for a name with a NUL
         return None
 
 

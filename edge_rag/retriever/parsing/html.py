@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, UnusualUsageWarning
 from bs4.dammit import EncodingDetector
 from bs4.element import NavigableString, PreformattedString, Tag
 from bs4.exceptions import ParserRejectedMarkup
@@ -50,7 +51,9 @@ def add_html(builder: DocumentBuilder, source: str) -> str:
         BrokenDocument: The markup cannot be parsed.
     """
     try:
-        page = BeautifulSoup(source, "html.parser")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnusualUsageWarning)
+            page = BeautifulSoup(source, "html.parser")
     except ParserRejectedMarkup as error:
         raise BrokenDocument("its markup cannot be parsed") from error
     walk = _Walk(builder)

@@ -92,12 +92,12 @@ def _chosen_parts(message: Message) -> list[Message]:
         part, depth = pending.pop()
         if depth > _DEEPEST or len(chosen) > _MOST_PARTS:
             raise BrokenDocument(f"its parts are nested more than {_DEEPEST} deep, or more than {_MOST_PARTS:,}")
-        payload = part.get_payload()
-        if not isinstance(payload, list) or part.get_content_type() == "message/rfc822":
+        payload = _inner(part)
+        if not payload or part.get_content_type() == "message/rfc822":
             if _is_attachment(part) or part.get_content_maintype() == "text":
                 chosen.append(part)
             continue
-        inner = [sub for sub in payload if isinstance(sub, Message)]
+        inner = payload
         if part.get_content_type() == "multipart/alternative":
             texts = [sub for sub in inner if sub.get_content_type() == "text/plain" and _text(sub).strip()]
             inner = texts[:1] or inner[-1:]
@@ -106,21 +106,17 @@ def _chosen_parts(message: Message) -> list[Message]:
 
 
 def _is_attachment(part: Message) -> bool:
-    named = part.get_filename() is not None
+    named = _file_name(part) != ""
     is_text = part.get_content_type() in ("text/plain", "text/html")
     return part.get_content_disposition() == "attachment" or not is_text or named
 
 
 def _add_attachment(builder: DocumentBuilder, part: Message, read_attachment: AttachmentReader, level: int) -> None:
-    payload = part.get_payload()
-    if isinstance(payload, list):
-        inner = payload[0] if payload and isinstance(payload[0], Message) else None
-        if inner is not None:
-            content = inner.as_bytes()
-            name = _decoded(part.get_filename() or "") or f"{_field(inner, 'Subject') or 'message'}.eml"
-            _add_read(builder, name, "message/rfc822", content, read_attachment, level)
+    for inner in _inner(part)[:1]:
+        name = _file_name(part) or f"{_field(inner, 'Subject') or 'message'}.eml"
+        _add_read(builder, name, "message/rfc822", inner.as_bytes(), read_attachment, level)
         return
-    name = _decoded(part.get_filename() or "") or "unnamed"
+    name = _file_name(part) or "unnamed"
     decoded = part.get_payload(decode=True)
     content = decoded if isinstance(decoded, bytes) else b""
     _add_read(builder, name, part.get_content_type(), content, read_attachment, level)
@@ -140,7 +136,27 @@ def _add_read(
 
 def _text(part: Message) -> str:
     decoded = part.get_payload(decode=True)
-    return decode_text(decoded, part.get_content_charset()) if isinstance(decoded, bytes) and decoded else ""
+    return decode_text(decoded, _charset(part)) if isinstance(decoded, bytes) and decoded else ""
+
+
+def _inner(part: Message) -> list[Message]:
+    """The parts of a part; none where it is text or data."""
+    payload = part.get_payload() if part.is_multipart() else []
+    return [inner for inner in payload if isinstance(inner, Message)] if isinstance(payload, list) else []
+
+
+def _file_name(part: Message) -> str:
+    try:
+        return _decoded(part.get_filename() or "")[:_LONGEST_FIELD]
+    except ValueError:  # an encoding whose name holds a NUL
+        return "unnamed"
+
+
+def _charset(part: Message) -> str | None:
+    try:
+        return part.get_content_charset()
+    except ValueError:  # as above
+        return None
 
 
 def _field(message: Message, name: str) -> str:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from edge_rag.retriever.parsing import confinement
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "TESSDATA_PREFIX")
 _LIST_SECONDS = 20.0
+_LIST_AGAIN_SECONDS = 60.0
 _PAGE_SECONDS = 120.0
 _ORIENTATION = "osd"
 _LIMITS = {
@@ -59,15 +61,20 @@ class TextRecognition:
         self._languages = languages
         self._lock = threading.Lock()
         self._installed: frozenset[str] = frozenset()
+        self._list_again_at = 0.0
         self._running: subprocess.Popen[bytes] | None = None
         self._ended = False
 
     def missing(self) -> str:
-        """What has to be installed before a page can be read, as a command; empty where nothing has to be."""
+        """What has to be installed before a page can be read, as a command; empty where nothing has to be.
+
+        A language that is installed meanwhile is found after a minute.
+        """
         program = shutil.which("tesseract")
         wanted = self._languages.split("+")
-        if program and not self._installed.issuperset(wanted):
+        if program and not self._installed.issuperset(wanted) and time.monotonic() >= self._list_again_at:
             self._installed = self._list_languages(program)
+            self._list_again_at = time.monotonic() + _LIST_AGAIN_SECONDS
         lacking = [language for language in wanted if language not in self._installed]
         if program and not lacking:
             return ""

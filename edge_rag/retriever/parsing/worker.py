@@ -20,6 +20,7 @@ import json
 import resource
 import sys
 import time
+from importlib.machinery import BuiltinImporter, FrozenImporter
 from math import ceil
 from typing import IO
 
@@ -75,6 +76,7 @@ def main() -> None:
     """Serves the parent on standard input and output; the limits are the first argument, as JSON."""
     limits = ParsingLimits(**json.loads(sys.argv[1]))
     _load_everything(limits)
+    _close_imports()
     _give_up_rights(limits)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     write_message(answers, b"ready")
@@ -126,6 +128,11 @@ def _load_everything(limits: ParsingLimits) -> None:
         read_document("warm-up.pdf", "", b"%PDF-1.7", limits)
     except DocumentRejected:
         return
+
+
+def _close_imports() -> None:
+    """Lets what is not loaded be missing, as an encoding of an unknown name is, without a look at any folder."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder in (BuiltinImporter, FrozenImporter)]
 
 
 def _give_up_rights(limits: ParsingLimits) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,28 @@ def test_links_are_followed_only_inside_the_directory_given(tmp_path: Path) -> N
     (root / "out.md").symlink_to(outside)
     (root / "sub" / "loop").symlink_to(root, target_is_directory=True)
     (root / "dangling.md").symlink_to(root / "gone.md")
-    assert found(root) == ["! dangling.md: not a regular file", "in.md", "real.md"]
+    (root / "self.md").symlink_to(root / "self.md")
+    (root / "away").symlink_to(tmp_path, target_is_directory=True)
+    leads_out = "a link that leads out of the folder; give what it leads to by itself if you want it"
+    assert found(root) == [
+        f"! away: {leads_out}",
+        "! dangling.md: a link that leads nowhere",
+        "in.md",
+        f"! out.md: {leads_out}",
+        "real.md",
+        "! self.md: a link that leads nowhere",
+    ]
+
+
+def test_what_is_no_file_is_listed_and_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket.txt"))
+        assert found(tmp_path) == [
+            "! pipe.txt: a pipe, not a regular file",
+            "! socket.txt: a socket, not a regular file",
+        ]
+    assert found(Path("/dev/null")) == ["! null: a device, not a regular file"]
 
 
 def test_two_files_of_one_name_are_not_taken_for_one_document(tmp_path: Path) -> None:

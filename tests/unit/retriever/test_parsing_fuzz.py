@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import os
+import time
 import unicodedata
+import zipfile
+from collections.abc import Iterator
+from random import Random
 
+import pytest
 from fpdf import FPDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +19,9 @@ from edge_rag.core.document import ParsedDocument
 from edge_rag.errors import DocumentRejected
 from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.retriever.parsing.messages import decode_answer, encode_parsed
+from edge_rag.retriever.parsing.process import ParserProcess
 from edge_rag.retriever.parsing.reader import read_document
+from tests.unit.retriever.sample_files import SAMPLES, zipped
 
 _FRAGMENTS = (
     *(
@@ -113,3 +122,68 @@ def test_a_mutated_pdf_is_read_or_refused(mutations: list[tuple[int, bytes]]) ->
 @given(st.integers(0, len(_PDF)), st.binary(max_size=64))
 def test_a_truncated_pdf_is_read_or_refused(length: int, tail: bytes) -> None:
     try_reading("a.pdf", _PDF[:length] + tail)
+
+
+def mutated(content: bytes, random: Random) -> bytes:
+    """Cuts, overwrites, repeats or flips bits of a document; of a ZIP file also of what is in its parts."""
+    if content.startswith(b"PK") and random.random() < 0.7:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        part = random.choice(sorted(parts))
+        return zipped({**parts, part: _mutated_bytes(parts[part], random)})
+    return _mutated_bytes(content, random)
+
+
+def _mutated_bytes(content: bytes, random: Random) -> bytes:
+    changed = bytearray(content or b"\x00")
+    for _ in range(random.choice((1, 1, 2, 5, 30))):
+        at = random.randrange(len(changed))
+        match random.randrange(5):
+            case 0:
+                changed[at] ^= 1 << random.randrange(8)
+            case 1:
+                changed[at : at + random.randrange(40)] = random.randbytes(random.randrange(40))
+            case 2:
+                changed[at:at] = changed[at : at + random.randrange(400)] * random.randrange(4)
+            case 3:
+                changed[at:at] = random.choice(
+                    (b"<", b"&#0;", b"]]>", b"99999999999", b"-1", b"\xff\xfe", b'"', b"\n\n")
+                )
+            case _:
+                del changed[at : at + random.randrange(400)]
+        changed = changed or bytearray(b"\x00")
+    return bytes(changed[: random.randrange(len(changed))]) if random.random() < 0.15 else bytes(changed)
+
+
+def require_outcome(parser: ParserProcess, name: str, content: bytes) -> None:
+    """A document or a named reason; only calamine, which is native code, may bring the process down."""
+    try:
+        require_sound(parser.read(name, "", content)[1])
+    except DocumentRejected as error:
+        assert str(error)
+        assert str(error) != "the parser failed on it" or name == "a.xlsx"
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_a_damaged_document_of_any_format_is_read_or_refused(fuzzed_parser: ParserProcess, name: str) -> None:
+    random = Random(name)
+    for _ in range(30):
+        require_outcome(fuzzed_parser, name, mutated(SAMPLES[name], random))
+
+
+@pytest.mark.soak
+def test_damaged_documents_are_read_or_refused_for_as_long_as_one_likes(fuzzed_parser: ParserProcess) -> None:
+    end = time.monotonic() + float(os.environ.get("EDGE_RAG_SOAK_SECONDS", "2"))
+    seed = 0
+    while time.monotonic() < end:
+        random = Random(seed)
+        name = random.choice(sorted(SAMPLES))
+        require_outcome(fuzzed_parser, name, mutated(SAMPLES[name], random))
+        seed += 1
+
+
+@pytest.fixture(scope="module")
+def fuzzed_parser() -> Iterator[ParserProcess]:
+    parser = ParserProcess(ParsingLimits(cpu_seconds=10, memory_bytes=500 * 2**20), "none")
+    yield parser
+    parser.close()
