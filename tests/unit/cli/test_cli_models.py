@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.main import main
@@ -92,6 +94,24 @@ def test_a_signal_in_the_middle_leaves_the_store_as_it_was(tmp_path: Path, data:
                 assert any(path.name.startswith(".adding-") for path in (data / "models").iterdir())
                 process.send_signal(sent)
         assert process.wait() == ExitCode.INTERRUPTED
+    assert [path.name for path in (data / "models").iterdir()] == [".lock"]
+
+
+def test_where_keys_are_trusted_nothing_unsigned_is_added(
+    models: Store, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "ours.pem"
+    key.write_bytes(
+        ec.generate_private_key(ec.SECP256R1())
+        .public_key()
+        .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    (tmp_path / "other.pem").write_text("another key")
+    monkeypatch.setenv("EDGE_RAG_MODELS__TRUSTED_KEYS", json.dumps([str(key)]))
+    source = str(FIXTURES / "tiny-cross-encoder")
+    assert "no model.sig" in models("add", source, code=ExitCode.FAILURE)["error"]["message"]
+    refused = models("add", source, "--key", str(tmp_path / "other.pem"), code=ExitCode.USAGE)
+    assert "not among models.trusted_keys" in refused["error"]["message"]
     assert [path.name for path in (data / "models").iterdir()] == [".lock"]
 
 

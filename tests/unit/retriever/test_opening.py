@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, DataDirectoryInUse, StorageCorrupt, StorageError
@@ -159,3 +162,18 @@ def test_closing_twice_is_harmless(open_directory: Opener) -> None:
     directory = open_directory()
     directory.close()
     directory.close()
+
+
+class TwoWays(HashedWords):
+    """Reads questions in another way than passages: a question in capitals has the passage's vector."""
+
+    def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        return self.embed([question.replace("WHAT", "colour paint") for question in questions])
+
+
+def test_questions_are_embedded_as_questions_and_passages_as_passages(open_directory: Opener) -> None:
+    directory = open_directory(TwoWays())
+    ingest(directory, "a.txt", "The bearing of the pump")
+    ingest(directory, "b.txt", "The colour of the paint")
+    ingest(directory, "c.txt", "WHAT")
+    assert dense_documents(directory, "WHAT")[0] == "b.txt"

@@ -198,6 +198,28 @@ def test_the_name_changes_with_whatever_could_change_the_vectors(tmp_path: Path)
     assert TextEncoder.open(two).name != first.name
 
 
+def test_prompts_go_before_questions_and_passages_and_count_as_their_tokens(
+    encoder: TextEncoder, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(FOLDER, tmp_path / "prompted")
+    write_manifest(
+        folder,
+        name="prompted",
+        role=ModelRole.EMBEDDER,
+        licence="Apache-2.0",
+        source="made here",
+        made_by="a test",
+        parameters={"dimension": 384, "max_tokens": 256, "question_prompt": "query: ", "passage_prompt": "text: "},
+    )
+    prompted = TextEncoder.open(folder)
+    texts = TEXTS[:3]
+    assert np.array_equal(prompted.embed_questions(texts), encoder.embed([f"query: {text}" for text in texts]))
+    assert np.array_equal(prompted.embed(texts), encoder.embed([f"text: {text}" for text in texts]))
+    assert prompted.count_tokens("valve") == encoder.count_tokens("text: valve")
+    assert np.array_equal(encoder.embed_questions(texts), encoder.embed(texts))
+    assert prompted.name != encoder.name
+
+
 def test_a_failing_run_is_a_failed_inference(tmp_path: Path) -> None:
     encoder = TextEncoder.open(folder_with(tmp_path, encoder_graph(8)))
     assert encoder.embed(["short"]).shape == (1, 4)
