@@ -61,7 +61,9 @@ def is_shown_by(token: Token | None, text: str, now: datetime) -> bool:
     found = _FORM.fullmatch(text)
     shown = _digest(found[2] if found else text)
     same = hmac.compare_digest(shown, _NOBODY if token is None else token.digest)
-    return same and token is not None and (token.expires is None or now < token.expires)
+    if token is None or found is None or found[1] != token.key:
+        return False
+    return same and (token.expires is None or now < token.expires)
 
 
 def _digest(secret: str) -> bytes:

@@ -1,3 +1,4 @@
+import functools
 import re
 import tomllib
 from pathlib import Path
@@ -13,12 +14,13 @@ def uncommented() -> str:
     return re.sub(r"^# (\w+ = )", r"\1", ANNOTATED.read_text(), flags=re.MULTILINE)
 
 
-def sections() -> dict[str, type[BaseModel]]:
-    return {
-        name: field.annotation
-        for name, field in Settings.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    }
+def sections(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[tuple[str, ...], type[BaseModel]]:
+    """Every section by its path, the whole included."""
+    found: dict[tuple[str, ...], type[BaseModel]] = {path: model}
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found |= sections(field.annotation, (*path, name))
+    return found
 
 
 def test_the_annotated_file_can_be_used_as_it_is(tmp_path: Path) -> None:
@@ -34,11 +36,12 @@ def test_every_line_that_is_commented_out_would_be_taken(tmp_path: Path) -> None
 def test_every_key_is_documented_with_its_description_and_default() -> None:
     values = tomllib.loads(uncommented())
     documented = " ".join(line.removeprefix("#").strip() for line in ANNOTATED.read_text().splitlines())
-    models: dict[str, type[BaseModel]] = {"": Settings, **sections()}
-    for section, model in models.items():
-        here = values[section] if section else values
+    every = sections(Settings)
+    for path, model in every.items():
+        section = ".".join(path)
+        here = functools.reduce(lambda table, name: table[name], path, values)
         for key, field in model.model_fields.items():
-            if key in sections() and not section:
+            if (*path, key) in every:
                 continue
             assert key in here, f"{section}.{key} is not in {ANNOTATED.name}"
             assert field.description is not None
