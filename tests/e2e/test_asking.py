@@ -17,7 +17,7 @@ QUESTIONS = (
     "How often must the pump bearings be greased?",
     "Which grease is used for the bearings?",
     "What must be done before the pump is started?",
-    "Which personal protective equipment is needed?",
+    "Which protective equipment is needed for hypochlorite?",
     "What does the high bearing temperature alarm mean?",
     "Who is called when there is a spill?",
     "What is the rated flow of the pump?",
