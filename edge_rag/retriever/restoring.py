@@ -100,6 +100,7 @@ def _take_leave_of(database: Path) -> None:
     log, index = (database.with_name(f"{database.name}-{suffix}") for suffix in ("wal", "shm"))
     try:
         with closing(apsw.Connection(str(database))) as connection:
+            connection.pragma("schema_version")  # reads the file, which opening it does not
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error:
         for file in (database, log, index):
