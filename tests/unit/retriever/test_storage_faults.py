@@ -19,7 +19,7 @@ from edge_rag.retriever.database import Database
 from edge_rag.retriever.opening import OpenedDirectory
 from tests.unit.retriever.conftest import Opener, ingest
 
-_ROUNDS = 10
+_ROUNDS = 200 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 10
 _DELETED = -1
 _REPOSITORY = Path(__file__).parents[3]
 _INGEST_FOREVER = """
@@ -84,6 +84,7 @@ def documents_with(directory: OpenedDirectory, word: str) -> set[str]:
     }
 
 
+@pytest.mark.soak
 def test_a_killed_ingest_leaves_every_acknowledged_document_and_no_half_one(
     open_directory: Opener, tmp_path: Path
 ) -> None:
