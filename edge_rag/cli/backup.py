@@ -57,7 +57,7 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
 
 
 @click.command(epilog="\b\nExamples:\n  edge-rag restore monday.edge-rag\n  edge-rag restore --replace monday.edge-rag")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
 @click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where to. [default: as for serve]")
 @click.option("--replace", is_flag=True, help="Let the documents that are there go.")

@@ -27,6 +27,7 @@ from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.cli.tls import tls
 from edge_rag.cli.token import token
 from edge_rag.cli.usage import usage
+from edge_rag.cli.watch import watch
 from edge_rag.client import ClientError
 from edge_rag.errors import EdgeRagError
 
@@ -100,6 +101,7 @@ def main() -> None:
 for command in (
     serve,
     ingest,
+    watch,
     jobs,
     backup,
     restore,

@@ -42,6 +42,8 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
         DataDirectoryInUse: A daemon holds the directory.
         StorageError: The disk failed or is full; the documents that were there are.
     """
+    if not archive.is_file():
+        raise BackupInvalid(f"{archive} is no file")
     load_page_checksums()
     with DataDirectory(directory):
         database = directory / DATABASE
