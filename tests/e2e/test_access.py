@@ -198,7 +198,8 @@ def test_jobs_of_other_collections_are_not_shown(box: Box) -> None:
 
     with box.channel("admin") as channel:
         documents = documents_pb2_grpc.DocumentsStub(channel)
-        job = list(documents.StartIngest(parts()))[0].job.id
+        begun, *_ = documents.StartIngest(parts())
+        job = begun.job.id
         list(documents.WatchJob(documents_pb2.WatchJobRequest(job_id=job)))
     with box.channel("writer-a") as channel:
         documents = documents_pb2_grpc.DocumentsStub(channel)
