@@ -100,7 +100,8 @@ class LayeredIndex:
                 allowed = np.zeros(len(base.segment), dtype=np.bool_)
                 allowed[places] = base.present[places]
             contiguous = np.ascontiguousarray(questions, dtype=np.float32)
-            found = base.segment.search(contiguous, limit, allowed).beside(found)
+            inside = base.segment.search(contiguous, limit, allowed)
+            found = inside.beside(found) if found.ids.size else inside
         return found.best(limit)
 
     def rebase(self, segment: Segment | None, fresh: ExactIndex) -> None:

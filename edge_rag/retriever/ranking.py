@@ -33,12 +33,11 @@ class Ranking:
 
     def best(self, limit: int) -> list[tuple[ChunkId, ...]]:
         """Returns up to ``limit`` ids for each question, by falling score and then by id."""
-        return [
-            tuple(ChunkId(int(row_ids[place])) for place in np.lexsort((row_ids, -row_scores)) if row_ids[place] >= 0)[
-                :limit
-            ]
-            for row_scores, row_ids in zip(self.scores, self.ids, strict=True)
-        ]
+        found = []
+        for scores, ids in zip(self.scores, self.ids, strict=True):
+            ordered = ids[np.lexsort((ids, -scores))]
+            found.append(tuple(map(ChunkId, ordered[ordered >= 0][:limit].tolist())))
+        return found
 
 
 NOTHING: Final = Ranking(np.empty((1, 0), dtype=np.float32), np.empty((1, 0), dtype=np.int64))

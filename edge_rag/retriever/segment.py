@@ -63,6 +63,7 @@ class Segment:
         self.ids = ids
         self.report = report
         self.size_bytes = size_bytes
+        self._unrestricted = _faiss.SearchParametersIVF(nprobe=report.probes)
 
     @classmethod
     def open(cls, path: Path, dimension: int) -> Segment:
@@ -85,7 +86,7 @@ class Segment:
             index = _faiss.deserialize_index(np.frombuffer(file.read(index_bytes), dtype=np.uint8))
         if index.d != dimension or index.nlist != lists:
             raise StorageCorrupt(f"{path} holds vectors of length {index.d}, not {dimension}")
-        ids = np.memmap(path, dtype="<i8", mode="r", offset=past_lists, shape=(count,))
+        ids = np.asarray(np.memmap(path, dtype="<i8", mode="r", offset=past_lists, shape=(count,)))
         attach_lists(index, path, sizes, past_lists)
         return cls(index, ids, SegmentReport(**footer["report"]), size)
 
@@ -125,7 +126,10 @@ class Segment:
     def _probe(
         self, questions: NDArray[np.float32], wanted: int, probes: int, selector: Any
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        parameters = _faiss.SearchParametersIVF(nprobe=probes, sel=selector)
+        if selector is None and probes == self.report.probes:
+            parameters = self._unrestricted
+        else:
+            parameters = _faiss.SearchParametersIVF(nprobe=probes, sel=selector)
         scores, places = self._index.search(questions, wanted, params=parameters)
         return scores, places
 

@@ -56,14 +56,17 @@ class VectorSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecallTarget:
-    """How many lists a search reads: as few as reach a recall.
+    """How many lists a search reads: some more than reach a recall.
 
     Attributes:
         recall: Share of the 10 exact nearest neighbours to be found, 0 to 1, over the sample.
+        margin: How many times the lists that this takes are read. Questions are farther from passages than passages are
+            from each other, so that they need more: unseen sentences found 0.91 where the sample found 0.97.
         questions: Vectors of the collection that are asked for their neighbours; not trained on unless there are few.
     """
 
-    recall: float = 0.97
+    recall: float = 0.98
+    margin: int = 2
     questions: int = 256
 
 
@@ -103,7 +106,7 @@ def build_segment(
             written.write(content)
         written.flush()
         attach_lists(index, written.path, sizes, len(ids) * (int(index.code_size) + 8))
-        probes, recall = nearest.fewest_probes(index, ids, target.recall)
+        probes, recall = nearest.probes_for(index, ids, target)
         report = SegmentReport(probes, recall, time.time(), time.monotonic() - began)
         write_tail(written, ids, sizes, trained, report)
     checkpoint(1.0)
@@ -185,18 +188,17 @@ class _Nearest:
         self._scores = np.take_along_axis(scores, order, axis=1)
         self._ids = np.take_along_axis(candidates, order, axis=1)
 
-    def fewest_probes(self, index: Any, ids: NDArray[np.int64], wanted: float) -> tuple[int, float]:
-        """Returns how many lists must be read for the wanted recall, and the recall that gives.
+    def probes_for(self, index: Any, ids: NDArray[np.int64], target: RecallTarget) -> tuple[int, float]:
+        """Returns how many lists are read for the wanted recall, and the recall that gives.
 
         All of them where nothing less is enough: what is still missing then is due to the codes.
         """
         lists = int(index.nlist)
         probes = 1
-        while True:
-            recall = self._recall(index, ids, probes)
-            if recall >= wanted or probes == lists:
-                return probes, recall
+        while probes < lists and self._recall(index, ids, probes) < target.recall:
             probes = min(lists, max(probes + 1, probes * 5 // 4))
+        probes = min(lists, target.margin * probes)
+        return probes, self._recall(index, ids, probes)
 
     def _recall(self, index: Any, ids: NDArray[np.int64], probes: int) -> float:
         # The vector itself is always found first; its neighbours are what is asked for.
