@@ -10,6 +10,7 @@ import base64
 import contextlib
 import hashlib
 import io
+import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,9 @@ from edge_rag.store.progress import Progress
 SIGNATURE_FILE = "model.sig"
 
 _LARGEST = 8 << 20
+_LONGEST_REASON = 400
+# The library quotes both hashes as Python writes bytes; the file's name is what helps.
+_HASHES = re.compile(r": Expected 'Digest\(.*?\)', Actual 'Digest\(.*?\)'", re.DOTALL)
 _NEEDED = ("model_signing", "OpenSSL")
 
 
@@ -111,7 +115,8 @@ def _problem(folder: Path, ignored: frozenset[str], key: Path, signature: Path) 
             hashing = Hashing().set_ignored_paths(paths=beside)
             Verifying().use_elliptic_key_verifier(public_key=key).set_hashing_config(hashing).verify(folder, signature)
         except Exception as error:  # noqa: BLE001 - the library's parsers raise what they like at hostile bytes
-            return str(error) or f"the signature is another key's, or damaged ({type(error).__name__})"
+            said = _HASHES.sub("", str(error))[:_LONGEST_REASON]
+            return said or f"the signature is another key's, or damaged ({type(error).__name__})"
     return ""
 
 
