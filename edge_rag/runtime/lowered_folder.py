@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import onnx
 
+from edge_rag.core.durable_file import replace_file
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.geometry import (
     FORMAT,
@@ -69,8 +69,8 @@ def lower_folder(folder: Path) -> PagedGeometry:
             raise ModelFolderInvalid(f"{graph_file}: its weights are not of the sizes it says: {error}") from error
         # Gone before any other file is replaced, and written last: where it is, the files beside it belong to it.
         (folder / GEOMETRY_FILE).unlink(missing_ok=True)
-    _write(folder / GRAPH_FILE, lowered.SerializeToString(deterministic=True))
-    _write(folder / GEOMETRY_FILE, describe(geometry, sources).encode())
+    replace_file(folder / GRAPH_FILE, lowered.SerializeToString(deterministic=True))
+    replace_file(folder / GEOMETRY_FILE, describe(geometry, sources).encode())
     return geometry
 
 
@@ -119,13 +119,3 @@ def _sliding_window(folder: Path, config: dict[str, Any]) -> tuple[int | None, f
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replaces a file as a whole, so that no reader sees half of it."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

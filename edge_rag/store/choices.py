@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from edge_rag.core.durable_file import replace_file
 from edge_rag.errors import ModelNotAdded, StorageCorrupt
 from edge_rag.runtime.model_manifest import ModelRole
 from edge_rag.runtime.strict_json import parse_object
-from edge_rag.store.directory import write_file
 from edge_rag.store.source import check_name
 
 _FILE = "choices.json"
@@ -51,4 +51,4 @@ def write_choice(store: Path, role: ModelRole, name: str | None) -> None:
     if name is not None:
         choices[role] = name
     roles = {role.value: name for role, name in sorted(choices.items(), key=lambda item: item[0].value)}
-    write_file(store / _FILE, (json.dumps({"format": _FORMAT, "roles": roles}, indent=2) + "\n").encode())
+    replace_file(store / _FILE, (json.dumps({"format": _FORMAT, "roles": roles}, indent=2) + "\n").encode())

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from edge_rag.core.durable_file import sync
 from edge_rag.errors import ModelNotAdded, ModelNotFound, StorageError, StorageFull
 
 _STAGING = ".adding-"
@@ -115,7 +116,7 @@ class StoreDirectory:
             if target.exists():
                 raise ModelNotAdded(f"there is a model {name} already; remove it first or choose a --name") from error
             raise
-        _sync(self.path)
+        sync(self.path)
         return target
 
     def delete(self, name: str) -> None:
@@ -128,7 +129,7 @@ class StoreDirectory:
         grave = self.path / f"{_STAGING}removed-{name}"
         shutil.rmtree(grave, ignore_errors=True)
         folder.rename(grave)
-        _sync(self.path)
+        sync(self.path)
         shutil.rmtree(grave)
 
     def downloads(self) -> Path:
@@ -153,24 +154,5 @@ def refuse_hard_links(folder: Path) -> None:
 def sync_tree(folder: Path) -> None:
     """Brings every file and folder below to the disk."""
     for path in sorted(folder.rglob("*"), reverse=True):
-        _sync(path)
-    _sync(folder)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Replaces a file as a whole and brings it to the disk."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path)
+    sync(folder)
