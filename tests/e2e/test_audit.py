@@ -77,7 +77,7 @@ def test_a_questions_decisions_are_listed_in_order_with_reasons_and_numbers(daem
 
 def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> None:
     with pytest.raises(ClientError) as refused:
-        ask(daemon.address, "too-large", "why not " * 1000)
+        ask(daemon.address, "too-large", "How often must the pump bearings be greased? " * 180)
     assert refused.value.status is CallStatus.FAILED_PRECONDITION
     *_, entry = trail(daemon.address, "too-large")
     assert entry.decision.kind is DecisionKind.REFUSED
