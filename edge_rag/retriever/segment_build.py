@@ -65,7 +65,7 @@ class RecallTarget:
         questions: Vectors of the collection that are asked for their neighbours; not trained on unless there are few.
     """
 
-    recall: float = 0.98
+    recall: float = 0.97
     margin: int = 2
     questions: int = 256
 

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from click.testing import CliRunner
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
 from edge_rag.cli.main import main
@@ -266,6 +267,20 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
         stages=[admin_pb2.Stage(name="retriever", waiting=1, capacity=256, running=2, completed=40, refused=3)],
         engine=admin_pb2.Engine(slots_busy=2, slots=8, pages_used=9, pages=64, page_tokens=16, kv_bytes=1 << 20),
         collections=[admin_pb2.Collection(name="default", documents=11)],
+        indexes=[
+            admin_pb2.VectorIndex(collection="default", kind=admin_pb2.INDEX_KIND_EXACT, vectors=40),
+            admin_pb2.VectorIndex(
+                collection="large",
+                kind=admin_pb2.INDEX_KIND_SEGMENT,
+                vectors=90_000,
+                fresh=12,
+                size_bytes=33 << 20,
+                recall=0.981,
+                built_at=Timestamp(seconds=1_777_638_600),
+                build_seconds=20,
+                pending=True,
+            ),
+        ],
     )
     scripted.script("GetStatus", lambda _, __: report)
     result = runner.invoke(main, ["status", "--wait", "30", "--server", scripted.address])
@@ -275,9 +290,16 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
     assert "2 of 8 slots" in result.stdout
     assert "9 of 64 pages of 16 tokens, 1.0 MiB" in result.stdout
     assert "collections  default (11)" in result.stdout
+    assert "index        default: exact, 40 vectors\n" in result.stdout
+    assert "large: ivf-sq8, 90000 vectors, 12 beside 33.0 MiB, recall@10 0.981, built 2026-05-01 12:30" in result.stdout
+    assert result.stdout.endswith(", being renewed\n")
     as_json = json.loads(runner.invoke(main, ["status", "--json", "--server", scripted.address]).stdout)
     assert as_json["state"] == "serving"
     assert as_json["collections"] == {"default": 11}
+    assert [(index["collection"], index["kind"], index["recall"]) for index in as_json["indexes"]] == [
+        ("default", "exact", None),
+        ("large", "ivf-sq8", 0.981),
+    ]
     assert as_json["engine"]["slots_busy"] == 2
 
 

@@ -1,0 +1,62 @@
+"""A collection's vectors move to Milvus and back while a daemon answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
+from edge_rag.client import Client
+from edge_rag.core.status import IndexKind
+from edge_rag.core.vector_home import HomeKind
+from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents, status_of
+
+_QUESTION = "How often must the pump bearings be greased?"
+
+
+def test_a_collection_moves_to_milvus_and_back_and_answers_the_same(
+    start: Callable[..., RunningDaemon], tmp_path: Path
+) -> None:
+    pytest.importorskip("pymilvus", reason="needs the extra milvus")
+    pytest.importorskip("milvus_lite", reason="needs the extra milvus")
+    daemon = start(config=f'[retriever.milvus]\nuri = "{tmp_path / "milvus.db"}"\ntimeout_seconds = 60\n')
+    ingest(daemon.address, sample_documents())
+
+    with Client(daemon.address, timeout_s=120) as client:
+        before = client.search(_QUESTION)
+        (exact,) = client.status().indexes
+        there = client.move_index("default", HomeKind.MILVUS)
+        found = client.search(_QUESTION)
+        back = client.move_index("default", HomeKind.FAISS)
+
+    assert exact == back
+    assert (exact.kind, there.kind, there.vectors) == (IndexKind.EXACT, IndexKind.MILVUS, exact.vectors)
+    assert found.hits == before.hits
+
+
+def test_a_move_that_cannot_be_says_why(start: Callable[..., RunningDaemon]) -> None:
+    daemon = start()
+    ingest(daemon.address, {"a.txt": b"The bearing of the pump."})
+
+    with grpc.insecure_channel(daemon.address) as channel:
+        admin = admin_pb2_grpc.AdminStub(channel)
+        for request, code, told in (
+            (admin_pb2.MoveIndexRequest(collection="default"), grpc.StatusCode.INVALID_ARGUMENT, "home"),
+            (
+                admin_pb2.MoveIndexRequest(collection="none", home=admin_pb2.INDEX_HOME_FAISS),
+                grpc.StatusCode.NOT_FOUND,
+                "none",
+            ),
+            (
+                admin_pb2.MoveIndexRequest(collection="default", home=admin_pb2.INDEX_HOME_MILVUS),
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "retriever.milvus.uri",
+            ),
+        ):
+            with pytest.raises(grpc.RpcError) as refused:
+                admin.MoveIndex(request, timeout=60)
+            assert status_of(refused.value)[0] is code
+            assert told in status_of(refused.value)[1]
