@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from scripts.training.command import main
+# Read when torch is imported: threads that wait for each other sleep instead of burning what others could use.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if __name__ == "__main__":
-    main()
+    from scripts.training.command import train_quoter
+
+    train_quoter()

@@ -14,8 +14,8 @@ from scripts.training.episode import Episode, EpisodeShape
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-_FURTHEST = 1150
-"""Positions that gaps between passages reach up to, so that long prompts look familiar."""
+_FURTHEST = 1100
+"""Position that gaps between sentences move questions to at most, so that long prompts look familiar."""
 
 _BRANCH, _MARKER, _FOLLOWING = 3.0, 1.0, 0.5
 _LAST_WORD, _FIRST_OF_ANSWER, _OTHER_WORD = 1.0, 0.4, 0.15
@@ -135,9 +135,9 @@ def _positions(episode: Episode, shape: EpisodeShape, stretched: float, random: 
     """Returns positions int64 [prefix + 1], the last being where exchanges begin; some have gaps between sentences."""
     size = len(episode.prefix)
     where = np.arange(shape.prefix_tokens + 1, dtype=np.int64)
-    spare = _FURTHEST - shape.prefix_tokens - shape.exchange_tokens
+    spare = _FURTHEST - shape.prefix_tokens
     where[-1] = size
-    if spare <= 0 or random.random() >= stretched:
+    if random.random() >= stretched:
         return where
     gap = random.randint(0, spare)
     cuts = [begin for begin, _ in random.sample(episode.spans, min(3, len(episode.spans)))] + [size]

@@ -12,6 +12,7 @@ import torch
 from scripts.training.decoder import Decoder
 from scripts.training.losses import Openings
 from scripts.training.optimizer import Optimizer
+from scripts.training.schedule import plateau
 
 _FILE = "state.pt"
 
@@ -26,10 +27,12 @@ class Progress:
 
     Attributes:
         steps: Done.
+        tokens: Done.
         seconds: Spent on them, all sittings together.
     """
 
     steps: int = 0
+    tokens: int = 0
     seconds: float = 0.0
 
 
@@ -39,17 +42,25 @@ class Checkpoint:
     Args:
         folder: Made if it does not exist.
         identity: What must be the same for a run to go on, by name.
+        tokens: How many the run is to train on; another number is the same run until the shorter one cools down.
         model: Its weights are saved and restored.
         openings: Likewise.
         optimizer: Likewise.
     """
 
     def __init__(
-        self, folder: Path, identity: dict[str, Any], model: Decoder, openings: Openings, optimizer: Optimizer
+        self,
+        folder: Path,
+        identity: dict[str, Any],
+        tokens: int,
+        model: Decoder,
+        openings: Openings,
+        optimizer: Optimizer,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / _FILE
         self._identity = identity
+        self._tokens = tokens
         self._model = model
         self._openings = openings
         self._optimizer = optimizer
@@ -62,7 +73,9 @@ class Checkpoint:
         """Replaces what was saved before; a crash leaves the old or the new, never a part."""
         state = {
             "identity": self._identity,
+            "tokens": self._tokens,
             "steps": progress.steps,
+            "done": progress.tokens,
             "seconds": progress.seconds,
             "model": self._model.state_dict(),
             "openings": self._openings.state_dict(),
@@ -78,7 +91,7 @@ class Checkpoint:
         """Goes on from what was saved.
 
         Raises:
-            DifferentRun: It was saved by a run with another identity.
+            DifferentRun: It was saved by a run with another identity, or with another length that is too near its end.
         """
         state = torch.load(self._path, map_location=device, weights_only=True)
         saved = state["identity"]
@@ -86,7 +99,14 @@ class Checkpoint:
         if differing:
             said = ", ".join(f"{name} was {saved.get(name)} and is {self._identity[name]}" for name in differing)
             raise DifferentRun(f"{self._path} belongs to another run: {said}; start over without --resume")
+        progress = Progress(state["steps"], state["done"], state["seconds"])
+        shared = plateau(min(state["tokens"], self._tokens))
+        if state["tokens"] != self._tokens and progress.tokens > shared:
+            raise DifferentRun(
+                f"{self._path} was to train on {state['tokens']} tokens and is at {progress.tokens}; a run of "
+                f"{self._tokens} is the same run only up to {shared}"
+            )
         self._model.load_state_dict(state["model"])
         self._openings.load_state_dict(state["openings"])
         self._optimizer.restore(state["optimizer"])
-        return Progress(state["steps"], state["seconds"])
+        return progress

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
+import signal
 import sys
 from enum import Enum
 from pathlib import Path
+from threading import Event
+from types import FrameType
 
 import click
 from rich.console import Console
@@ -49,7 +51,7 @@ class Size(Enum):
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run.")
 @click.option("--tokens", type=click.IntRange(1), default=20_000_000, show_default=True, help="To train on.")
-@click.option("--step-tokens", type=click.IntRange(1), default=8000, show_default=True, help="In one step.")
+@click.option("--step-tokens", type=click.IntRange(1), default=4608, show_default=True, help="In one step.")
 @click.option("--size", type=click.Choice([size.name.lower() for size in Size]), default="small", show_default=True)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Of the CPU.")
@@ -106,12 +108,10 @@ def train_quoter(
             run.resume()
     except (MissingText, DifferentRun) as error:
         raise click.ClickException(str(error)) from error
-    try:
-        _train(run, settings, save_every, console)
-    except KeyboardInterrupt:
+    if not _train(run, settings, save_every, console):
         console.print(f"interrupted after {run.progress.steps} steps; the model as it is: {run.export(None)}")
         console.print("--resume goes on from there")
-        raise SystemExit(_INTERRUPTED) from None
+        raise SystemExit(_INTERRUPTED)
     measured = run.evaluate()
     console.print(
         f"held out: the right sentence for {measured.right:.1%} of {measured.questions} questions, "
@@ -132,22 +132,28 @@ def _read(folder: Path, console: Console) -> Corpus:
     return corpus
 
 
-def _train(run: Run, settings: RunSettings, save_every: float, console: Console) -> None:
+def _train(run: Run, settings: RunSettings, save_every: float, console: Console) -> bool:
+    """Trains until the end or Ctrl-C, which stops after the step at hand; a second one stops at once."""
+    stopping = Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        signal.signal(number, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, stop)
     done = TextColumn("{task.description} {task.percentage:.0f}%")
-    with Progress(done, BarColumn(), TimeRemainingColumn(), console=console) as bars:
-        task = bars.add_task("training", total=settings.tokens)
+    try:
+        with Progress(done, BarColumn(), TimeRemainingColumn(), console=console) as bars:
+            task = bars.add_task("training", total=settings.tokens, completed=run.progress.tokens)
 
-        def show(told: Report) -> None:
-            bars.update(task, completed=told.tokens)
-            console.print(
-                f"step {told.step}, {told.tokens / 1e6:.2f}M tokens, {told.tokens_per_second:.0f} a second: "
-                f"loss {told.loss:.3f}, choice {told.choice:.3f}, chosen {told.chosen:.1%}, looked {told.looked:.1%}"
-            )
+            def show(told: Report) -> None:
+                bars.update(task, completed=told.tokens)
+                console.print(
+                    f"step {told.step}, {told.tokens / 1e6:.2f}M tokens, {told.tokens_per_second:.0f} a second: "
+                    f"loss {told.loss:.3f}, choice {told.choice:.3f}, chosen {told.chosen:.1%}, "
+                    f"looked {told.looked:.1%}"
+                )
 
-        run.train(show, save_every)
-
-
-def main() -> None:
-    """Runs the command with threads that do not burn the time of others while they wait for each other."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    train_quoter()
+            return run.train(show, save_every, stopping.is_set)
+    finally:
+        signal.signal(signal.SIGINT, before)

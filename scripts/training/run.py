@@ -108,7 +108,7 @@ class Run:
         # Every buffer used here is written before it is read.
         torch.utils.deterministic.fill_uninitialized_memory = False
         torch.manual_seed(settings.seed)
-        self._settings = settings
+        self.settings = settings
         self._corpus = corpus
         self._tokenizer = tokenizer
         self._folder = folder
@@ -121,7 +121,9 @@ class Run:
                 layer.compile(dynamic=False)
         self._optimizer = Optimizer(self.model, self._openings, settings.matrix_rate, settings.other_rate)
         self._teacher = Teacher(corpus, tokenizer, settings.seed)
-        self._checkpoint = Checkpoint(folder, self._identity(), self.model, self._openings, self._optimizer)
+        self._checkpoint = Checkpoint(
+            folder, self._identity(), settings.tokens, self.model, self._openings, self._optimizer
+        )
         self.progress = Progress()
 
     def resume(self) -> None:
@@ -133,37 +135,41 @@ class Run:
         if self._checkpoint.exists():
             self.progress = self._checkpoint.restore(self._device)
 
-    def train(self, report: Callable[[Report], None], save_every_s: float, stop_after: int | None = None) -> None:
-        """Trains to the end, saving now and then; an interruption between any two steps loses nothing.
+    def train(self, report: Callable[[Report], None], save_every_s: float, interrupted: Callable[[], bool]) -> bool:
+        """Trains to the end or until it is interrupted, saving then and now and then.
 
         Args:
             report: Told every few steps.
             save_every_s: Seconds between saves.
-            stop_after: Steps of the run to stop after, saved, before its end.
+            interrupted: Asked after each step whether to stop.
+
+        Returns:
+            Whether the run is finished.
         """
-        begun = saved = time.monotonic()
-        before, since, done = self.progress, time.monotonic(), self.progress.steps
+        begun = saved = since = time.monotonic()
+        before = self.progress
         sums = torch.zeros(5, dtype=torch.float64)
         counted = tokens = 0
-        try:
-            for step in islice(self._steps(), done, stop_after):
-                sums += self._step(step)
-                done = step.number + 1
-                counted, tokens = counted + 1, tokens + step.tokens
-                now = time.monotonic()
-                self.progress = Progress(done, before.seconds + now - begun)
-                if done % _REPORT_STEPS == 0:
-                    loss, answer, choice, chosen, looked = (sums / counted).tolist()
-                    reached = step.begun + step.tokens
-                    speed = tokens / (now - since)
-                    self._tell(Report(done, reached, speed, loss, answer, choice, chosen, looked, step.rate), report)
-                    sums.zero_()
-                    counted, tokens, since = 0, 0, now
-                if now - saved > save_every_s:
-                    self._checkpoint.save(self.progress)
-                    saved = now
-        finally:
-            self._checkpoint.save(self.progress)
+        for step in islice(self._steps(), before.steps, None):
+            sums += self._step(step)
+            counted, tokens = counted + 1, tokens + step.tokens
+            now = time.monotonic()
+            self.progress = Progress(step.number + 1, step.begun + step.tokens, before.seconds + now - begun)
+            if self.progress.steps % _REPORT_STEPS == 0:
+                loss, answer, choice, chosen, looked = (sums / counted).tolist()
+                speed = tokens / (now - since)
+                reached = (self.progress.steps, self.progress.tokens, speed)
+                self._tell(Report(*reached, loss, answer, choice, chosen, looked, step.rate), report)
+                sums.zero_()
+                counted, tokens, since = 0, 0, now
+            if interrupted():
+                self._checkpoint.save(self.progress)
+                return False
+            if now - saved > save_every_s:
+                self._checkpoint.save(self.progress)
+                saved = now
+        self._checkpoint.save(self.progress)
+        return True
 
     def evaluate(self) -> Choices:
         """Measures on text held out."""
@@ -172,11 +178,11 @@ class Run:
 
     def export(self, measured: Choices | None) -> Path:
         """Writes the model as it is; returns its folder."""
-        tokens = sum(step.tokens for step in islice(self._steps(), self.progress.steps))
         provenance = self._identity() | {
             "command": self._command,
             "steps": self.progress.steps,
-            "tokens_done": tokens,
+            "tokens": self.settings.tokens,
+            "tokens_done": self.progress.tokens,
             "minutes": round(self.progress.seconds / 60, 1),
             "parameters": sum(weights.numel() for weights in self.model.parameters()),
             "torch": torch.__version__,
@@ -196,11 +202,11 @@ class Run:
         return torch.stack([value.detach() for value in shown]).double().cpu()
 
     def _steps(self) -> Iterator[Step]:
-        return steps(self._settings.tokens, self._settings.step_tokens, self._settings.seed)
+        return steps(self.settings.tokens, self.settings.step_tokens, self.settings.seed)
 
     def _held_out(self) -> Iterator[tuple[Batch, int]]:
         asked = number = 0
-        while asked < self._settings.questions:
+        while asked < self.settings.questions:
             batch = self._teacher.held_out(number, _EVALUATED_SHAPE, _EVALUATED_EPISODES)
             yield batch, _EVALUATED_SHAPE.prefix_tokens
             asked += len(set(batch.exchange_of.tolist()))
@@ -213,4 +219,7 @@ class Run:
 
     def _identity(self) -> dict[str, Any]:
         vocabulary = hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()
-        return asdict(self._settings) | {"corpus_sha256": self._corpus.sha256, "vocabulary_sha256": vocabulary}
+        settings = asdict(self.settings)
+        # How long a run is to be may be decided while it runs, see ``schedule``; how it is judged changes nothing.
+        del settings["tokens"], settings["questions"]
+        return settings | {"corpus_sha256": self._corpus.sha256, "vocabulary_sha256": vocabulary}

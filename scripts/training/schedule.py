@@ -1,4 +1,8 @@
-"""What is trained when: stages by tokens, the learning rate by the share of them that is done."""
+"""What is trained when.
+
+Stages end after a number of tokens, and the learning rate stays where it is until the last part of a run. So runs of
+different lengths are the same run until the shorter one cools down, and how long one becomes can be decided late.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from random import Random
 from scripts.training.episode import EpisodeShape
 
 _WARM_UP_STEPS = 50
-_FULL_UNTIL = 0.15
+_FULL_UNTIL = 0.6
 _LEAST_RATE = 0.02
 
 
@@ -18,25 +22,25 @@ class Stage:
     """A part of a run.
 
     Attributes:
-        until: Share of the run's tokens at which it ends, 0 to 1.
+        until: Tokens at which it ends; None for the last stage, which takes the rest.
         shapes: One of them for each step, drawn with equal chance.
         stretched: Share of episodes whose positions have gaps.
     """
 
-    until: float
+    until: int | None
     shapes: tuple[EpisodeShape, ...]
     stretched: float
 
 
 _FIRST = EpisodeShape(96, 160, (1, 2, 2), 40, plain=True)
-_SHORT = EpisodeShape(320, 320, (2, 3, 3, 4), 100)
-_LONG = EpisodeShape(832, 320, (3, 3, 4, 4, 5), 120)
+_SHORT = EpisodeShape(320, 384, (2, 3, 3, 4), 100)
+_LONG = EpisodeShape(704, 448, (3, 3, 4, 4, 5), 120)
 STAGES = (
-    Stage(0.12, (_FIRST,), 0.5),
-    Stage(0.55, (_SHORT,), 0.65),
-    Stage(1.0, (_SHORT, _LONG, _LONG), 0.4),
+    Stage(400_000, (_FIRST,), 0.5),
+    Stage(1_400_000, (_SHORT,), 0.65),
+    Stage(None, (_SHORT, _LONG, _LONG), 0.4),
 )
-"""Copying is learned on short prompts, choosing on longer ones, and the end is spent on what the daemon will ask."""
+"""Copying is learned on short prompts, choosing on longer ones, and the rest is spent on what the daemon will ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +76,15 @@ def steps(tokens: int, step_tokens: int, seed: int, stages: tuple[Stage, ...] = 
         tokens: Of the whole run, filling included; the step that reaches them is the last.
         step_tokens: Of a step, about; at least one episode is made.
         seed: Draws the shapes.
-        stages: In order, the last one until 1.
+        stages: In order.
     """
     random = Random(f"{seed} shapes")
     begun = number = 0
     while begun < tokens:
-        done = begun / tokens
-        stage = next(s for s in stages if done < s.until)
+        stage = next(s for s in stages if s.until is None or begun < s.until)
         shape = random.choice(stage.shapes)
         episodes = max(1, step_tokens // (shape.prefix_tokens + shape.exchange_tokens))
-        step = Step(number, shape, episodes, stage.stretched, rate(number, done), begun)
+        step = Step(number, shape, episodes, stage.stretched, rate(number, begun / tokens), begun)
         yield step
         begun += step.tokens
         number += 1
@@ -96,3 +99,8 @@ def rate(number: int, done: float) -> float:
     """
     warm = min(1.0, (number + 1) / _WARM_UP_STEPS)
     return warm * (1.0 if done < _FULL_UNTIL else max(_LEAST_RATE, (1 - done) / (1 - _FULL_UNTIL)))
+
+
+def plateau(tokens: int) -> int:
+    """Returns the tokens up to which a run of this many is the same as any longer one."""
+    return int(tokens * _FULL_UNTIL)

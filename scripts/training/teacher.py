@@ -30,12 +30,12 @@ class Teacher:
         self._seed = seed
         self._encoder = WordEncoder(tokenizer)
         pieces = self._encoder.pieces()
-        self._makers = {}
+        self.makers: dict[bool, EpisodeMaker] = {}
         for held_out, paragraphs in ((False, corpus.learned), (True, corpus.held_out)):
             lexicon = Lexicon(paragraphs)
             asker = Asker(lexicon, corpus.wordnet)
             writer = PassageWriter(paragraphs, lexicon, asker, Noise(lexicon.vocabulary, pieces), self._encoder)
-            self._makers[held_out] = EpisodeMaker(writer, asker, lexicon, self._encoder)
+            self.makers[held_out] = EpisodeMaker(writer, asker, lexicon, self._encoder)
 
     def batch(self, step: Step) -> Batch:
         """Makes a step's batch of the text to learn from."""
@@ -48,5 +48,5 @@ class Teacher:
     def _make(self, held_out: bool, seed: str, shape: EpisodeShape, episodes: int, stretched: float) -> Batch:
         # A string seeds by its SHA-512, whatever the interpreter's hash seed.
         random = Random(seed)
-        maker = self._makers[held_out]
+        maker = self.makers[held_out]
         return make_batch([maker.make(shape, random) for _ in range(episodes)], shape, stretched, random)
