@@ -201,7 +201,7 @@ def quality(pairs: Sequence[tuple[Quoted, Question]]) -> Quality:
 def print_table(found: Iterable[tuple[Way, Quality]], questions: int) -> None:
     table = Table(title=f"{questions} questions")
     for heading in ("model", "evidence weight", "sentences", "contains an answer", "cites the paragraph", "quoted"):
-        table.add_column(heading, justify="left" if heading == "model" else "right")
+        table.add_column(heading, justify="left" if heading == "model" else "right", overflow="fold")
     for way, reached in found:
         weight = "" if way.weight is None else f"{way.weight:g}"
         cells = (f"{reached.contains:.1%}", f"{reached.cites:.1%}", f"{reached.quoted:.2f}")

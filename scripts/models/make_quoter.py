@@ -4,13 +4,15 @@
 
 Converts the checkpoint at fp32, INT4 and INT8, measures how well the quantized forms agree with fp32 on the sample
 documents, and keeps the first that agrees well enough, smallest and fastest first: its paged form alone. Some of fp32's
-probabilities are kept for the tests. Needs the ``convert`` extra.
+probabilities are kept for the tests. The manifest says how the checkpoint was trained where ``scripts/train_quoter.py``
+left that beside it. Needs the ``convert`` extra.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -43,10 +45,7 @@ KEPT_FILES = (
 LARGEST_DIVERGENCE = 0.01  # nats
 PROMPT_TOKENS = 512
 REFERENCE_POSITIONS = 16
-PROVENANCE = (
-    "trained from scratch by this project on documentation text found on a Debian machine; "
-    "5.6M parameters, Qwen3 architecture"
-)
+TRAINING_FILE = "training.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +106,21 @@ def keep_reference(path: Path, prompt: NDArray[np.int64], expected: NDArray[np.f
     np.savez_compressed(path, token_ids=prompt, positions=positions, log_probabilities=rounded)
 
 
+def provenance(checkpoint: Path) -> str:
+    """Says where a checkpoint is from: its own account of its training where there is one, and its hash."""
+    weights = hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
+    account = checkpoint / TRAINING_FILE
+    if account.exists():
+        told = json.loads(account.read_text(encoding="utf-8"))
+        said = (
+            f"scripts/train_quoter.py, seed {told['seed']}, {told['tokens_done']} tokens of text with SHA-256 "
+            f"{told['corpus_sha256']}, {told['parameters'] / 1e6:.1f}M parameters, command: {told['command']}"
+        )
+    else:
+        said = "documentation text found on a Debian machine, before scripts/train_quoter.py; Qwen3 architecture"
+    return f"trained from scratch by this project: {said}; checkpoint model.safetensors SHA-256 {weights}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, required=True, help="Hugging Face folder")
@@ -140,13 +154,12 @@ def main() -> None:
         keep(made, arguments.out)
     keep_reference(arguments.reference, prompts[0], reference)
 
-    weights = hashlib.sha256((arguments.checkpoint / "model.safetensors").read_bytes()).hexdigest()
     write_manifest(
         arguments.out,
         name="quoter",
         role=ModelRole.GENERATOR,
         licence="Apache-2.0",
-        source=f"{PROVENANCE}; checkpoint model.safetensors SHA-256 {weights}",
+        source=provenance(arguments.checkpoint),
         made_by=f"scripts/models/make_quoter.py, onnxruntime-genai builder, {chosen}",
         parameters={
             "weights": chosen,
