@@ -29,13 +29,14 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage, RerankRequest, Retrieved
 from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.answer_generator import AnswerGenerator, QuoteSettings
+from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.reranker.max_sim import MaxSimReranker
+from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.sessions import configure_thread_pool
@@ -157,7 +158,9 @@ def by_model(
     generators = {}
     for weight in weights:
         quote = QuoteSettings(prior_weight=weight, not_found_below=0.0)
-        generators[weight] = AnswerGenerator(engine, decoder.end_tokens, tokenizer, grammars, PromptSettings(), quote)
+        generators[weight] = AnswerGenerator(
+            engine, decoder.end_tokens, tokenizer, grammars, PromptSettings(), quote, CiteSettings(Stemmer)
+        )
     engine.start()
     try:
         asked = list(zip(questions, ranked, strict=True))
