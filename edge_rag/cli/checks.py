@@ -10,13 +10,14 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_rag.client import Client, ClientError
-from edge_rag.errors import EdgeRagError
+from edge_rag.errors import DataDirectoryInUse, EdgeRagError
 
 if TYPE_CHECKING:
     from edge_rag.config.settings import Settings
@@ -63,6 +64,7 @@ def settings_checks(settings: Settings) -> Iterator[Check]:
     yield _profile(settings)
     yield from _models(settings)
     yield data_directory_check(settings.data_directory)
+    yield documents_check(settings.data_directory)
     yield address_check(settings.listen)
 
 
@@ -90,6 +92,28 @@ def data_directory_check(directory: Path) -> Check:
     if free < _GIB:
         return Check("data", Verdict.WARN, detail, "free some room; documents are refused when the disk is full")
     return Check("data", Verdict.OK, detail)
+
+
+def documents_check(directory: Path) -> Check:
+    """Reads everything that is stored, whether a daemon uses it or not, and checks it."""
+    from edge_rag.retriever.archive import DATABASE
+    from edge_rag.retriever.backup import check_database
+    from edge_rag.retriever.data_directory import DataDirectory
+    from edge_rag.retriever.write_ahead_log import require_whole_log
+
+    database = directory / DATABASE
+    if not database.exists():
+        return Check("documents", Verdict.OK, "none yet")
+    try:
+        with suppress(DataDirectoryInUse), DataDirectory(directory):
+            require_whole_log(database)
+        _, documents, waiting = check_database(database)
+    except EdgeRagError as error:
+        return Check("documents", Verdict.FAIL, str(error), "put a backup back with `edge-rag restore --replace`")
+    detail = (
+        f"{documents} documents, every page and index of {database.stat().st_size / 2**20:.1f} MiB as it was written"
+    )
+    return Check("documents", Verdict.OK, f"{detail}; {len(waiting)} wait to be stored")
 
 
 def address_check(address: str) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,9 @@ from typing import Final
 
 GUARANTEED_SHARE: Final = 0.1
 """Part of the time that ingest gets however many questions come, so that no flood of them can stop it."""
+
+QUIET_S: Final = 0.1
+"""How long nobody must have asked: who asks one question after the other would else find ingest at work each time."""
 
 
 def longest_pause_s(worked_s: float, share: float = GUARANTEED_SHARE) -> float:
@@ -33,6 +37,7 @@ class Precedence:
         self._clock = clock
         self._idle = threading.Condition()
         self._questions = 0
+        self._idle_since = -math.inf
         self._closed = False
 
     @contextmanager
@@ -46,18 +51,22 @@ class Precedence:
             with self._idle:
                 self._questions -= 1
                 if not self._questions:
+                    self._idle_since = self._clock()
                     self._idle.notify_all()
 
     def give_way(self, worked_s: float) -> None:
-        """Returns when no question is being answered, or when a piece of work of that length has waited its share.
+        """Returns when nobody asks, nor has just asked, or when a piece of work of that length has waited its share.
 
         Args:
             worked_s: How long the last piece took, seconds.
         """
         deadline = self._clock() + longest_pause_s(worked_s)
         with self._idle:
-            while self._questions and not self._closed and (left := deadline - self._clock()) > 0:
-                self._idle.wait(left)
+            while not self._closed and (left := deadline - self._clock()) > 0:
+                quiet_in = self._idle_since + QUIET_S - self._clock()
+                if not self._questions and quiet_in <= 0:
+                    return
+                self._idle.wait(left if self._questions else min(left, quiet_in))
 
     def close(self) -> None:
         """Lets go of whoever waits, from now on at once."""

@@ -16,6 +16,7 @@ import edge_rag
 from edge_rag.errors import NotReady, StorageCorrupt, StorageError
 from edge_rag.retriever.archive import DATABASE, SPOOL, Manifest, describe, pack
 from edge_rag.retriever.database import Database
+from edge_rag.retriever.page_checksums import load_page_checksums
 from edge_rag.retriever.spool import Spool
 
 _FOLDER: Final = "backup.part"
@@ -85,7 +86,7 @@ class Backups:
 
 
 def check_database(path: Path) -> tuple[int, int, tuple[str, ...]]:
-    """Reads all of a database that nobody uses and checks it: every page, tree, index and full text.
+    """Reads all of a database and checks it: every page, tree, index and full text.
 
     Returns:
         Number of its newest migration, number of its documents, and the spool's names of those that wait.
@@ -93,6 +94,7 @@ def check_database(path: Path) -> tuple[int, int, tuple[str, ...]]:
     Raises:
         StorageCorrupt: It is damaged.
     """
+    load_page_checksums()
     try:
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()

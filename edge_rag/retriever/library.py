@@ -27,7 +27,7 @@ from edge_rag.retriever.vector_indexes import VectorIndexes
 
 Progress = Callable[[IngestPhase, int, int], None]
 
-_TEXTS_AT_ONCE = 16
+_TEXTS_AT_ONCE = 8
 
 
 class Library:

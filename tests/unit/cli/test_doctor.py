@@ -8,9 +8,19 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.api.v1 import admin_pb2
-from edge_rag.cli.checks import Verdict, address_check, data_directory_check, installation_checks, python_check
+from edge_rag.cli.checks import (
+    Verdict,
+    address_check,
+    data_directory_check,
+    documents_check,
+    installation_checks,
+    python_check,
+)
 from edge_rag.cli.main import main
+from edge_rag.core.document import Upload
+from edge_rag.retriever.opening import open_data_directory
 from tests.unit.cli.scripted_daemon import ScriptedDaemon
+from tests.unit.retriever.hashed_words import HashedWords
 
 
 @pytest.mark.parametrize(
@@ -31,6 +41,23 @@ def test_a_data_directory_that_is_a_file_fails(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     check = data_directory_check(tmp_path / "data" / "edge-rag")
     assert (check.verdict, bool(check.advice)) == (Verdict.FAIL, True)
+
+
+def test_documents_are_read_whole_and_damage_fails_the_check(tmp_path: Path) -> None:
+    assert documents_check(tmp_path).verdict is Verdict.OK
+    directory = open_data_directory(tmp_path, HashedWords())
+    directory.library.ingest(Upload("default", "a.txt", "", b"The seal of the inlet valve is checked. " * 500))
+    assert documents_check(tmp_path).detail.startswith("1 documents")
+    directory.close()
+    database = tmp_path / "documents.sqlite3"
+    content = bytearray(database.read_bytes())
+    content[content.index(b"inlet valve")] ^= 1
+    database.write_bytes(content)
+
+    check = documents_check(tmp_path)
+
+    assert check.verdict is Verdict.FAIL
+    assert "restore" in check.advice
 
 
 def test_a_free_port_is_fine_and_one_that_another_program_holds_is_not() -> None:

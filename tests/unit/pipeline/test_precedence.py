@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.pipeline.precedence import Precedence, longest_pause_s
+from edge_rag.pipeline.precedence import QUIET_S, Precedence, longest_pause_s
 
 
 class Clock:
@@ -30,15 +30,27 @@ def test_ingest_has_at_least_its_share_of_the_time(worked_s: float, share: float
 
 
 def test_ingest_goes_on_at_once_where_nobody_asks() -> None:
-    precedence = Precedence(Clock())
+    Precedence(Clock()).give_way(1e6)
+
+
+def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
+    clock = Clock()
+    precedence = Precedence(clock)
     with precedence.question():
         pass
+    worker = threading.Thread(target=precedence.give_way, args=(1e6,))
+    worker.start()
+    worker.join(3 * QUIET_S)
+    assert worker.is_alive()
 
-    precedence.give_way(1e6)
+    clock.now += QUIET_S
+
+    worker.join(30)
+    assert not worker.is_alive()
 
 
 def test_ingest_waits_for_the_last_question() -> None:
-    precedence = Precedence(Clock())
+    precedence = Precedence()
     passed = threading.Event()
     first, second = precedence.question(), precedence.question()
     first.__enter__()
@@ -76,7 +88,7 @@ def test_closing_lets_go_of_who_waits() -> None:
 
 
 def test_a_question_that_fails_is_over_too() -> None:
-    precedence = Precedence(Clock())
+    precedence = Precedence()
     with pytest.raises(ValueError, match="no"):
         with precedence.question():
             raise ValueError("no")
