@@ -119,6 +119,7 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
                 watch.usage,
                 parts.use_model,
                 parts.backup,
+                parts.directory.collections,
             )
         )
         if stop.is_set():

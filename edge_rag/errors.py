@@ -8,6 +8,7 @@ EdgeRagError
 │   ├── JobNotFound
 │   ├── ModelNotFound
 │   └── TokenNotFound
+├── CollectionExists        a collection of that name is there already
 ├── NeverFits               larger than this device could ever hold, refused at admission
 ├── Unauthenticated         no credentials, or none that are known
 ├── PermissionDenied        the caller's role does not allow this
@@ -76,6 +77,14 @@ class CollectionNotFound(NotFound):
         """
         hint = f" (known collections: {', '.join(known)})" if known else " (no documents have been ingested yet)"
         super().__init__(f"collection {collection!r} does not exist{'' if known is None else hint}")
+        self.collection = collection
+
+
+class CollectionExists(EdgeRagError):
+    """A collection of that name is there already."""
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(f"collection {collection!r} exists already")
         self.collection = collection
 
 

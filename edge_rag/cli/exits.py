@@ -26,6 +26,7 @@ _BY_STATUS = {
     CallStatus.OUT_OF_RANGE: ExitCode.USAGE,
     CallStatus.UNAVAILABLE: ExitCode.UNREACHABLE,
     CallStatus.NOT_FOUND: ExitCode.NOT_FOUND,
+    CallStatus.ALREADY_EXISTS: ExitCode.REFUSED,
     CallStatus.RESOURCE_EXHAUSTED: ExitCode.REFUSED,
     CallStatus.FAILED_PRECONDITION: ExitCode.REFUSED,
     CallStatus.PERMISSION_DENIED: ExitCode.REFUSED,

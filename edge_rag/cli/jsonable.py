@@ -6,8 +6,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from edge_rag.client.values import FoundPassage, UsageReport
+from edge_rag.client.values import FoundPassage, HitExplanation, UsageReport
 from edge_rag.core.answer import Citation, StageTime
+from edge_rag.core.collection import CollectionInfo
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.measures import Latency
 from edge_rag.core.metadata import Metadata, MetadataValue
@@ -26,7 +27,7 @@ def citation_object(citation: Citation) -> dict[str, Any]:
 
 
 def hit_object(hit: FoundPassage) -> dict[str, Any]:
-    """Returns a hit: document, page, character span, score, text and the document's metadata."""
+    """Returns a hit: document, page, character span, score, text, the document's metadata and what it stands for."""
     return {
         "document": hit.document,
         "page": hit.page,
@@ -35,7 +36,13 @@ def hit_object(hit: FoundPassage) -> dict[str, Any]:
         "score": hit.score,
         "text": hit.text,
         "metadata": metadata_object(hit.metadata),
+        "duplicates": [asdict(duplicate) for duplicate in hit.duplicates],
     }
+
+
+def explanation_object(explanation: HitExplanation) -> dict[str, Any]:
+    """Returns how a hit got its place."""
+    return asdict(explanation)
 
 
 def stage_objects(stages: tuple[StageTime, ...]) -> list[dict[str, Any]]:
@@ -51,6 +58,20 @@ def document_object(info: DocumentInfo) -> dict[str, Any]:
         **fields,
         "ingested_at": info.ingested_at.isoformat(),
         "metadata": metadata_object(info.metadata),
+    }
+
+
+def collection_object(info: CollectionInfo) -> dict[str, Any]:
+    """Returns a collection; the time as ISO 8601 in UTC."""
+    settings = asdict(info.settings)
+    settings["boosts"] = [{**boost, "value": _plain(boost["value"])} for boost in settings["boosts"]]
+    return {
+        "name": info.name,
+        "documents": info.documents,
+        "chunks": info.chunks,
+        "kept": info.kept,
+        "created_at": None if info.created_at is None else info.created_at.isoformat(),
+        "settings": settings,
     }
 
 

@@ -13,6 +13,7 @@ import edge_rag
 from edge_rag.cli.ask import ask
 from edge_rag.cli.audit import audit
 from edge_rag.cli.backup import backup, restore
+from edge_rag.cli.collections import collections
 from edge_rag.cli.connect import connect
 from edge_rag.cli.docs import docs
 from edge_rag.cli.doctor import doctor
@@ -108,6 +109,7 @@ for command in (
     ask,
     search,
     docs,
+    collections,
     status,
     audit,
     usage,

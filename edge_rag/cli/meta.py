@@ -18,7 +18,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d.*)?")
 _FLAGS = {"true": True, "false": False}
 
 
-def metadata_of(pairs: Iterable[str]) -> dict[str, MetadataValue]:
+def metadata_of(pairs: Iterable[str], option: str = "--meta") -> dict[str, MetadataValue]:
     """Reads ``key=value`` pairs; a key given several times has all its values as tags.
 
     A value is a number, ``true`` or ``false``, or a date as ISO 8601 where it looks like one, and a text otherwise or
@@ -31,7 +31,7 @@ def metadata_of(pairs: Iterable[str]) -> dict[str, MetadataValue]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--meta")
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=option)
         texts.setdefault(key.strip(), []).append(text.strip())
     values = {
         key: typed_value(several[0]) if len(several) == 1 else [_unquoted(text) for text in several]
@@ -40,7 +40,7 @@ def metadata_of(pairs: Iterable[str]) -> dict[str, MetadataValue]:
     try:
         return checked_metadata(values)
     except InvalidRequest as error:
-        raise click.BadParameter(str(error), param_hint="--meta") from error
+        raise click.BadParameter(str(error), param_hint=option) from error
 
 
 def typed_value(text: str) -> str | int | float | bool | date:

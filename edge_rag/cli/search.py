@@ -10,7 +10,8 @@ from edge_rag.cli import options
 from edge_rag.cli.answers import source, stage_line
 from edge_rag.cli.batch import BATCH_RETRY, answer_file
 from edge_rag.cli.exits import ExitCode
-from edge_rag.cli.jsonable import hit_object, stage_objects
+from edge_rag.cli.explain import explanation_table
+from edge_rag.cli.jsonable import explanation_object, hit_object, stage_objects
 from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.client import Client, SearchOptions
 from edge_rag.client.values import SearchReply
@@ -20,6 +21,7 @@ Examples:
   edge-rag search "seal water pressure"
   edge-rag search --limit 3 --no-rerank "hydrogen sulphide"
   edge-rag search --filter 'year >= 2020 and name ~ "pumps/*"' "seal water"
+  edge-rag search --explain "hydrogen sulphide"
   edge-rag search --json "generator oil" | jq -r '.hits[].document'
   edge-rag search --questions questions.txt > hits.jsonl
 """
@@ -31,6 +33,7 @@ Examples:
 @click.option("--limit", type=click.IntRange(1, 100), help="Most hits. [default: 10]")
 @click.option("--rerank/--no-rerank", default=None, help="Whether the reranker orders the hits. [default: rerank]")
 @options.filter_text
+@click.option("--explain", is_flag=True, help="Show how each hit got its place: ranks, scores, boost, merged chunks.")
 @options.questions
 @options.concurrency
 @options.connection
@@ -40,6 +43,7 @@ def search(
     limit: int | None,
     rerank: bool | None,
     filter_text: str | None,
+    explain: bool,
     questions: str | None,
     concurrency: int,
     server: str | None,
@@ -48,7 +52,13 @@ def search(
 ) -> ExitCode:
     """Finds passages without writing an answer."""
     options.one_question(query, questions)
-    wanted = SearchOptions(collection=collection, limit=limit, rerank=rerank, filter=options.read_filter(filter_text))
+    wanted = SearchOptions(
+        collection=collection,
+        limit=limit,
+        rerank=rerank,
+        filter=options.read_filter(filter_text),
+        explain=explain,
+    )
     if questions is not None:
         with Client(server, timeout_s=timeout_s, retry=BATCH_RETRY) as client:
             return answer_file(questions, concurrency, lambda text: _as_json(text, client.search(text, wanted)))
@@ -63,9 +73,12 @@ def search(
 
 
 def _as_json(question: str, reply: SearchReply) -> dict[str, Any]:
+    hits = [hit_object(hit) for hit in reply.hits]
+    for hit, explanation in zip(hits, reply.explanations, strict=False):
+        hit["explanation"] = explanation_object(explanation)
     return {
         "question": question,
-        "hits": [hit_object(hit) for hit in reply.hits],
+        "hits": hits,
         "timings": {"stages": stage_objects(reply.stages)},
     }
 
@@ -77,7 +90,12 @@ def _show(reply: SearchReply) -> None:
         click.echo(visible(f"{number}. {where}, score {hit.score:.3f}{headings}"))
         for line in hit.text.splitlines():
             click.echo(visible(f"   {line}"))
+        if hit.duplicates:
+            click.echo(visible(f"   also in: {', '.join(duplicate.document for duplicate in hit.duplicates)}"))
         click.echo()
+    if reply.explanations:
+        for line in explanation_table(reply.explanations):
+            click.echo(line)
     if not reply.hits:
         notes().print("nothing found")
     notes().print(stage_line(reply.stages), style="dim")

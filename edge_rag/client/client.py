@@ -6,6 +6,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection as Names
 from contextlib import closing
 from itertools import chain
 from types import TracebackType
@@ -19,6 +20,8 @@ from edge_rag.api.v1 import (
     access_pb2_grpc,
     admin_pb2,
     admin_pb2_grpc,
+    collections_pb2,
+    collections_pb2_grpc,
     documents_pb2,
     documents_pb2_grpc,
     rag_pb2,
@@ -35,6 +38,7 @@ from edge_rag.client.channel import (
     open_channel,
     server_address,
 )
+from edge_rag.client.collection_messages import collection_info, settings_message, update_request
 from edge_rag.client.credentials import Credentials, credentials_for
 from edge_rag.client.failures import CallStatus, ClientError, client_error, unreadable_reply
 from edge_rag.client.metadata_messages import write_metadata
@@ -52,6 +56,7 @@ from edge_rag.client.values import (
     UsageReport,
 )
 from edge_rag.core.answer import Finished
+from edge_rag.core.collection import CollectionInfo, CollectionSettings
 from edge_rag.core.decision import AuditEntry
 from edge_rag.core.document import DocumentInfo, IngestOutcome
 from edge_rag.core.identity import Identity
@@ -97,6 +102,7 @@ class Client:
         self._rag = rag_pb2_grpc.RagStub(self._channel)
         self._documents = documents_pb2_grpc.DocumentsStub(self._channel)
         self._access = access_pb2_grpc.AccessStub(self._channel)
+        self._collections = collections_pb2_grpc.CollectionsStub(self._channel)
         self._admin = admin_pb2_grpc.AdminStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
@@ -318,6 +324,65 @@ class Client:
         )
         reply = self._repeat(lambda timeout_s: self._documents.Delete(request, timeout=timeout_s))
         return replies.document_info(reply.document)
+
+    def create_collection(self, name: str, settings: CollectionSettings | None = None) -> CollectionInfo:
+        """Makes an empty collection, which stays until it is deleted. Not repeated.
+
+        Raises:
+            ClientError: The call failed; ALREADY_EXISTS, there is one of that name.
+        """
+        request = collections_pb2.CreateCollectionRequest(
+            name=sendable("name", name), settings=settings_message(settings or CollectionSettings())
+        )
+        try:
+            return collection_info(self._collections.Create(request, timeout=self._timeout_s).collection)
+        except grpc.RpcError as failure:
+            raise client_error(failure, self.address) from failure
+
+    def collection(self, name: str) -> CollectionInfo:
+        """Returns a collection.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = collections_pb2.GetCollectionRequest(name=sendable("name", name))
+        reply = self._repeat(lambda timeout_s: self._collections.Get(request, timeout=timeout_s))
+        return collection_info(reply.collection)
+
+    def collections(self) -> tuple[CollectionInfo, ...]:
+        """Returns all collections, by name.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = collections_pb2.ListCollectionsRequest()
+        reply = self._repeat(lambda timeout_s: self._collections.List(request, timeout=timeout_s))
+        return tuple(collection_info(collection) for collection in reply.collections)
+
+    def update_collection(self, name: str, settings: CollectionSettings, fields: Names[str]) -> CollectionInfo:
+        """Changes a collection's settings.
+
+        Args:
+            name: Its name.
+            settings: Has the new values.
+            fields: Which fields of ``CollectionSettings`` to take over.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = update_request(name, settings, fields)
+        reply = self._repeat(lambda timeout_s: self._collections.Update(request, timeout=timeout_s))
+        return collection_info(reply.collection)
+
+    def delete_collection(self, name: str) -> CollectionInfo:
+        """Removes a collection with all that is in it, and returns what it was.
+
+        Raises:
+            ClientError: The call failed.
+        """
+        request = collections_pb2.DeleteCollectionRequest(name=sendable("name", name))
+        reply = self._repeat(lambda timeout_s: self._collections.Delete(request, timeout=timeout_s))
+        return collection_info(reply.collection)
 
     def status(self) -> DaemonStatus:
         """Returns what the daemon is doing.

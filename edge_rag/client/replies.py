@@ -8,10 +8,19 @@ from datetime import UTC
 from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.client.failures import unreadable_reply
 from edge_rag.client.metadata_messages import read_metadata
-from edge_rag.client.values import AskEvent, FoundPassage, PassagesReceived, SearchReply, StoredDocument
+from edge_rag.client.values import (
+    AskEvent,
+    FoundPassage,
+    HitExplanation,
+    MergedPart,
+    PassagesReceived,
+    SearchReply,
+    StoredDocument,
+)
 from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Unsupported, Usage
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.ids import DocumentId
+from edge_rag.core.passage import Duplicate
 
 _REASONS = {
     rag_pb2.FINISH_REASON_STOP: FinishReason.STOP,
@@ -50,7 +59,11 @@ def ask_event(message: rag_pb2.AskResponse) -> AskEvent | None:
 
 def search_reply(message: rag_pb2.SearchResponse) -> SearchReply:
     """Reads the response of ``Search``."""
-    return SearchReply(tuple(_passage(hit) for hit in message.hits), _stages(message.stages))
+    return SearchReply(
+        tuple(_passage(hit) for hit in message.hits),
+        _stages(message.stages),
+        tuple(_explanation(explanation) for explanation in message.explanations),
+    )
 
 
 def ingest_outcome(message: documents_pb2.IngestResponse) -> IngestOutcome:
@@ -103,6 +116,33 @@ def _passage(message: common_pb2.Passage) -> FoundPassage:
         score=message.score,
         context=tuple(message.context),
         metadata=read_metadata(message.metadata),
+        duplicates=tuple(
+            Duplicate(DocumentId(d.document_id), d.document, d.page if d.HasField("page") else None, d.start, d.end)
+            for d in message.duplicates
+        ),
+    )
+
+
+def _explanation(message: rag_pb2.Explanation) -> HitExplanation:
+    return HitExplanation(
+        dense_rank=message.dense_rank if message.HasField("dense_rank") else None,
+        dense_score=message.dense_score if message.HasField("dense_score") else None,
+        lexical_rank=message.lexical_rank if message.HasField("lexical_rank") else None,
+        lexical_score=message.lexical_score if message.HasField("lexical_score") else None,
+        fused_score=message.fused_score,
+        boost=message.boost,
+        retriever_rank=message.retriever_rank,
+        rerank_score=message.rerank_score if message.HasField("rerank_score") else None,
+        merged_from=tuple(
+            MergedPart(
+                start=part.start,
+                end=part.end,
+                dense_rank=part.dense_rank if part.HasField("dense_rank") else None,
+                lexical_rank=part.lexical_rank if part.HasField("lexical_rank") else None,
+                fused_score=part.fused_score,
+            )
+            for part in message.merged_from
+        ),
     )
 
 

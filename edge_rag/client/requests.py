@@ -77,12 +77,14 @@ class SearchOptions:
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits.
         filter: Which passages may be found; ``parse_filter`` reads one from text.
+        explain: Whether to say how each hit got its place.
     """
 
     collection: str = "default"
     limit: int | None = None
     rerank: bool | None = None
     filter: Filter | None = None
+    explain: bool = False
 
 
 def ask_request(question: str, options: AskOptions) -> rag_pb2.AskRequest:
@@ -133,6 +135,7 @@ def search_request(query: str, options: SearchOptions) -> rag_pb2.SearchRequest:
         limit=options.limit,
         rerank=options.rerank,
         filter=filter_message(options.filter),
+        explain=options.explain,
     )
 
 

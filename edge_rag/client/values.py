@@ -12,6 +12,7 @@ from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import IngestWork, Job, JobDocumentState
 from edge_rag.core.measures import ClientUsage
 from edge_rag.core.metadata import Metadata
+from edge_rag.core.passage import Duplicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class FoundPassage:
         score: Larger is better; comparable within one reply only.
         context: Headings above the passage, outermost first.
         metadata: The document's.
+        duplicates: Passages of other documents with nearly the same text that were left out, best first.
     """
 
     document_id: DocumentId
@@ -39,6 +41,7 @@ class FoundPassage:
     score: float
     context: tuple[str, ...]
     metadata: Metadata = field(default_factory=dict, hash=False)
+    duplicates: tuple[Duplicate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,56 @@ AskEvent = PassagesReceived | TextDelta | Citation | Unsupported | Finished
 
 
 @dataclass(frozen=True, slots=True)
+class MergedPart:
+    """A chunk that a passage was merged from; spans, ranks and score as ``HitExplanation`` has them."""
+
+    start: int
+    end: int
+    dense_rank: int | None
+    lexical_rank: int | None
+    fused_score: float
+
+
+@dataclass(frozen=True, slots=True)
+class HitExplanation:
+    """How a hit got its place.
+
+    Attributes:
+        dense_rank: 1-based rank in the vector search, None if not found there.
+        dense_score: Cosine similarity to the question, with ``dense_rank``.
+        lexical_rank: 1-based rank in BM25, None if not found there.
+        lexical_score: BM25 score, larger is better, with ``lexical_rank``.
+        fused_score: Sum over the rankings of weight / (k + rank).
+        boost: What the collection's preferences multiply that by.
+        retriever_rank: 1-based place by the fused score times the boost.
+        rerank_score: The reranker's score; None where the search was not reranked.
+        merged_from: Chunks it was merged from, in order of the text; empty where it is one.
+    """
+
+    dense_rank: int | None
+    dense_score: float | None
+    lexical_rank: int | None
+    lexical_score: float | None
+    fused_score: float
+    boost: float
+    retriever_rank: int
+    rerank_score: float | None
+    merged_from: tuple[MergedPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SearchReply:
     """What a search found.
 
     Attributes:
         hits: Best first.
         stages: Time per stage, in pipeline order.
+        explanations: How each hit got its place, in order of the hits; empty unless asked for.
     """
 
     hits: tuple[FoundPassage, ...]
     stages: tuple[StageTime, ...]
+    explanations: tuple[HitExplanation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

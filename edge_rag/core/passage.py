@@ -11,6 +11,25 @@ from edge_rag.core.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A passage of another document with nearly the same text, which was left out for a better one.
+
+    Attributes:
+        document_id: Document it belongs to.
+        document: Name of that document.
+        page: 1-based page on which it starts, or None.
+        start: First character in the document's stored text.
+        end: One past the last character.
+    """
+
+    document_id: DocumentId
+    document: str
+    page: int | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     """A chunk as the query path sees it.
 
@@ -24,6 +43,7 @@ class Passage:
         text: Exactly the stored text in that range.
         context: Headings above the passage, outermost first.
         metadata: The document's.
+        duplicates: Passages that this one stands for, best first.
     """
 
     chunk_id: ChunkId
@@ -35,23 +55,55 @@ class Passage:
     text: str
     context: tuple[str, ...] = ()
     metadata: Metadata = field(default_factory=dict, hash=False)
+    duplicates: tuple[Duplicate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HitPart:
+    """A chunk of a passage that was found.
+
+    Attributes:
+        chunk_id: Its id in the index.
+        start: First character in the document's stored text.
+        end: One past the last character.
+        dense_rank: 1-based rank in the vector search, None if not found there.
+        lexical_rank: 1-based rank in BM25, None if not found there.
+        fused_score: Sum over the rankings of weight / (k + rank).
+    """
+
+    chunk_id: ChunkId
+    start: int
+    end: int
+    dense_rank: int | None
+    lexical_rank: int | None
+    fused_score: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage found for a question.
+    """A passage found for a question. Of one that was merged, ranks and scores are the best of its parts'.
 
     Attributes:
         passage: The passage.
-        score: Larger is better; comparable within one result only.
+        score: The fused score times the boost; larger is better, comparable within one result only.
         dense_rank: 1-based rank in the vector search, None if not found there.
         lexical_rank: 1-based rank in BM25, None if not found there.
+        fused_score: Sum over the rankings of weight / (k + rank).
+        boost: What the collection's preferences multiply the score by, above 0.
+        parts: The chunks it was made of, in order of the text.
+        dense_score: Cosine similarity of the question, None where it was not asked for or it was not found there.
+        lexical_score: BM25 score, larger is better; None if not found there.
     """
 
     passage: Passage
     score: float
     dense_rank: int | None = None
     lexical_rank: int | None = None
+    fused_score: float = 0.0
+    boost: float = 1.0
+    parts: tuple[HitPart, ...] = ()
+    dense_score: float | None = None
+    lexical_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +115,14 @@ class RetrievalRequest:
         collection: Where to look.
         limit: Most hits to return, 1 to 1,000; so many are found if there are so many.
         filter: Which passages may be found; all if None.
+        explain: Whether hits say how similar they are to the question.
     """
 
     question: str
     collection: str
     limit: int
     filter: Filter | None = None
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +137,21 @@ class Retrieved:
 
     hits: tuple[Hit, ...]
     term_weights: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a passage got its place.
+
+    Attributes:
+        hit: What the retriever found.
+        retriever_rank: 1-based place among what the retriever found.
+        rerank_score: The reranker's score; None where the search was not reranked.
+    """
+
+    hit: Hit
+    retriever_rank: int
+    rerank_score: float | None
 
 
 @dataclass(frozen=True, slots=True)

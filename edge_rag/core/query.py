@@ -125,6 +125,7 @@ class SearchQuery:
         rerank: Whether the reranker orders the hits; otherwise fusion does.
         deadline: ``time.monotonic()`` seconds, or None.
         filter: Which passages may be found; all if None.
+        explain: Whether to say how each hit got its place.
     """
 
     request_id: RequestId
@@ -134,3 +135,4 @@ class SearchQuery:
     rerank: bool
     deadline: float | None
     filter: Filter | None = None
+    explain: bool = False

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
 from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
-from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.passage import Explanation, RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.core.status import StageSnapshot
 from edge_rag.errors import DeadlineExceeded
@@ -49,10 +49,12 @@ class SearchResult:
     Attributes:
         passages: Best first.
         stages: Time per stage, in pipeline order.
+        explanations: How each passage got its place; empty unless asked for.
     """
 
     passages: tuple[RankedPassage, ...]
     stages: tuple[StageTime, ...]
+    explanations: tuple[Explanation, ...] = ()
 
 
 class AnswerStream:
@@ -135,15 +137,16 @@ class Pipeline:
 
     async def _search(self, query: SearchQuery) -> SearchResult:
         candidates = max(query.limit, self._candidates)
-        request = RetrievalRequest(query.query, query.collection, candidates, query.filter)
+        request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain)
         retrieved = await self._retrieve(request, query.deadline)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
-            hits = retrieved.value.hits[: query.limit]
-            return SearchResult(tuple(RankedPassage(hit.passage, hit.score, ()) for hit in hits), tuple(stages))
+            found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
+            return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
         ranked = await self._rerank(query.query, retrieved.value, query.limit, query.deadline)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
-        return SearchResult(ranked.value.passages, tuple(stages))
+        found = ranked.value.passages
+        return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
 
     def snapshots(self) -> tuple[StageSnapshot, ...]:
         """Returns the counts of the batch stages, in pipeline order."""
@@ -236,6 +239,13 @@ class Pipeline:
         if deadline is None:
             return None
         return asyncio.get_running_loop().time() + (deadline - self._clock())
+
+
+def _explained(query: SearchQuery, retrieved: Retrieved, found: Sequence[RankedPassage]) -> tuple[Explanation, ...]:
+    if not query.explain:
+        return ()
+    places = {hit.passage.chunk_id: (hit, rank) for rank, hit in enumerate(retrieved.hits, start=1)}
+    return tuple(Explanation(*places[each.passage.chunk_id], each.score if query.rerank else None) for each in found)
 
 
 def _cancel_admitted(submitting: asyncio.Future[GenerationHandle]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from edge_rag.core.collection import CollectionInfo, CollectionSettings
 from edge_rag.core.decision import Decision
 from edge_rag.core.document import DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
@@ -70,6 +71,47 @@ class DecisionSink(Protocol):
 
 IngestProgress = Callable[[IngestPhase, int, int], None]
 """Told what is being done to a document, and of how many of its chunks so far; must return at once and not raise."""
+
+
+class CollectionLibrary(Protocol):
+    """Keeps collections. All methods may be called from any thread, and raise StorageError where the disk failed."""
+
+    def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
+        """Makes an empty collection that stays until it is deleted.
+
+        Raises:
+            InvalidRequest: No collection may be called so.
+            CollectionExists: There is one of that name.
+        """
+        ...
+
+    def get(self, name: str) -> CollectionInfo:
+        """Returns a collection.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+        """
+        ...
+
+    def list(self) -> tuple[CollectionInfo, ...]:
+        """Returns all collections, by name."""
+        ...
+
+    def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
+        """Changes settings, given by field of ``CollectionSettings``; the collection stays until it is deleted.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+        """
+        ...
+
+    def delete(self, name: str) -> CollectionInfo:
+        """Removes a collection with all that is in it; durable when this returns.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+        """
+        ...
 
 
 class DocumentLibrary(Protocol):

@@ -12,6 +12,7 @@ from edge_rag.reranker.answerable import Answerability, unrelated_similarity
 from edge_rag.reranker.candidate import compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import PairScorer, TokenVectorizer
+from edge_rag.reranker.scoring import log_boosts
 from edge_rag.reranker.words import Stemmer
 
 
@@ -39,7 +40,11 @@ class CrossEncoderReranker:
         """
         pairs = list(dict.fromkeys(pair for request in requests for pair in _pairs(request)))
         known = dict(zip(pairs, self._scorer.score(pairs), strict=True))
-        scores = [np.array([known[pair] for pair in _pairs(request)], dtype=np.float32) for request in requests]
+        scores = [
+            np.array([known[pair] for pair in _pairs(request)], dtype=np.float32)
+            + log_boosts(request.retrieved.hits).astype(np.float32)
+            for request in requests
+        ]
         orders = [
             np.argsort(-values, kind="stable")[: request.limit]
             for request, values in zip(requests, scores, strict=True)

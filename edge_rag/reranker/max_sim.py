@@ -34,7 +34,7 @@ from edge_rag.reranker.answerable import Answerability, unrelated_similarity
 from edge_rag.reranker.candidate import Candidate, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import TokenVectorizer
-from edge_rag.reranker.scoring import bm25, max_sim, mean_cosine, standardize
+from edge_rag.reranker.scoring import bm25, log_boosts, max_sim, mean_cosine, standardize
 from edge_rag.reranker.vector_cache import VectorCache
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.token_vectors import TokenVectors
@@ -103,7 +103,7 @@ class MaxSimReranker:
         term_weights = self._stemmer.weights(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
         candidates = compare(question, passages, [vectors[model_text(passage)] for passage in passages])
-        scores = self._scores(question, term_weights, candidates)
+        scores = self._scores(question, term_weights, candidates) + log_boosts(request.retrieved.hits)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
         weighed = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights, answerability)

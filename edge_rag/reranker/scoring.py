@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.passage import Hit
+
 _SATURATION = 1.2
 _LENGTH_SHARE = 0.75
 
@@ -29,6 +31,15 @@ def standardize(values: Sequence[float]) -> NDArray[np.float64]:
         return np.zeros_like(array)
     scaled: NDArray[np.float64] = (array - array.mean()) / deviation
     return scaled
+
+
+def log_boosts(hits: Sequence[Hit]) -> NDArray[np.float64]:
+    """Returns what hits' boosts add to a reranker's scores: their natural logarithms, 0 where nothing is preferred.
+
+    A cross-encoder's score is the logarithm of odds, which a boost thereby multiplies.
+    """
+    logarithms: NDArray[np.float64] = np.log([hit.boost for hit in hits], dtype=np.float64)
+    return logarithms
 
 
 def max_sim(cosines: NDArray[np.float32]) -> float:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from edge_rag.core.document import Block, BlockKind, Chunk, ParsedDocument
 from edge_rag.core.sentences import sentence_spans
@@ -21,6 +22,9 @@ TokenCounter = Callable[[str], int]
 _LAST_SPACE = re.compile(r"(.*\S)\s", re.DOTALL)
 _NOT_SPACE = re.compile(r"\S")
 _CHARACTERS_A_TOKEN = 16
+
+SPECIAL_TOKENS: Final = 2
+"""Tokens that an embedder puts around a text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Hit, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
 from edge_rag.retriever.allowed_chunks import AllowedChunks
 from edge_rag.retriever.filter_sql import condition
-from edge_rag.retriever.fusion import FusionWeights, fuse
+from edge_rag.retriever.fusion import fuse
 from edge_rag.retriever.lexical import LexicalIndex
+from edge_rag.retriever.passages import PassageRanker
 from edge_rag.retriever.ports import Embedder
 from edge_rag.retriever.records import Collection
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.vector_indexes import VectorIndexes
+
+_DEEPEST: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,8 @@ class SearchDepth:
     """How deep the two searches go before their rankings are fused.
 
     Attributes:
-        candidates: Chunks that each search contributes, at least; a request for more hits goes deeper by itself.
+        candidates: Chunks that each search contributes, at least. A request for more hits goes deeper by itself, as
+            does one whose chunks turn out to be duplicates and neighbours of each other.
     """
 
     candidates: int = 100
@@ -42,7 +48,6 @@ class HybridRetriever:
         lexical: LexicalIndex,
         allowed: AllowedChunks,
         depth: SearchDepth,
-        weights: FusionWeights,
     ) -> None:
         self._embedder = embedder
         self._store = store
@@ -50,7 +55,7 @@ class HybridRetriever:
         self._lexical = lexical
         self._allowed = allowed
         self._depth = depth
-        self._weights = weights
+        self._ranker = PassageRanker(store, embedder)
 
     def retrieve(self, requests: Sequence[RetrievalRequest]) -> list[Retrieved | Exception]:
         """Answers each request, in order; all questions are embedded in one batch.
@@ -88,20 +93,38 @@ class HybridRetriever:
             return dropped_meanwhile if isinstance(dropped_meanwhile, NotFound) else error
 
     def _search(self, request: RetrievalRequest, collection: Collection, vector: NDArray[np.float32]) -> Retrieved:
-        depth = max(self._depth.candidates, request.limit)
         within = None if request.filter is None else condition(request.filter, collection.number)
         allowed = None if within is None else self._allowed.read(collection, within)
-        (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth, allowed)
-        lexical = self._lexical.search(collection.number, request.question, depth, within)
-        fused = fuse(dense, lexical, 2 * depth, self._weights)
-        best = fused[: request.limit]
-        passages = self._store.passages([hit.chunk_id for hit in best])
-        if len(passages) < len(best):
-            passages = self._store.passages([hit.chunk_id for hit in fused])
-        hits = [
-            Hit(passages[hit.chunk_id], hit.score, hit.dense_rank, hit.lexical_rank)
-            for hit in fused
-            if hit.chunk_id in passages
-        ]
-        weights = self._lexical.term_weights(collection.number, request.question)
-        return Retrieved(tuple(hits[: request.limit]), weights)
+        weights = collection.settings.fusion
+        depth = max(self._depth.candidates, request.limit)
+        while True:
+            dense: tuple[ChunkId, ...] = ()
+            lexical: dict[ChunkId, float] = {}
+            if weights.dense > 0:
+                (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth, allowed)
+            if weights.lexical > 0:
+                lexical = self._lexical.search(collection.number, request.question, depth, within)
+            fused = fuse(dense, tuple(lexical), 2 * depth, weights)
+            hits = self._ranker.rank(fused, collection.settings, request.limit)
+            exhausted = max(len(dense), len(lexical)) < depth
+            if len(hits) == request.limit or exhausted or depth >= _DEEPEST:
+                break
+            depth *= 4
+        if request.explain:
+            hits = self._explained(hits, lexical, vector)
+        return Retrieved(hits, self._lexical.term_weights(collection.number, request.question))
+
+    def _explained(
+        self, hits: Sequence[Hit], lexical: Mapping[ChunkId, float], vector: NDArray[np.float32]
+    ) -> tuple[Hit, ...]:
+        similar = self._store.similarities([part.chunk_id for hit in hits for part in hit.parts], vector)
+        return tuple(
+            replace(
+                hit,
+                dense_score=max(
+                    (similar[p.chunk_id] for p in hit.parts if p.dense_rank and p.chunk_id in similar), default=None
+                ),
+                lexical_score=max((lexical[p.chunk_id] for p in hit.parts if p.lexical_rank), default=None),
+            )
+            for hit in hits
+        )

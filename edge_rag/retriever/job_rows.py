@@ -52,6 +52,15 @@ def supersede(connection: apsw.Connection, collection: str, name: str, before: T
         settle(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, why)
 
 
+def supersede_all(connection: apsw.Connection, collection: str, why: str) -> None:
+    """Passes over every document of a collection that waits to be stored, in a transaction."""
+    waiting = connection.execute(
+        "SELECT ticket FROM job_documents WHERE collection = ? AND state = 'queued'", (collection,)
+    ).fetchall()
+    for (ticket,) in waiting:
+        settle(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, why)
+
+
 def next_change(connection: apsw.Connection, job: int) -> int:
     """Counts one more change of a job and returns its number."""
     connection.execute("UPDATE jobs SET changes = changes + 1 WHERE job = ?", (job,))

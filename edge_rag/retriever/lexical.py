@@ -19,8 +19,8 @@ class LexicalIndex:
 
     def search(
         self, collection: int, question: str, limit: int, within: Condition | None = None
-    ) -> tuple[ChunkId, ...]:
-        """Returns the best chunks by BM25 (FTS5's, k1 = 1.2, b = 0.75), best first; ties by id.
+    ) -> dict[ChunkId, float]:
+        """Returns the best chunks by BM25 (FTS5's, k1 = 1.2, b = 0.75) with their scores, best first; ties by id.
 
         Any content word of the question may match, in the chunk's text or in the headings above it.
 
@@ -32,7 +32,7 @@ class LexicalIndex:
         """
         terms = content_terms(question)
         if not terms:
-            return ()
+            return {}
         table = fulltext_table(collection)
         matching = f"{table} WHERE {table} MATCH ?"
         parameters: tuple[SqlValue, ...] = (match_expression(terms),)
@@ -44,10 +44,10 @@ class LexicalIndex:
             parameters += within.parameters
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT {table}.rowid FROM {matching} ORDER BY bm25({table}), {table}.rowid LIMIT ?",
+                f"SELECT {table}.rowid, bm25({table}) FROM {matching} ORDER BY 2, 1 LIMIT ?",
                 (*parameters, limit),
             ).fetchall()
-        return tuple(ChunkId(row) for (row,) in rows)
+        return {ChunkId(row): -score for row, score in rows}
 
     def term_weights(self, collection: int, question: str) -> dict[str, float]:
         """Returns ln((n + 1) / (df + 0.5)) for each content word of the question.

@@ -6,18 +6,20 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.collection import CollectionInfo
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import IngestPhase, Ticket
 from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
 from edge_rag.core.status import IndexInUse
 from edge_rag.core.vector_home import HomeKind
-from edge_rag.errors import DocumentRejected, InvalidRequest
-from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
+from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest
+from edge_rag.retriever.chunking import SPECIAL_TOKENS, ChunkLimits, chunk_document, index_text
 from edge_rag.retriever.names import require_collection_name, require_document_name
 from edge_rag.retriever.parsing.process import ParserProcess
 from edge_rag.retriever.ports import Embedder
@@ -33,7 +35,8 @@ _TEXTS_AT_ONCE = 8
 class Library:
     """Implements the pipeline's ``DocumentLibrary``. All methods may be called from any thread.
 
-    A collection is there as long as it holds a document: the first one makes it, and it goes with the last.
+    A collection that nobody created is there as long as it holds a document: the first one makes it, and it goes with
+    the last.
 
     Args:
         store: Documents in SQLite.
@@ -63,13 +66,14 @@ class Library:
         self._chunk_limits = chunk_limits
         self._give_way = give_way
         self._forget = forget
+        self._most_chunk_tokens = embedder.max_tokens - chunk_limits.context - SPECIAL_TOKENS
         self._committing = threading.Lock()
 
     def ingest(self, upload: Upload) -> IngestOutcome:
         """Takes one document; when this returns anything but REJECTED, the document is durable and can be found.
 
-        The same bytes under the same name with the same given metadata are UNCHANGED. A rejected document leaves an
-        older one of its name as it was.
+        The same bytes under the same name with the same given metadata are UNCHANGED, unless chunks have another size
+        now. A rejected document leaves an older one of its name as it was.
 
         Raises:
             InvalidRequest: The name of the document or the collection, or its metadata is not allowed.
@@ -117,11 +121,8 @@ class Library:
         given = checked_metadata(upload.metadata)
         sha256 = hashlib.sha256(upload.content).hexdigest()
         present = self._store.find(upload.collection, upload.name)
-        if (
-            present is not None
-            and present.sha256 == sha256
-            and self._store.given_metadata(present.document_id) == given
-        ):
+        limits = self._limits_in(upload.collection)
+        if present is not None and present.sha256 == sha256 and self._ingested_so(present, given, limits):
             return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
         progress(IngestPhase.PARSING, 0, 0)
         try:
@@ -129,7 +130,7 @@ class Library:
             metadata = _merged(parsed.metadata, given)
         except DocumentRejected as error:
             return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
-        chunks = chunk_document(parsed, self._chunk_limits, self._embedder.count_tokens)
+        chunks = chunk_document(parsed, limits, self._embedder.count_tokens)
         vectors = self._embed([index_text(chunk.context, chunk.text) for chunk in chunks], progress)
         progress(IngestPhase.COMMITTING, len(chunks), len(chunks))
         return NewDocument(
@@ -144,6 +145,7 @@ class Library:
             vectors=vectors,
             metadata=metadata,
             given_metadata=given,
+            chunk_tokens=limits.target,
         )
 
     def _taken(self, change: Change) -> IngestOutcome:
@@ -174,6 +176,18 @@ class Library:
         self._forget(collection)
         return change.info
 
+    def drop(self, remove: Callable[[], tuple[int, CollectionInfo]]) -> CollectionInfo:
+        """Has a collection removed, and its index with it.
+
+        Args:
+            remove: Removes it from the store; returns its row and what it was.
+        """
+        with self._committing:
+            number, info = remove()
+            self._vectors.drop(number)
+        self._forget(info.name)
+        return info
+
     def collections(self) -> dict[str, int]:
         """Returns the number of documents of each collection, by name."""
         return self._store.document_counts()
@@ -203,6 +217,19 @@ class Library:
             StorageError: The data directory failed.
         """
         return self._store.list(collection, after, limit)
+
+    def _limits_in(self, collection: str) -> ChunkLimits:
+        """How documents of a collection are cut; a new one has no choice of its own."""
+        limits = self._chunk_limits
+        try:
+            chosen = self._store.collection(collection).settings.chunk_tokens
+        except CollectionNotFound:
+            return limits
+        return limits if chosen is None else replace(limits, target=min(chosen, self._most_chunk_tokens))
+
+    def _ingested_so(self, present: DocumentInfo, given: Metadata, limits: ChunkLimits) -> bool:
+        metadata, chunk_tokens = self._store.ingested_with(present.document_id)
+        return metadata == given and limits.target == (chunk_tokens or self._chunk_limits.target)
 
     def _embed(self, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
         """Embeds in small batches, so that a question never waits for more than one of them."""

@@ -11,11 +11,12 @@ from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import ConfigurationError
 from edge_rag.retriever.allowed_chunks import AllowedChunks
 from edge_rag.retriever.backup import Backups
-from edge_rag.retriever.chunking import ChunkLimits
+from edge_rag.retriever.chunking import SPECIAL_TOKENS, ChunkLimits
+from edge_rag.retriever.collection_library import CollectionLibrary
+from edge_rag.retriever.collection_store import CollectionStore
 from edge_rag.retriever.data_directory import DataDirectory
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.embedded_indexes import EmbeddedIndexes, IndexLimits
-from edge_rag.retriever.fusion import FusionWeights
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
 from edge_rag.retriever.job_store import JobStore
 from edge_rag.retriever.lexical import LexicalIndex
@@ -27,8 +28,6 @@ from edge_rag.retriever.spool import Spool
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.stored_vectors import StoredVectors
 from edge_rag.retriever.vector_indexes import VectorIndexes
-
-_SPECIAL_TOKENS = 2
 
 
 def _go_on(worked_s: float) -> None:
@@ -66,7 +65,6 @@ class RetrieverSettings:
         parsing: What reading one document may cost.
         scan_languages: Languages that scanned pages may be in, Tesseract's names joined by ``+``.
         depth: How deep the two searches go.
-        fusion: How their rankings are weighed.
         indexes: When a collection is no longer searched exactly.
         milvus: A Milvus that collections can be moved to.
         spool_bytes: Most bytes that accepted documents may come to.
@@ -77,7 +75,6 @@ class RetrieverSettings:
     parsing: ParsingLimits = field(default_factory=ParsingLimits)
     scan_languages: str = "eng"
     depth: SearchDepth = field(default_factory=SearchDepth)
-    fusion: FusionWeights = field(default_factory=FusionWeights)
     indexes: IndexLimits = field(default_factory=IndexLimits)
     milvus: MilvusAddress | None = None
     spool_bytes: int = 1 << 30
@@ -92,6 +89,7 @@ class OpenedDirectory:
         indexes: The vector indexes behind both.
         jobs: Keeps what was accepted and is not stored yet.
         backups: Makes backups.
+        collections: Makes, changes and removes collections.
     """
 
     def __init__(
@@ -101,9 +99,11 @@ class OpenedDirectory:
         indexes: VectorIndexes,
         jobs: JobStore,
         backups: Backups,
+        collections: CollectionLibrary,
         resources: ExitStack,
     ) -> None:
         self.library = library
+        self.collections = collections
         self.retriever = retriever
         self.indexes = indexes
         self.jobs = jobs
@@ -163,10 +163,10 @@ def open_data_directory(
         jobs = JobStore(database, spool, settings.spool_bytes)
         jobs.recover()
         lexical = LexicalIndex(database)
-        retriever = HybridRetriever(
-            embedder, store, vectors, lexical, AllowedChunks(database), settings.depth, settings.fusion
-        )
-        return OpenedDirectory(library, retriever, vectors, jobs, Backups(path, database, spool), resources.pop_all())
+        retriever = HybridRetriever(embedder, store, vectors, lexical, AllowedChunks(database), settings.depth)
+        collections = CollectionLibrary(CollectionStore(database), library)
+        backups = Backups(path, database, spool)
+        return OpenedDirectory(library, retriever, vectors, jobs, backups, collections, resources.pop_all())
 
 
 def _homes(
@@ -190,7 +190,7 @@ def _homes(
 
 
 def _chunk_limits(embedder: Embedder, settings: RetrieverSettings) -> ChunkLimits:
-    target = min(settings.chunk_tokens, embedder.max_tokens - settings.context_tokens - _SPECIAL_TOKENS)
+    target = min(settings.chunk_tokens, embedder.max_tokens - settings.context_tokens - SPECIAL_TOKENS)
     if target < 1 or settings.context_tokens < 0:
         raise ConfigurationError(
             f"chunks of {settings.chunk_tokens} tokens under {settings.context_tokens} tokens of headings cannot be "

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.collection import CollectionSettings
 from edge_rag.core.document import Chunk, DocumentInfo, ParsedDocument
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.metadata import Metadata
+from edge_rag.core.passage import Passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +23,30 @@ class Collection:
         number: Its row id, never reused.
         name: Its name.
         generation: Random; another one after every change of the collection's chunks or vectors.
+        settings: What was chosen for it.
+        kept: Whether it stays when its last document goes.
     """
 
     number: int
     name: str
     generation: str
+    settings: CollectionSettings
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassage:
+    """A chunk as it is stored.
+
+    Attributes:
+        passage: The passage it is.
+        ordinal: 0-based position among the document's chunks.
+        ingested_at: When the document was ingested, UTC.
+    """
+
+    passage: Passage
+    ordinal: int
+    ingested_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +65,7 @@ class NewDocument:
         vectors: float32 [chunks, dimension].
         metadata: What is known of it.
         given_metadata: Those of it that the client gave.
+        chunk_tokens: Size its chunks were packed to.
     """
 
     collection: str
@@ -56,6 +79,7 @@ class NewDocument:
     vectors: NDArray[np.float32]
     metadata: Metadata
     given_metadata: Metadata
+    chunk_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.metadata import Metadata, MetadataValue
 from edge_rag.core.metadata_json import decode_metadata, encode_metadata
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, StorageCorrupt
+from edge_rag.retriever.collection_json import decode_settings
 from edge_rag.retriever.records import Collection
-from edge_rag.retriever.schema import create_fulltext, fulltext_table
+from edge_rag.retriever.schema import create_fulltext, drop_fulltext, fulltext_table
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -29,6 +30,10 @@ INFO = (
     "d.ingested_at, d.metadata"
 )
 """Columns of a ``DocumentInfo``, of documents ``d`` joined with collections ``c``."""
+
+
+COLLECTIONS = "SELECT collection, name, generation, settings, kept FROM collections"
+"""What ``collection_of`` reads."""
 
 
 def info_of(row: Sequence[Any]) -> DocumentInfo:
@@ -42,17 +47,23 @@ def new_document_id() -> DocumentId:
     return DocumentId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}")
 
 
+def collection_of(row: Sequence[Any]) -> Collection:
+    """The collection that a row of ``COLLECTIONS`` holds."""
+    number, name, generation, settings, kept = row
+    return Collection(number, name, generation, decode_settings(settings), bool(kept))
+
+
 def require_collection(connection: apsw.Connection, name: str) -> Collection:
     """Finds a collection by name.
 
     Raises:
         CollectionNotFound: There is none.
     """
-    row = connection.execute("SELECT collection, name, generation FROM collections WHERE name = ?", (name,)).fetchone()
+    row = connection.execute(f"{COLLECTIONS} WHERE name = ?", (name,)).fetchone()
     if row is None:
         known = connection.execute("SELECT name FROM collections ORDER BY name").fetchall()
         raise CollectionNotFound(name, tuple(other for (other,) in known))
-    return Collection(*row)
+    return collection_of(row)
 
 
 def require_document(connection: apsw.Connection, collection: Collection, document: str) -> int:
@@ -75,10 +86,26 @@ def make_collection(connection: apsw.Connection, name: str) -> int:
     row = connection.execute("SELECT collection FROM collections WHERE name = ?", (name,)).fetchone()
     if row is not None:
         return int(row[0])
-    connection.execute("INSERT INTO collections (name, generation) VALUES (?, '')", (name,))
+    return insert_collection(connection, name, datetime.now(UTC), "{}", kept=False)
+
+
+def insert_collection(
+    connection: apsw.Connection, name: str, created_at: datetime, settings: str, *, kept: bool
+) -> int:
+    """Makes a collection with its full text table and returns its row."""
+    connection.execute(
+        "INSERT INTO collections (name, generation, settings, kept, created_at) VALUES (?, '', ?, ?, ?)",
+        (name, settings, int(kept), created_at.isoformat()),
+    )
     number = int(connection.last_insert_rowid())
     create_fulltext(connection, number)
     return number
+
+
+def drop_collection(connection: apsw.Connection, collection: int) -> None:
+    """Removes a collection without documents, and its full text table."""
+    drop_fulltext(connection, collection)
+    connection.execute("DELETE FROM collections WHERE collection = ?", (collection,))
 
 
 def make_embedder(connection: apsw.Connection, name: str, dimension: int) -> int:
@@ -98,12 +125,18 @@ def renew_generation(connection: apsw.Connection, collection: int) -> str:
 
 
 def insert_document(
-    connection: apsw.Connection, collection: int, info: DocumentInfo, text: str, given_metadata: Metadata
+    connection: apsw.Connection,
+    collection: int,
+    info: DocumentInfo,
+    text: str,
+    given_metadata: Metadata,
+    chunk_tokens: int,
 ) -> int:
     """Writes a document's record, metadata and text and returns its row."""
     connection.execute(
         "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
-        "pages, ingested_at, text, metadata, given_metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "pages, ingested_at, text, metadata, given_metadata, chunk_tokens) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             info.document_id,
             collection,
@@ -119,6 +152,7 @@ def insert_document(
             text,
             encode_metadata(info.metadata),
             encode_metadata(given_metadata),
+            chunk_tokens,
         ),
     )
     document = int(connection.last_insert_rowid())

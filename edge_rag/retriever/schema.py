@@ -132,6 +132,13 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE TABLE directory (id TEXT NOT NULL) STRICT",
         "INSERT INTO directory VALUES (lower(hex(randomblob(8))))",
     ),
+    (
+        # Settings are JSON with what differs from the defaults; a collection that is kept outlives its last document.
+        "ALTER TABLE collections ADD COLUMN settings TEXT NOT NULL DEFAULT '{}'",
+        "ALTER TABLE collections ADD COLUMN kept INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE collections ADD COLUMN created_at TEXT",
+        "ALTER TABLE documents ADD COLUMN chunk_tokens INTEGER",
+    ),
 )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import apsw
+import numpy as np
+from numpy.typing import NDArray
 
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.ids import ChunkId, DocumentId
@@ -16,9 +19,12 @@ from edge_rag.core.metadata import Metadata
 from edge_rag.core.passage import Passage
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.job_rows import is_queued, settle, supersede
-from edge_rag.retriever.records import Change, Collection, NewDocument
+from edge_rag.retriever.records import Change, Collection, NewDocument, StoredPassage
 from edge_rag.retriever.rows import (
+    COLLECTIONS,
     INFO,
+    collection_of,
+    drop_collection,
     info_of,
     insert_chunk,
     insert_document,
@@ -31,7 +37,6 @@ from edge_rag.retriever.rows import (
     require_document,
     stored_metadata,
 )
-from edge_rag.retriever.schema import drop_fulltext
 
 _ROWS_AT_ONCE = 500
 
@@ -45,16 +50,16 @@ class DocumentStore:
     def collections(self) -> tuple[Collection, ...]:
         """Returns all collections, by name."""
         with self._database.reading() as connection:
-            rows = connection.execute("SELECT collection, name, generation FROM collections ORDER BY name").fetchall()
-        return tuple(Collection(*row) for row in rows)
+            rows = connection.execute(f"{COLLECTIONS} ORDER BY name").fetchall()
+        return tuple(collection_of(row) for row in rows)
 
     def document_counts(self) -> dict[str, int]:
         """Returns the number of documents of each collection, by name."""
         with self._database.reading() as connection:
             return dict(
                 connection.execute(
-                    "SELECT c.name, count(*) FROM collections c JOIN documents d USING (collection) GROUP BY c.name "
-                    "ORDER BY c.name"
+                    "SELECT c.name, count(d.document) FROM collections c LEFT JOIN documents d USING (collection) "
+                    "GROUP BY c.name ORDER BY c.name"
                 ).fetchall()
             )
 
@@ -76,11 +81,16 @@ class DocumentStore:
             ).fetchone()
         return None if row is None else info_of(row)
 
-    def given_metadata(self, document: DocumentId) -> Metadata:
-        """Returns the metadata that a client gave with a document; empty where there is no such document."""
+    def ingested_with(self, document: DocumentId) -> tuple[Metadata, int | None]:
+        """Returns the metadata that a client gave with a document, and the size its chunks were packed to.
+
+        Nothing and None where there is no such document; None also where an older version cut it.
+        """
         with self._database.reading() as connection:
-            row = connection.execute("SELECT given_metadata FROM documents WHERE id = ?", (document,)).fetchone()
-        return {} if row is None else stored_metadata(row[0])
+            row = connection.execute(
+                "SELECT given_metadata, chunk_tokens FROM documents WHERE id = ?", (document,)
+            ).fetchone()
+        return ({}, None) if row is None else (stored_metadata(row[0]), row[1])
 
     def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
         """Returns a document's record and stored text, by id or else by name.
@@ -147,7 +157,7 @@ class DocumentStore:
                 supersede(connection, collection, document, None, "a newer one was ingested")
 
     def delete(self, collection: str, document: str) -> Change:
-        """Removes a document; the collection goes with its last one.
+        """Removes a document; the collection goes with its last one unless it is kept.
 
         Raises:
             CollectionNotFound, DocumentNotFound: There is none.
@@ -164,25 +174,46 @@ class DocumentStore:
                 "SELECT EXISTS (SELECT 1 FROM documents WHERE collection = ?)", (stored.number,)
             ).fetchone()
             generation = renew_generation(connection, stored.number)
-            if not left:
-                drop_fulltext(connection, stored.number)
-                connection.execute("DELETE FROM collections WHERE collection = ?", (stored.number,))
-        return Change(Collection(stored.number, collection, generation), removed, (), info_of(row), dropped=not left)
+            dropped = not left and not stored.kept
+            if dropped:
+                drop_collection(connection, stored.number)
+        return Change(replace(stored, generation=generation), removed, (), info_of(row), dropped=dropped)
 
-    def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, Passage]:
+    def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, StoredPassage]:
         """Returns the passages of those of the given chunks that are still stored."""
-        found: dict[ChunkId, Passage] = {}
+        found: dict[ChunkId, StoredPassage] = {}
         with self._database.reading() as connection:
             for first in range(0, len(chunks), _ROWS_AT_ONCE):
                 some = chunks[first : first + _ROWS_AT_ONCE]
                 rows = connection.execute(
-                    "SELECT k.chunk, d.id, d.name, k.page, k.first, k.past, k.text, k.context, d.metadata "
+                    "SELECT k.chunk, d.id, d.name, k.page, k.first, k.past, k.text, k.context, d.metadata, k.ordinal, "
+                    "d.ingested_at "
                     f"FROM chunks k JOIN documents d USING (document) WHERE k.chunk IN ({', '.join('?' * len(some))})",
                     some,
                 )
                 for row in rows:
-                    values: tuple[Any, ...] = (*row[:-2], tuple(json.loads(row[-2])), stored_metadata(row[-1]))
-                    found[ChunkId(row[0])] = Passage(*values)
+                    values: tuple[Any, ...] = (*row[:-4], tuple(json.loads(row[-4])), stored_metadata(row[-3]))
+                    ingested_at = datetime.fromisoformat(row[-1])
+                    found[ChunkId(row[0])] = StoredPassage(Passage(*values), row[-2], ingested_at)
+        return found
+
+    def text_around(self, chunk: ChunkId, start: int, end: int) -> str | None:
+        """Returns a range of the stored text of the document that a chunk is from; None if it is no longer stored."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT substr(d.text, ?, ?) FROM chunks k JOIN documents d USING (document) WHERE k.chunk = ?",
+                (start + 1, end - start, chunk),
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+    def similarities(self, chunks: Sequence[ChunkId], question: NDArray[np.float32]) -> dict[ChunkId, float]:
+        """Returns the cosine similarity of chunks to a question vector, both of length 1, of those still stored."""
+        found: dict[ChunkId, float] = {}
+        with self._database.reading() as connection:
+            for chunk in chunks:
+                row = connection.execute("SELECT embedding FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
+                if row is not None and len(row[0]) == question.nbytes:
+                    found[chunk] = float(np.frombuffer(row[0], dtype="<f4") @ question)
         return found
 
 
@@ -209,10 +240,10 @@ def _write(connection: apsw.Connection, document: NewDocument) -> Change:
         ingested_at=datetime.now(UTC),
         metadata=document.metadata,
     )
-    number = insert_document(connection, collection, info, parsed.text, document.given_metadata)
+    number = insert_document(connection, collection, info, parsed.text, document.given_metadata, document.chunk_tokens)
     added = tuple(
         insert_chunk(connection, collection, number, chunk, embedder, vector)
         for chunk, vector in zip(document.chunks, document.vectors, strict=True)
     )
-    generation = renew_generation(connection, collection)
-    return Change(Collection(collection, document.collection, generation), removed, added, info)
+    renew_generation(connection, collection)
+    return Change(require_collection(connection, document.collection), removed, added, info)

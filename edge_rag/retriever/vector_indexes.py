@@ -82,6 +82,14 @@ class VectorIndexes:
             if change.dropped:
                 self._home_of.pop(change.collection.number, None)
 
+    def drop(self, collection: int) -> None:
+        """Removes the index of a collection that is no longer stored."""
+        with self._changing:
+            home = self.homes.get(self._kind(collection))
+            if home is not None:
+                home.drop(collection)
+            self._home_of.pop(collection, None)
+
     def move(self, collection: Collection, kind: HomeKind) -> None:
         """Has a collection's vectors indexed in another home from now on.
 

@@ -94,7 +94,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
             preemptions=engine.preemptions,
         ),
         collections=[
-            admin_pb2.Collection(name=name, documents=count) for name, count in sorted(report.collections.items())
+            admin_pb2.CollectionSize(name=name, documents=count) for name, count in sorted(report.collections.items())
         ],
         indexes=[vector_index(each) for each in report.indexes],
         resident_bytes=report.resident_bytes,

@@ -11,7 +11,7 @@ from edge_rag.errors import NotReady
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
-from edge_rag.pipeline.ports import DocumentLibrary
+from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary
 from edge_rag.telemetry.audit import AuditTrail
 from edge_rag.telemetry.usage import UsageLedger
 
@@ -30,6 +30,7 @@ class Backend:
         usage: What clients used.
         use_model: Puts another model, given by its name, in a role while running.
         backup: Makes a backup, piece by piece; the first piece comes once all of it has been checked.
+        collections: Collections.
     """
 
     pipeline: Pipeline
@@ -41,6 +42,7 @@ class Backend:
     usage: UsageLedger
     use_model: Callable[[str, str], ModelInUse]
     backup: Callable[[], Iterator[bytes]]
+    collections: CollectionLibrary
 
 
 class Gate:

@@ -15,6 +15,8 @@ from edge_rag.api.v1 import (
     access_pb2_grpc,
     admin_pb2,
     admin_pb2_grpc,
+    collections_pb2,
+    collections_pb2_grpc,
     documents_pb2,
     documents_pb2_grpc,
     rag_pb2,
@@ -24,6 +26,7 @@ from edge_rag.errors import ConfigurationError
 from edge_rag.server.access_service import AccessService
 from edge_rag.server.admin_service import AdminService
 from edge_rag.server.calls import Calls
+from edge_rag.server.collections_service import CollectionsService
 from edge_rag.server.documents_service import DocumentsService
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Gate
@@ -37,7 +40,13 @@ MOST_MESSAGE_BYTES: Final = 16 << 20
 
 _SERVICES: Final = tuple(
     file.DESCRIPTOR.services_by_name[name].full_name
-    for file, name in ((rag_pb2, "Rag"), (documents_pb2, "Documents"), (admin_pb2, "Admin"), (access_pb2, "Access"))
+    for file, name in (
+        (rag_pb2, "Rag"),
+        (documents_pb2, "Documents"),
+        (collections_pb2, "Collections"),
+        (admin_pb2, "Admin"),
+        (access_pb2, "Access"),
+    )
 )
 
 
@@ -78,6 +87,7 @@ class GrpcServer:
         calls = Calls(gate, doorkeeper, metrics, request_seconds)
         rag_pb2_grpc.add_RagServicer_to_server(RagService(calls, limits, metrics), self._server)
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(calls, document_bytes), self._server)
+        collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(calls), self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(AdminService(calls), self._server)
         access_pb2_grpc.add_AccessServicer_to_server(AccessService(calls), self._server)
         self._health = aio_health.HealthServicer()

@@ -18,7 +18,7 @@ from edge_rag.core.answer import (
     Unsupported,
 )
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
-from edge_rag.core.passage import RankedPassage
+from edge_rag.core.passage import Duplicate, Explanation, HitPart, RankedPassage
 from edge_rag.server.metadata_messages import metadata
 
 _REASONS: Final = {
@@ -62,6 +62,23 @@ def passage(ranked: RankedPassage) -> common_pb2.Passage:
         score=ranked.score,
         context=ranked.passage.context,
         metadata=metadata(ranked.passage.metadata),
+        duplicates=[_duplicate(duplicate) for duplicate in ranked.passage.duplicates],
+    )
+
+
+def explanation(explained: Explanation) -> rag_pb2.Explanation:
+    """Returns how a hit got its place."""
+    hit = explained.hit
+    return rag_pb2.Explanation(
+        dense_rank=hit.dense_rank,
+        dense_score=hit.dense_score,
+        lexical_rank=hit.lexical_rank,
+        lexical_score=hit.lexical_score,
+        fused_score=hit.fused_score,
+        boost=hit.boost,
+        retriever_rank=explained.retriever_rank,
+        rerank_score=explained.rerank_score,
+        merged_from=[_part(part) for part in hit.parts] if len(hit.parts) > 1 else [],
     )
 
 
@@ -102,6 +119,26 @@ def outcome(result: IngestOutcome) -> documents_pb2.IngestResponse.Outcome:
 
 def _passages(event: PassagesFound) -> rag_pb2.Passages:
     return rag_pb2.Passages(passages=[passage(ranked) for ranked in event.passages], evidence=event.evidence)
+
+
+def _duplicate(duplicate: Duplicate) -> common_pb2.Passage.Duplicate:
+    return common_pb2.Passage.Duplicate(
+        document_id=duplicate.document_id,
+        document=duplicate.document,
+        page=duplicate.page,
+        start=duplicate.start,
+        end=duplicate.end,
+    )
+
+
+def _part(part: HitPart) -> rag_pb2.Explanation.Part:
+    return rag_pb2.Explanation.Part(
+        start=part.start,
+        end=part.end,
+        dense_rank=part.dense_rank,
+        lexical_rank=part.lexical_rank,
+        fused_score=part.fused_score,
+    )
 
 
 def _citation(event: Citation) -> rag_pb2.Citation:

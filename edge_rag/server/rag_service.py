@@ -51,4 +51,5 @@ class RagService(rag_pb2_grpc.RagServicer):
             return rag_pb2.SearchResponse(
                 hits=[messages.passage(ranked) for ranked in found.passages],
                 stages=[messages.stage_time(stage) for stage in found.stages],
+                explanations=[messages.explanation(each) for each in found.explanations],
             )

@@ -68,10 +68,17 @@ def collection(given: str) -> str:
     Raises:
         InvalidRequest: It is not a legal name.
     """
-    if not given:
-        return DEFAULT_COLLECTION
+    return collection_name(given, "collection") if given else DEFAULT_COLLECTION
+
+
+def collection_name(given: str, field: str = "name") -> str:
+    """Returns a collection's name where one has to be given.
+
+    Raises:
+        InvalidRequest: It is not a legal name.
+    """
     if not _COLLECTION.fullmatch(given):
-        raise InvalidRequest("collection", "must be 1 to 64 characters of a-z, 0-9, - and _")
+        raise InvalidRequest(field, "must be 1 to 64 characters of a-z, 0-9, - and _")
     return given
 
 
@@ -142,6 +149,7 @@ def search_query(
         rerank=request.rerank if request.HasField("rerank") else True,
         deadline=deadline,
         filter=given_filter(request.filter) if request.HasField("filter") else None,
+        explain=request.explain,
     )
 
 

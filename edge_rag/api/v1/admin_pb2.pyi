@@ -329,7 +329,7 @@ class GetStatusResponse(_message.Message):
         """The generator's batch and cache."""
 
     @_builtins.property
-    def collections(self) -> _containers.RepeatedCompositeFieldContainer[Global___Collection]:
+    def collections(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectionSize]:
         """One a collection, by name."""
 
     @_builtins.property
@@ -351,7 +351,7 @@ class GetStatusResponse(_message.Message):
         models: _abc.Iterable[Global___Model] | None = ...,
         stages: _abc.Iterable[Global___Stage] | None = ...,
         engine: Global___Engine | None = ...,
-        collections: _abc.Iterable[Global___Collection] | None = ...,
+        collections: _abc.Iterable[Global___CollectionSize] | None = ...,
         resident_bytes: _builtins.int = ...,
         address: _builtins.str = ...,
         latencies: _abc.Iterable[Global___Latency] | None = ...,
@@ -653,7 +653,7 @@ class Engine(_message.Message):
 Global___Engine: _TypeAlias = Engine  # noqa: Y015
 
 @_typing.final
-class Collection(_message.Message):
+class CollectionSize(_message.Message):
     """A collection."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -676,7 +676,7 @@ class Collection(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Collection: _TypeAlias = Collection  # noqa: Y015
+Global___CollectionSize: _TypeAlias = CollectionSize  # noqa: Y015
 
 @_typing.final
 class ListDecisionsRequest(_message.Message):

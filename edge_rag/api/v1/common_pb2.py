@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from edge_rag.api.v1 import metadata_pb2 as edge__rag_dot_v1_dot_metadata__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65\x64ge_rag/v1/common.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\"\x99\x02\n\x07Passage\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\x12\x11\n\x04page\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05start\x18\x04 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x05 \x01(\x04\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\r\n\x05score\x18\x07 \x01(\x01\x12\x0f\n\x07\x63ontext\x18\x08 \x03(\t\x12\x34\n\x08metadata\x18\t \x03(\x0b\x32\".edge_rag.v1.Passage.MetadataEntry\x1aK\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue:\x02\x38\x01\x42\x07\n\x05_pageb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65\x64ge_rag/v1/common.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x1a\x65\x64ge_rag/v1/metadata.proto\"\xb9\x03\n\x07Passage\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\x12\x11\n\x04page\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05start\x18\x04 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x05 \x01(\x04\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\r\n\x05score\x18\x07 \x01(\x01\x12\x0f\n\x07\x63ontext\x18\x08 \x03(\t\x12\x34\n\x08metadata\x18\t \x03(\x0b\x32\".edge_rag.v1.Passage.MetadataEntry\x12\x32\n\nduplicates\x18\n \x03(\x0b\x32\x1e.edge_rag.v1.Passage.Duplicate\x1aK\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.edge_rag.v1.MetadataValue:\x02\x38\x01\x1aj\n\tDuplicate\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\x12\x11\n\x04page\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05start\x18\x04 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x05 \x01(\x04\x42\x07\n\x05_pageB\x07\n\x05_pageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PASSAGE_METADATAENTRY']._loaded_options = None
   _globals['_PASSAGE_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_PASSAGE']._serialized_start=70
-  _globals['_PASSAGE']._serialized_end=351
-  _globals['_PASSAGE_METADATAENTRY']._serialized_start=267
-  _globals['_PASSAGE_METADATAENTRY']._serialized_end=342
+  _globals['_PASSAGE']._serialized_end=511
+  _globals['_PASSAGE_METADATAENTRY']._serialized_start=319
+  _globals['_PASSAGE_METADATAENTRY']._serialized_end=394
+  _globals['_PASSAGE_DUPLICATE']._serialized_start=396
+  _globals['_PASSAGE_DUPLICATE']._serialized_end=502
 # @@protoc_insertion_point(module_scope)

@@ -46,6 +46,44 @@ class Passage(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Duplicate(_message.Message):
+        """A passage that was left out."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        DOCUMENT_ID_FIELD_NUMBER: _builtins.int
+        DOCUMENT_FIELD_NUMBER: _builtins.int
+        PAGE_FIELD_NUMBER: _builtins.int
+        START_FIELD_NUMBER: _builtins.int
+        END_FIELD_NUMBER: _builtins.int
+        document_id: _builtins.str
+        """Id of the document."""
+        document: _builtins.str
+        """Name of the document."""
+        page: _builtins.int
+        """1-based page on which the passage starts; absent where the format has no pages."""
+        start: _builtins.int
+        """First character in the document's stored text."""
+        end: _builtins.int
+        """One past the last character."""
+        def __init__(
+            self,
+            *,
+            document_id: _builtins.str = ...,
+            document: _builtins.str = ...,
+            page: _builtins.int | None = ...,
+            start: _builtins.int = ...,
+            end: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "page", b"page"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "document", b"document", "document_id", b"document_id", "end", b"end", "page", b"page", "start", b"start"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+        _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+
     DOCUMENT_ID_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     PAGE_FIELD_NUMBER: _builtins.int
@@ -55,6 +93,7 @@ class Passage(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
     """Id of the document."""
     document: _builtins.str
@@ -77,6 +116,10 @@ class Passage(_message.Message):
     def metadata(self) -> _containers.MessageMap[_builtins.str, _metadata_pb2.MetadataValue]:
         """The document's metadata, by key."""
 
+    @_builtins.property
+    def duplicates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Passage.Duplicate]:
+        """Passages of other documents with nearly the same text, which were found as well and left out; best first."""
+
     def __init__(
         self,
         *,
@@ -89,10 +132,11 @@ class Passage(_message.Message):
         score: _builtins.float = ...,
         context: _abc.Iterable[_builtins.str] | None = ...,
         metadata: _abc.Mapping[_builtins.str, _metadata_pb2.MetadataValue] | None = ...,
+        duplicates: _abc.Iterable[Global___Passage.Duplicate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "context", b"context", "document", b"document", "document_id", b"document_id", "end", b"end", "metadata", b"metadata", "page", b"page", "score", b"score", "start", b"start", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "context", b"context", "document", b"document", "document_id", b"document_id", "duplicates", b"duplicates", "end", b"end", "metadata", b"metadata", "page", b"page", "score", b"score", "start", b"start", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
     _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015

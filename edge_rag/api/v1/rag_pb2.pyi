@@ -572,6 +572,7 @@ class SearchRequest(_message.Message):
     RERANK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """What to look for, UTF-8. Required, limits as for AskRequest.question."""
     collection: _builtins.str
@@ -582,6 +583,8 @@ class SearchRequest(_message.Message):
     """Whether the reranker orders the hits; otherwise rank fusion does. Default true."""
     request_id: _builtins.str
     """As AskRequest.request_id."""
+    explain: _builtins.bool
+    """Whether to say how each hit got its place. Default false."""
     @_builtins.property
     def filter(self) -> _metadata_pb2.Filter:
         """Which passages may be found, as AskRequest.filter."""
@@ -595,10 +598,11 @@ class SearchRequest(_message.Message):
         rerank: _builtins.bool | None = ...,
         request_id: _builtins.str = ...,
         filter: _metadata_pb2.Filter | None = ...,
+        explain: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "filter", b"filter", "limit", b"limit", "rerank", b"rerank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "collection", b"collection", "filter", b"filter", "limit", b"limit", "query", b"query", "request_id", b"request_id", "rerank", b"rerank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_rerank", b"_rerank", "collection", b"collection", "explain", b"explain", "filter", b"filter", "limit", b"limit", "query", b"query", "request_id", b"request_id", "rerank", b"rerank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
@@ -617,6 +621,7 @@ class SearchResponse(_message.Message):
 
     HITS_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
+    EXPLANATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
         """Best first."""
@@ -625,16 +630,139 @@ class SearchResponse(_message.Message):
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTime]:
         """Time per stage, in pipeline order."""
 
+    @_builtins.property
+    def explanations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Explanation]:
+        """How each hit got its place, in order of the hits; empty unless asked for."""
+
     def __init__(
         self,
         *,
         hits: _abc.Iterable[_common_pb2.Passage] | None = ...,
         stages: _abc.Iterable[Global___StageTime] | None = ...,
+        explanations: _abc.Iterable[Global___Explanation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanations", b"explanations", "hits", b"hits", "stages", b"stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SearchResponse: _TypeAlias = SearchResponse  # noqa: Y015
+
+@_typing.final
+class Explanation(_message.Message):
+    """How a hit got its place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Part(_message.Message):
+        """A chunk that was found and merged with its neighbours. Ranks and scores of the passage are the best of its parts'."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        START_FIELD_NUMBER: _builtins.int
+        END_FIELD_NUMBER: _builtins.int
+        DENSE_RANK_FIELD_NUMBER: _builtins.int
+        LEXICAL_RANK_FIELD_NUMBER: _builtins.int
+        FUSED_SCORE_FIELD_NUMBER: _builtins.int
+        start: _builtins.int
+        """First character in the document's stored text."""
+        end: _builtins.int
+        """One past the last character."""
+        dense_rank: _builtins.int
+        """As Explanation.dense_rank."""
+        lexical_rank: _builtins.int
+        """As Explanation.lexical_rank."""
+        fused_score: _builtins.float
+        """Its own fused score."""
+        def __init__(
+            self,
+            *,
+            start: _builtins.int = ...,
+            end: _builtins.int = ...,
+            dense_rank: _builtins.int | None = ...,
+            lexical_rank: _builtins.int | None = ...,
+            fused_score: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_dense_rank", b"_dense_rank", "_lexical_rank", b"_lexical_rank", "dense_rank", b"dense_rank", "lexical_rank", b"lexical_rank"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_dense_rank", b"_dense_rank", "_lexical_rank", b"_lexical_rank", "dense_rank", b"dense_rank", "end", b"end", "fused_score", b"fused_score", "lexical_rank", b"lexical_rank", "start", b"start"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__dense_rank: _TypeAlias = _typing.Literal["dense_rank"]  # noqa: Y015
+        _WhichOneofArgType__dense_rank: _TypeAlias = _typing.Literal["_dense_rank", b"_dense_rank"]  # noqa: Y015
+        _WhichOneofReturnType__lexical_rank: _TypeAlias = _typing.Literal["lexical_rank"]  # noqa: Y015
+        _WhichOneofArgType__lexical_rank: _TypeAlias = _typing.Literal["_lexical_rank", b"_lexical_rank"]  # noqa: Y015
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__dense_rank) -> _WhichOneofReturnType__dense_rank | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__lexical_rank) -> _WhichOneofReturnType__lexical_rank | None: ...
+
+    DENSE_RANK_FIELD_NUMBER: _builtins.int
+    DENSE_SCORE_FIELD_NUMBER: _builtins.int
+    LEXICAL_RANK_FIELD_NUMBER: _builtins.int
+    LEXICAL_SCORE_FIELD_NUMBER: _builtins.int
+    FUSED_SCORE_FIELD_NUMBER: _builtins.int
+    BOOST_FIELD_NUMBER: _builtins.int
+    RETRIEVER_RANK_FIELD_NUMBER: _builtins.int
+    RERANK_SCORE_FIELD_NUMBER: _builtins.int
+    MERGED_FROM_FIELD_NUMBER: _builtins.int
+    dense_rank: _builtins.int
+    """1-based rank in the vector search; absent if it was not among those that were looked at."""
+    dense_score: _builtins.float
+    """Cosine similarity to the question, -1 to 1; present with dense_rank."""
+    lexical_rank: _builtins.int
+    """1-based rank in BM25; absent if it was not among those that were looked at."""
+    lexical_score: _builtins.float
+    """BM25 score, larger is better; present with lexical_rank."""
+    fused_score: _builtins.float
+    """Reciprocal rank fusion: the sum of weight / (k + rank)."""
+    boost: _builtins.float
+    """What the collection's boosts multiply the fused score by; 1 where none applies."""
+    retriever_rank: _builtins.int
+    """1-based place by the fused score after boosts, which is what the reranker was given."""
+    rerank_score: _builtins.float
+    """The reranker's score with the logarithm of the boost; absent where the search was not reranked."""
+    @_builtins.property
+    def merged_from(self) -> _containers.RepeatedCompositeFieldContainer[Global___Explanation.Part]:
+        """Chunks that this passage was merged from, in order of the text; empty where it is one chunk."""
+
+    def __init__(
+        self,
+        *,
+        dense_rank: _builtins.int | None = ...,
+        dense_score: _builtins.float | None = ...,
+        lexical_rank: _builtins.int | None = ...,
+        lexical_score: _builtins.float | None = ...,
+        fused_score: _builtins.float = ...,
+        boost: _builtins.float = ...,
+        retriever_rank: _builtins.int = ...,
+        rerank_score: _builtins.float | None = ...,
+        merged_from: _abc.Iterable[Global___Explanation.Part] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dense_rank", b"_dense_rank", "_dense_score", b"_dense_score", "_lexical_rank", b"_lexical_rank", "_lexical_score", b"_lexical_score", "_rerank_score", b"_rerank_score", "dense_rank", b"dense_rank", "dense_score", b"dense_score", "lexical_rank", b"lexical_rank", "lexical_score", b"lexical_score", "rerank_score", b"rerank_score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dense_rank", b"_dense_rank", "_dense_score", b"_dense_score", "_lexical_rank", b"_lexical_rank", "_lexical_score", b"_lexical_score", "_rerank_score", b"_rerank_score", "boost", b"boost", "dense_rank", b"dense_rank", "dense_score", b"dense_score", "fused_score", b"fused_score", "lexical_rank", b"lexical_rank", "lexical_score", b"lexical_score", "merged_from", b"merged_from", "rerank_score", b"rerank_score", "retriever_rank", b"retriever_rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dense_rank: _TypeAlias = _typing.Literal["dense_rank"]  # noqa: Y015
+    _WhichOneofArgType__dense_rank: _TypeAlias = _typing.Literal["_dense_rank", b"_dense_rank"]  # noqa: Y015
+    _WhichOneofReturnType__dense_score: _TypeAlias = _typing.Literal["dense_score"]  # noqa: Y015
+    _WhichOneofArgType__dense_score: _TypeAlias = _typing.Literal["_dense_score", b"_dense_score"]  # noqa: Y015
+    _WhichOneofReturnType__lexical_rank: _TypeAlias = _typing.Literal["lexical_rank"]  # noqa: Y015
+    _WhichOneofArgType__lexical_rank: _TypeAlias = _typing.Literal["_lexical_rank", b"_lexical_rank"]  # noqa: Y015
+    _WhichOneofReturnType__lexical_score: _TypeAlias = _typing.Literal["lexical_score"]  # noqa: Y015
+    _WhichOneofArgType__lexical_score: _TypeAlias = _typing.Literal["_lexical_score", b"_lexical_score"]  # noqa: Y015
+    _WhichOneofReturnType__rerank_score: _TypeAlias = _typing.Literal["rerank_score"]  # noqa: Y015
+    _WhichOneofArgType__rerank_score: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dense_rank) -> _WhichOneofReturnType__dense_rank | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dense_score) -> _WhichOneofReturnType__dense_score | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lexical_rank) -> _WhichOneofReturnType__lexical_rank | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lexical_score) -> _WhichOneofReturnType__lexical_score | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rerank_score) -> _WhichOneofReturnType__rerank_score | None: ...
+
+Global___Explanation: _TypeAlias = Explanation  # noqa: Y015

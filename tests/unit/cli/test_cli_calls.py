@@ -88,7 +88,16 @@ def test_search_as_json_has_its_stable_shape(runner: CliRunner, scripted: Script
     assert json.loads(result.stdout) == {
         "question": "oil",
         "hits": [
-            {"document": "log.txt", "page": None, "start": 5, "end": 8, "score": 1.5, "text": "oil", "metadata": {}}
+            {
+                "document": "log.txt",
+                "page": None,
+                "start": 5,
+                "end": 8,
+                "score": 1.5,
+                "text": "oil",
+                "metadata": {},
+                "duplicates": [],
+            }
         ],
         "timings": {"stages": [{"stage": "retriever", "queue_s": 0.0, "compute_s": 0.5}]},
     }
@@ -266,7 +275,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
         models=[admin_pb2.Model(role="generator", name="quoter", execution_provider="CPU", detail="paged, int8 kv")],
         stages=[admin_pb2.Stage(name="retriever", waiting=1, capacity=256, running=2, completed=40, refused=3)],
         engine=admin_pb2.Engine(slots_busy=2, slots=8, pages_used=9, pages=64, page_tokens=16, kv_bytes=1 << 20),
-        collections=[admin_pb2.Collection(name="default", documents=11)],
+        collections=[admin_pb2.CollectionSize(name="default", documents=11)],
         indexes=[
             admin_pb2.VectorIndex(collection="default", kind=admin_pb2.INDEX_KIND_EXACT, vectors=40),
             admin_pb2.VectorIndex(

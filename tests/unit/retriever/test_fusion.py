@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_rag.core.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
-from edge_rag.retriever.fusion import FusedHit, FusionWeights, fuse
+from edge_rag.retriever.fusion import FusedHit, fuse
 
 _RANKING = st.lists(st.integers(1, 50).map(ChunkId), unique=True, max_size=30)
 

@@ -1,0 +1,172 @@
+"""From fused chunks to passages: boosts, near-duplicates, neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from itertools import pairwise
+from typing import Final
+
+from edge_rag.core.collection import CollectionSettings
+from edge_rag.core.ids import ChunkId
+from edge_rag.core.passage import Duplicate, Hit, HitPart, Passage
+from edge_rag.retriever.boosts import boost, has_boosts
+from edge_rag.retriever.chunking import SPECIAL_TOKENS, index_text
+from edge_rag.retriever.duplicates import Fingerprint, without_duplicates
+from edge_rag.retriever.fusion import FusedHit
+from edge_rag.retriever.neighbours import Run, merge_neighbours
+from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.records import StoredPassage
+from edge_rag.retriever.store import DocumentStore
+
+_WIDEST_GAP: Final = 32
+_MORE_AT_LEAST: Final = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """A chunk under consideration.
+
+    Attributes:
+        fused: Its places in the rankings.
+        stored: What is stored of it.
+        boost: What the collection multiplies its score by.
+        left_out: Chunks of other documents that it stands for.
+    """
+
+    fused: FusedHit
+    stored: StoredPassage
+    boost: float
+    left_out: tuple[_Found, ...] = ()
+
+    @property
+    def score(self) -> float:
+        return self.fused.score * self.boost
+
+    @property
+    def ordinal(self) -> int:
+        return self.stored.ordinal
+
+    @property
+    def section(self) -> object:
+        return self.stored.passage.document_id, self.stored.passage.context
+
+
+class PassageRanker:
+    """Makes passages of fused chunks. May be used from any thread.
+
+    Args:
+        store: Has the chunks.
+        embedder: Says how much of a passage models can read.
+        now: The present, UTC.
+    """
+
+    def __init__(
+        self, store: DocumentStore, embedder: Embedder, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._now = now
+
+    def rank(self, fused: Sequence[FusedHit], settings: CollectionSettings, limit: int) -> tuple[Hit, ...]:
+        """Returns up to ``limit`` passages, best first; chunks that are no longer stored are passed over.
+
+        Only as many chunks are looked at as it takes: a duplicate or a neighbour makes room for the next one.
+
+        Args:
+            fused: Chunks, best first.
+            settings: The collection's.
+            limit: Most passages.
+
+        Raises:
+            StorageError: The database failed.
+        """
+        now = self._now()
+        loaded: dict[ChunkId, StoredPassage] = {}
+        if has_boosts(settings):
+            loaded = self._store.passages([hit.chunk_id for hit in fused])
+            known = [self._found(hit, loaded, settings, now) for hit in fused if hit.chunk_id in loaded]
+            fused = [found.fused for found in sorted(known, key=lambda found: -found.score)]
+
+        @cache
+        def fingerprint(chunk: ChunkId) -> Fingerprint:
+            return Fingerprint.of(loaded[chunk].passage.text)
+
+        @cache
+        def readable(chunks: tuple[ChunkId, ...]) -> bool:
+            return self._readable([loaded[chunk].passage for chunk in chunks])
+
+        taken = limit
+        while True:
+            missing = [hit.chunk_id for hit in fused[:taken] if hit.chunk_id not in loaded]
+            loaded |= self._store.passages(missing)
+            found = [self._found(hit, loaded, settings, now) for hit in fused[:taken] if hit.chunk_id in loaded]
+            if settings.drop_duplicates:
+                kept = without_duplicates(
+                    found,
+                    lambda each: fingerprint(each.fused.chunk_id),
+                    lambda each: each.stored.passage.document_id,
+                )
+                found = [replace(each, left_out=left_out) for each, left_out in kept]
+            runs = merge_neighbours(
+                found,
+                lambda items: settings.merge_neighbours and readable(tuple(each.fused.chunk_id for each in items)),
+            )
+            if len(runs) >= limit or taken >= len(fused):
+                return tuple(self._hit(run) for run in runs[:limit])
+            taken += max(2 * (limit - len(runs)), _MORE_AT_LEAST)
+
+    def _found(
+        self, hit: FusedHit, loaded: dict[ChunkId, StoredPassage], settings: CollectionSettings, now: datetime
+    ) -> _Found:
+        stored = loaded[hit.chunk_id]
+        return _Found(hit, stored, boost(settings, stored.passage.metadata, stored.ingested_at, now))
+
+    def _readable(self, passages: Sequence[Passage]) -> bool:
+        """Whether models can read all of a passage of these; what stands between them is white space or a heading."""
+        gaps = [after.start - before.end for before, after in pairwise(passages)]
+        if any(not 0 <= gap <= _WIDEST_GAP for gap in gaps):
+            return False
+        text = index_text(passages[0].context, " ".join(passage.text for passage in passages))
+        between = sum(gap for gap in gaps if gap > SPECIAL_TOKENS)
+        return self._embedder.count_tokens(text) + between <= self._embedder.max_tokens
+
+    def _hit(self, run: Run[_Found]) -> Hit:
+        items = run.items
+        best = max(items, key=lambda item: item.score)
+        passage = best.stored.passage if len(items) == 1 else self._merged(run, best)
+        if passage is None:
+            items, passage = (best,), best.stored.passage
+        duplicates = tuple(_duplicate(other.stored.passage) for item in items for other in item.left_out)
+        return Hit(
+            passage=replace(passage, duplicates=duplicates) if duplicates else passage,
+            score=best.score,
+            dense_rank=_least(item.fused.dense_rank for item in items),
+            lexical_rank=_least(item.fused.lexical_rank for item in items),
+            fused_score=best.fused.score,
+            boost=best.boost,
+            parts=tuple(_part(item) for item in items),
+        )
+
+    def _merged(self, run: Run[_Found], best: _Found) -> Passage | None:
+        """The passage that a run makes; None where a part of it was removed meanwhile."""
+        first, last = run.items[0].stored.passage, run.items[-1].stored.passage
+        text = self._store.text_around(best.fused.chunk_id, first.start, last.end)
+        if text is None:
+            return None
+        return replace(best.stored.passage, page=first.page, start=first.start, end=last.end, text=text)
+
+
+def _least(ranks: Iterable[int | None]) -> int | None:
+    return min((rank for rank in ranks if rank is not None), default=None)
+
+
+def _part(item: _Found) -> HitPart:
+    passage, fused = item.stored.passage, item.fused
+    return HitPart(item.fused.chunk_id, passage.start, passage.end, fused.dense_rank, fused.lexical_rank, fused.score)
+
+
+def _duplicate(passage: Passage) -> Duplicate:
+    return Duplicate(passage.document_id, passage.document, passage.page, passage.start, passage.end)
