@@ -1,6 +1,6 @@
 """A typed client of the daemon.
 
-``requests``, ``replies``, ``failures`` and ``retry`` are pure; ``client`` drives them over a blocking channel.
+``requests``, ``replies``, ``failures`` and ``retry`` are pure; ``connection`` and the calls drive them over a blocking channel.
 """
 
 from edge_rag.client.client import Client

@@ -10,7 +10,6 @@ from typing import Any
 import faiss
 import structlog
 
-from edge_rag.errors import EdgeRagError
 from edge_rag.retriever.segment_build import Checkpoint
 
 _log = structlog.get_logger(__name__)
@@ -19,7 +18,7 @@ _NICENESS = 10
 _faiss: Any = faiss
 
 
-class BuildGivenUp(EdgeRagError):
+class BuildGivenUp(Exception):
     """A build was stopped because the data directory is being closed."""
 
 
