@@ -1,6 +1,7 @@
 """A typed client of the daemon.
 
-``requests``, ``replies``, ``failures`` and ``retry`` are pure; ``connection`` and the calls drive them over a blocking channel.
+``requests``, ``replies``, ``failures`` and ``retry`` are pure; ``connection`` and the calls on it drive them over a
+blocking channel.
 """
 
 from edge_rag.client.client import Client

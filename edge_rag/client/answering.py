@@ -8,13 +8,9 @@ from typing import cast
 
 import grpc
 
-from edge_rag.api.v1 import (
-    rag_pb2,
-)
+from edge_rag.api.v1 import rag_pb2
 from edge_rag.client import replies, requests
-from edge_rag.client.channel import (
-    AnswerCall,
-)
+from edge_rag.client.channel import AnswerCall
 from edge_rag.client.connection import Connection
 from edge_rag.client.failures import client_error, unreadable_reply
 from edge_rag.client.requests import AskOptions, SearchOptions
