@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -41,8 +40,12 @@ def command_words(example: str) -> list[str]:
     """The words of an example up to where the shell takes over."""
     lexer = shlex.shlex(example, posix=True, punctuation_chars="|&<>")
     lexer.whitespace_split, lexer.commenters = True, "#"
-    words = list(itertools.takewhile(lambda word: not set(word) <= set("|&<>"), lexer))
-    return words[:-1] if words[-1] == "2" else words
+    words = list(lexer)
+    ends = [index for index, word in enumerate(words) if set(word) <= set("|&<>")]
+    if not ends:
+        return words
+    of_standard_error = words[ends[0]].startswith(">") and words[ends[0] - 1] == "2"
+    return words[: ends[0] - of_standard_error]
 
 
 @pytest.mark.parametrize("example", sorted(set(examples())))
