@@ -36,9 +36,13 @@ def load_page_checksums() -> None:
 def reserve_checksums(connection: apsw.Connection) -> None:
     """Gives a database that has no page yet, or pages without checksums, room for them; older ones are rewritten.
 
-    Rewriting is one transaction: interrupted, it never was.
+    Rewriting is one transaction: interrupted, it never was. It takes as much memory as the database is large.
     """
     connection.reserve_bytes(reserve=RESERVED_BYTES)
     if connection.pragma("page_count"):
+        # The VFS learns from the first page that there are checksums. What spilled from the cache would be written
+        # before that page, and without any.
+        connection.pragma("cache_spill", "OFF")
         connection.pragma("journal_mode", "DELETE")
         connection.execute("VACUUM")
+        connection.pragma("cache_spill", "ON")

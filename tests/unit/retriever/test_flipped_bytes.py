@@ -153,7 +153,10 @@ def test_a_log_that_was_cut_off_is_taken_up_to_the_cut(whole: Path, tmp_path: Pa
         assert [info.name for info in directory.library.list("default", None, 10)] == ["a.txt"]
 
 
-def test_a_database_from_before_there_were_checksums_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more_pages", [0, 2_000], ids=["fits the cache", "larger than the cache"])
+def test_a_database_from_before_there_were_checksums_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_pages: int
+) -> None:
     path = tmp_path / "data"
     with monkeypatch.context() as older:
         older.setattr("edge_rag.retriever.database.reserve_checksums", lambda connection: None)
@@ -164,6 +167,10 @@ def test_a_database_from_before_there_were_checksums_gets_them(tmp_path: Path, m
             expected = everything(directory)
         with closing(apsw.Connection(str(path / "documents.sqlite3"))) as connection:
             newest = connection.pragma("user_version")
+            connection.execute("CREATE TABLE more (content BLOB)")
+            with connection:
+                rows = ((random.Random(row).randbytes(_PAGE_BYTES),) for row in range(more_pages))
+                connection.executemany("INSERT INTO more VALUES (?)", rows)
         assert (path / "documents.sqlite3").read_bytes()[_RESERVED_AT] == 0
     monkeypatch.setattr("edge_rag.retriever.database.CHECKSUMS_SINCE", newest + 1)
 
