@@ -8,11 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from scripts.training.initialization import initialize
+
 EPSILON = 1e-6
-_LIKENESS = 0.85
-"""How much a query head's initial weights are its key head's: equal tokens attend to each other from the start."""
-_COPY = 0.25
-"""How much of the value head's transpose is in the initial output weights: what is attended to tends to be said."""
 _MASKED = -1e9
 
 
@@ -141,27 +139,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
         angles = torch.arange(size.context).float()[:, None] * frequencies
         self.register_buffer("cosines", angles.cos(), persistent=False)
         self.register_buffer("sines", angles.sin(), persistent=False)
-        self.initialize()
-
-    @torch.no_grad()  # type: ignore[untyped-decorator]
-    def initialize(self) -> None:
-        """Draws the weights from torch's global generator."""
-        size = self.size
-        group = size.heads // size.key_value_heads
-        scale = size.hidden**-0.5
-        nn.init.normal_(self.embed_tokens.weight, std=0.05)
-        for layer in self.layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            for product in (attention.q_proj, attention.k_proj, attention.v_proj, mlp.gate_proj, mlp.up_proj):
-                nn.init.normal_(product.weight, std=scale)
-            nn.init.normal_(mlp.down_proj.weight, std=0.3 * size.intermediate**-0.5)
-            nn.init.normal_(attention.o_proj.weight, std=0.15 * scale)
-            keys = attention.k_proj.weight.view(size.key_value_heads, 1, size.head_size, size.hidden)
-            queries = attention.q_proj.weight.view(size.key_value_heads, group, size.head_size, size.hidden)
-            queries.copy_(_LIKENESS * keys + (1 - _LIKENESS**2) ** 0.5 * queries)
-            values = attention.v_proj.weight.view(size.key_value_heads, 1, size.head_size, size.hidden)
-            said = values.expand(-1, group, -1, -1).reshape(size.heads * size.head_size, size.hidden)
-            attention.o_proj.weight.add_(_COPY * said.T)
+        initialize(self)
 
     def forward(self, token_ids: Tensor, positions: Tensor, mask: Tensor, prefix: int) -> Outputs:
         """Runs the model.

@@ -11,7 +11,7 @@ from torch.nn import functional
 from scripts.training.batch import Batch
 from scripts.training.decoder import Decoder, Outputs, exchange_mask
 
-_CHOICE, _LOOK, _OPENING = 0.5, 0.3, 0.05
+_CHOICE, _LOOK, _OPENING = 1.0, 0.3, 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,3 +212,23 @@ def test_without_the_text_the_command_says_how_to_get_it(tmp_path: Path) -> None
     assert "--fetch downloads what is missing" in done.output
     assert not (tmp_path / "out").exists()
     assert "Examples:" in CliRunner().invoke(train_quoter, ["--help"]).output
+
+
+def test_before_its_first_step_a_model_repeats_likelier_than_chance_what_followed_a_token_before() -> None:
+    import torch
+
+    from scripts.training.decoder import Decoder, ModelSize, exchange_mask
+
+    torch.manual_seed(0)
+    size = ModelSize()
+    model = Decoder(size)
+    token_ids = torch.randint(3, size.vocabulary, (1, 200))
+    token_ids[0, 150:190] = token_ids[0, 20:60]
+    mask = exchange_mask(torch.tensor([100]), torch.zeros(1, 100, dtype=torch.long), 100, torch.float32)
+    with torch.no_grad():
+        stream = model(token_ids, torch.arange(200)[None], mask, 100).stream[0]
+        likely = model.logits(stream, torch.float32).log_softmax(-1)
+    repeated = torch.arange(151, 189)
+    following = likely[repeated, token_ids[0, repeated + 1]].mean()
+    others = likely[repeated][:, token_ids[0, 60:140]].mean()
+    assert following > others + 0.1
