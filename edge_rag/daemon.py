@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,13 +15,14 @@ from prometheus_client import CollectorRegistry
 
 import edge_rag
 from edge_rag.config.settings import LogFormat, Settings
+from edge_rag.errors import EdgeRagError
 from edge_rag.parts.building import build
-from edge_rag.parts.entrance import make_entrance
+from edge_rag.parts.entrance import make_entrance, request_limits
+from edge_rag.parts.rereading import SettingsInForce
 from edge_rag.runtime.memory import share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
 from edge_rag.server.report import Reporter
-from edge_rag.server.wire import RequestLimits
 from edge_rag.telemetry.audit import AuditTrail
 from edge_rag.telemetry.audit_file import AuditFile
 from edge_rag.telemetry.engine_metrics import EngineMetrics
@@ -27,21 +30,25 @@ from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.service_manager import ServiceManager
 from edge_rag.telemetry.usage import UsageLedger
 
-DRAIN_SECONDS: Final = 10.0
-"""How long calls may go on after the daemon was told to stop."""
+_LAST_WORDS_SECONDS: Final = 2.0
+"""How long clients have to take in how their calls ended."""
 
 _MIB: Final = 1 << 20
 
 log = structlog.get_logger()
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, read: Callable[[], Settings]) -> int:
     """Runs the daemon until SIGTERM or SIGINT; says on standard output where it serves once it does.
+
+    SIGHUP has the settings read again. A service manager that asks for it is told all of this as it happens.
 
     Args:
         settings: Checked settings.
+        read: Reads them again from where they came from; raises ConfigurationError where they are unusable.
 
     Returns:
         Exit code 0.
@@ -53,34 +60,37 @@ def run(settings: Settings) -> int:
     share_malloc_arenas()
     audit = settings.audit
     audit_file = None if audit.file is None else AuditFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
+    manager = ServiceManager.of(os.environ)
     try:
-        asyncio.run(_serve(settings, audit_file))
+        asyncio.run(_serve(settings, read, audit_file, manager))
     finally:
+        manager.close()
         if audit_file is not None:
             audit_file.close()
     return 0
 
 
-async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _stop_once_then_at_once, stop, number)
+async def _serve(
+    settings: Settings, read: Callable[[], Settings], audit_file: AuditFile | None, manager: ServiceManager
+) -> None:
+    asked = _Asked()
+    asked.listen(asyncio.get_running_loop())
+    manager.status("opening models and documents")
     started_at = datetime.now(UTC)
     registry = CollectorRegistry()
     latencies = Latencies()
     metrics = Metrics(registry, latencies)
     trail = AuditTrail(settings.audit.entries, None if audit_file is None else audit_file.write)
-    watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger())
+    watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger(), manager.alive)
     registry.register(watch.usage)
     gate = Gate()
-    limits = RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
     doors, doorkeeper = make_entrance(settings)
     server = GrpcServer(
         doors,
         doorkeeper,
         gate,
         metrics,
-        limits,
+        request_limits(settings),
         settings.document_bytes,
         settings.limits.request_seconds,
         settings.limits.concurrent_calls,
@@ -122,7 +132,7 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
                 parts.directory.collections,
             )
         )
-        if stop.is_set():
+        if asked.to_stop:
             return
         await server.serving()
         log.info(
@@ -134,18 +144,72 @@ async def _serve(settings: Settings, audit_file: AuditFile | None) -> None:
         )
         sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {' and '.join(addresses)}\n")
         sys.stdout.flush()
-        await stop.wait()
+        manager.ready(f"serving on {' and '.join(addresses)}")
+        in_force = SettingsInForce(settings, read, server, doorkeeper)
+        while await asked.to_read_settings():
+            manager.reloading()
+            manager.ready(_read_again(in_force))
     finally:
-        log.info("draining", seconds=DRAIN_SECONDS)
+        grace_s = settings.limits.drain_seconds
+        manager.stopping(f"letting calls finish, for at most {grace_s:g} s")
+        log.info("draining", seconds=grace_s)
         gate.drain()
         watch.trail.close()
         parts.jobs.drain()
         await server.draining()
-        await server.stop(DRAIN_SECONDS)
+        try:
+            await asyncio.wait_for(gate.idle(), grace_s)
+        except TimeoutError:
+            log.warning("calls are given up: they take longer than the grace time")
+            await asyncio.to_thread(parts.give_up_questions)
+        await server.stop(_LAST_WORDS_SECONDS)
         await asyncio.to_thread(parts.close)
         log.info("stopped")
 
 
-def _stop_once_then_at_once(stop: asyncio.Event, number: signal.Signals) -> None:
-    stop.set()
-    asyncio.get_running_loop().remove_signal_handler(number)
+def _read_again(in_force: SettingsInForce) -> str:
+    """Reads the settings again; returns a line for people on what came of it."""
+    try:
+        reread = in_force.read_again()
+    except EdgeRagError as error:
+        log.error("the settings cannot be used; the old ones stay", error=str(error))
+        return f"serving with the old settings, the new ones cannot be used: {error}"
+    log.info("settings read again", changed=reread.changed)
+    if not reread.need_restart:
+        return "serving; settings read again"
+    log.warning("these settings need a restart", keys=reread.need_restart)
+    return f"serving; a restart is needed for {', '.join(reread.need_restart)}"
+
+
+class _Asked:
+    """What signals ask for: SIGTERM and SIGINT to stop, and a second one to stop at once; SIGHUP to read settings."""
+
+    def __init__(self) -> None:
+        self.to_stop = False
+        self._to_read = False
+        self._changed = asyncio.Event()
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Takes the signals."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, loop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._read)
+
+    async def to_read_settings(self) -> bool:
+        """Waits until the settings are to be read, or, returning False, until the daemon is to stop."""
+        while not self.to_stop:
+            if self._to_read:
+                self._to_read = False
+                return True
+            self._changed.clear()
+            await self._changed.wait()
+        return False
+
+    def _stop(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+        self.to_stop = True
+        self._changed.set()
+        loop.remove_signal_handler(number)
+
+    def _read(self) -> None:
+        self._to_read = True
+        self._changed.set()

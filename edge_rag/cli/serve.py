@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edge_rag.cli import options
+
+if TYPE_CHECKING:
+    from edge_rag.config.settings import Settings
 
 _EPILOG = """\b
 Examples:
@@ -18,7 +22,9 @@ Examples:
 \b
 Every key of the file can also be set in the environment, for example
 EDGE_RAG_GENERATOR__MAX_SLOTS=4. Ctrl-C ends the daemon when what it has
-begun is done; a second Ctrl-C ends it at once.
+begun is done; a second Ctrl-C ends it at once. SIGHUP has it read its
+settings again: what can change while it runs does, and the log says what
+needs a restart.
 """
 
 
@@ -44,4 +50,8 @@ def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_jso
         overrides["data_directory"] = data_dir
     if as_json:
         overrides["log"] = {"format": "json"}
-    return daemon.run(load_settings(config, overrides))
+
+    def read() -> Settings:
+        return load_settings(config, overrides)
+
+    return daemon.run(read(), read)

@@ -191,6 +191,9 @@ class LimitSettings(_Section):
     question_characters: int = Field(default=8192, ge=1, le=1_000_000, description="Longest question, characters.")
     request_seconds: float = Field(default=300, gt=0, description="Deadline of a call that brings none, seconds.")
     concurrent_calls: int = Field(default=256, ge=1, description="Most calls served at once; more are refused.")
+    drain_seconds: float = Field(
+        default=10, ge=0, le=3600, description="How long calls may go on after the daemon was told to stop, seconds."
+    )
 
 
 class LogSettings(_Section):

@@ -182,6 +182,7 @@ class Engine:
     def _loop(self) -> None:
         try:
             while (taken := self._inbox.take(self._scheduler.idle)) is not None:
+                self._observer.on_turn()
                 requests, cancelled = taken
                 for request in requests:
                     self._enter(request)

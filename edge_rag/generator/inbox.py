@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from edge_rag.errors import NotReady, Overloaded
 from edge_rag.generator.live import LiveRequest
 from edge_rag.generator.sequence import SequenceId
+
+IDLE_TURN_S: Final = 0.5
+"""Longest time that an engine without work sits still, seconds; each turn shows that it is not stuck."""
 
 
 class Inbox:
@@ -128,14 +132,14 @@ class Inbox:
         """Empties the inbox; for the engine.
 
         Args:
-            idle: Whether there is nothing else to do; then this blocks until there is.
+            idle: Whether there is nothing else to do; then this blocks until there is, at most ``IDLE_TURN_S``.
 
         Returns:
             New requests in order of arrival and cancellations; None once the inbox is closed and nothing is left to do.
         """
         with self._changed:
-            while idle and not (self._requests or self._cancelled or self._forgotten or self._closing):
-                self._changed.wait()
+            if idle and not (self._requests or self._cancelled or self._forgotten or self._closing):
+                self._changed.wait(IDLE_TURN_S)
             if self._aborting or (self._closing and idle and not self._requests):
                 return None
             taken = self._requests, self._cancelled

@@ -112,6 +112,10 @@ class StepObserver(Protocol):
         """A request is over; it holds nothing any more."""
         ...
 
+    def on_turn(self) -> None:
+        """The loop went round, with work or without; where this stays away, the engine hangs or has ended."""
+        ...
+
 
 class Unobserved:
     """Watches nothing."""
@@ -120,6 +124,9 @@ class Unobserved:
         """Does nothing."""
 
     def on_request(self, report: RequestReport) -> None:
+        """Does nothing."""
+
+    def on_turn(self) -> None:
         """Does nothing."""
 
 

@@ -99,6 +99,11 @@ class Parts:
         }
         return self.directory.backups.make(hashes)
 
+    def give_up_questions(self) -> None:
+        """Ends the questions and searches that are not finished, and whatever comes after, with NotReady."""
+        self.generator.close()
+        self.pipeline.close()
+
     def close(self) -> None:
         """Stops what runs, upstream first, and lets the data directory go."""
         self.precedence.close()

@@ -9,6 +9,7 @@ from edge_rag.config.access_paths import certificate_path, token_path
 from edge_rag.config.settings import Settings
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.listening import Doors, TlsOptions, open_doors
+from edge_rag.server.wire import RequestLimits
 
 
 def make_entrance(settings: Settings) -> tuple[Doors, Doorkeeper]:
@@ -18,11 +19,21 @@ def make_entrance(settings: Settings) -> tuple[Doors, Doorkeeper]:
         ConfigurationError: An address would be open to other machines without TLS and credentials.
         AccessError: The file of tokens cannot be used.
     """
-    tokens = TokenFile(settings.access.tokens or token_path(settings.data_directory))
+    tokens = token_file(settings)
     doors = open_doors(
         settings.listen, settings.local_listen, settings.tls.always, _tls(settings), may_enter=bool(tokens.tokens())
     )
     return doors, Doorkeeper(tokens, QuotaLedger())
+
+
+def token_file(settings: Settings) -> TokenFile:
+    """Returns the tokens of those who may call over TLS."""
+    return TokenFile(settings.access.tokens or token_path(settings.data_directory))
+
+
+def request_limits(settings: Settings) -> RequestLimits:
+    """Returns what one request may ask for, and gets where it does not say."""
+    return RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
 
 
 def _tls(settings: Settings) -> TlsOptions | None:

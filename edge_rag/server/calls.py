@@ -121,6 +121,10 @@ class Calls:
         if refusal is not None:  # counted before the client hears of it
             await context.abort(outcome, *refusal)
 
+    def limit(self, most_seconds: float) -> None:
+        """Gives calls that begin from now on another deadline at most, seconds."""
+        self._most_seconds = most_seconds
+
     def pay(self, call: Call, tokens: int) -> None:
         """Takes tokens that a call used off its caller's quota."""
         self._doorkeeper.quotas.pay(call.identity, tokens)

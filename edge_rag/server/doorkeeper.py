@@ -30,6 +30,10 @@ class Doorkeeper:
         self._tokens = tokens
         self.quotas = quotas
 
+    def use(self, tokens: TokenFile) -> None:
+        """Goes by other tokens from the next call on."""
+        self._tokens = tokens
+
     def identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> Identity:
         """Returns who calls.
 

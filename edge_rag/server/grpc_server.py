@@ -30,7 +30,7 @@ from edge_rag.server.collections_service import CollectionsService
 from edge_rag.server.documents_service import DocumentsService
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Gate
-from edge_rag.server.listening import Doors, TlsOptions, server_credentials
+from edge_rag.server.listening import Doors, ServedCertificates, TlsOptions
 from edge_rag.server.rag_service import RagService
 from edge_rag.server.wire import RequestLimits
 from edge_rag.telemetry.metrics import Metrics
@@ -84,8 +84,10 @@ class GrpcServer:
             ),
             maximum_concurrent_rpcs=concurrent_calls,
         )
-        calls = Calls(gate, doorkeeper, metrics, request_seconds)
-        rag_pb2_grpc.add_RagServicer_to_server(RagService(calls, limits, metrics), self._server)
+        self._certificates = None if doors.tls is None else ServedCertificates(doors.tls)
+        self._calls = calls = Calls(gate, doorkeeper, metrics, request_seconds)
+        self._rag = RagService(calls, limits, metrics)
+        rag_pb2_grpc.add_RagServicer_to_server(self._rag, self._server)
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(calls, document_bytes), self._server)
         collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(calls), self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(AdminService(calls), self._server)
@@ -103,7 +105,7 @@ class GrpcServer:
         Raises:
             ConfigurationError: An address cannot be bound, or the certificate cannot be used.
         """
-        bound = [self._bind(self._doors.main, self._doors.tls)]
+        bound = [self._bind(self._doors.main, self._certificates)]
         if self._doors.local is not None:
             bound.append(self._bind(self._doors.local, None))
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -122,12 +124,28 @@ class GrpcServer:
         """Ends every call within the grace time, seconds."""
         await self._server.stop(grace_s)
 
-    def _bind(self, address: str, tls: TlsOptions | None) -> str:
+    def adopt(self, limits: RequestLimits, request_seconds: float, tls: TlsOptions | None) -> None:
+        """Takes other limits for requests that come from now on, and other certificates for new connections.
+
+        Args:
+            limits: What one request may ask for.
+            request_seconds: Deadline of a call that brings none.
+            tls: How TLS is served; nothing changes where it was not served or is not to be.
+
+        Raises:
+            ConfigurationError: The certificates cannot be used; all stays as it was.
+        """
+        if tls is not None and self._certificates is not None:
+            self._certificates.use(tls.files)
+        self._rag.limit(limits)
+        self._calls.limit(request_seconds)
+
+    def _bind(self, address: str, certificates: ServedCertificates | None) -> str:
         try:
-            if tls is None:
+            if certificates is None:
                 port = self._server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(address, server_credentials(tls))
+                port = self._server.add_secure_port(address, certificates.credentials())
         except RuntimeError as error:
             raise ConfigurationError(f"listen: {address} cannot be bound; is another daemon running there?") from error
         return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"

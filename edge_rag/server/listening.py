@@ -98,68 +98,70 @@ def is_local(address: str) -> bool:
         return False
 
 
-def server_credentials(options: TlsOptions) -> grpc.ServerCredentials:
-    """Returns credentials that follow the files: a handshake after a change uses the new certificate.
+class ServedCertificates:
+    """Certificates that TLS is served with, and follow their files: a handshake after a change uses the new ones.
 
-    Raises:
-        ConfigurationError: The files cannot be used.
+    Handshakes come on several threads.
+
+    Args:
+        options: How TLS is served.
     """
-    files = _WatchedFiles(options.files)
-    try:
-        first = files.read(options.client_certificates)
-    except AccessError as error:
-        raise ConfigurationError(f"tls: {error}; make them with `edge-rag tls init`") from error
 
-    def renewed() -> grpc.ServerCertificateConfiguration | None:
-        try:
-            return files.read_if_changed(options.client_certificates)
-        except AccessError as error:
-            log.warning("the new certificate cannot be used; the old one stays", error=str(error))
-            return None
-
-    # None, which the stubs do not know of, stands for "as before".
-    return grpc.dynamic_ssl_server_credentials(first, renewed, options.client_certificates)  # type: ignore[arg-type]
-
-
-class _WatchedFiles:
-    """Certificate files that may be replaced at any time. Handshakes come on several threads."""
-
-    def __init__(self, files: TlsFiles) -> None:
-        self._files = files
+    def __init__(self, options: TlsOptions) -> None:
+        self._files = options.files
+        self._with_clients = options.client_certificates
         self._lock = threading.Lock()
-        self._seen: tuple[tuple[int, int], ...] = ()
+        self._seen: tuple[tuple[int, int], ...] | None = None
 
-    def read(self, with_clients: bool) -> grpc.ServerCertificateConfiguration:
-        """Returns what the files hold.
-
-        Raises:
-            AccessError: They cannot be used.
-        """
-        with self._lock:
-            self._seen = self._state()
-            return self._configuration(with_clients)
-
-    def read_if_changed(self, with_clients: bool) -> grpc.ServerCertificateConfiguration | None:
-        """Returns what the files hold, or None where they are as they were.
+    def credentials(self) -> grpc.ServerCredentials:
+        """Returns credentials for a port.
 
         Raises:
-            AccessError: They cannot be used.
+            ConfigurationError: The files cannot be used.
         """
         with self._lock:
-            state = self._state()
-            if state == self._seen:
+            self._seen, first = self._read(self._files)
+        # None, which the stubs do not know of, stands for "as before".
+        return grpc.dynamic_ssl_server_credentials(first, self._renewed, self._with_clients)  # type: ignore[arg-type]
+
+    def use(self, files: TlsFiles) -> None:
+        """Goes by other files from the next handshake on.
+
+        Raises:
+            ConfigurationError: They cannot be used; the present ones stay.
+        """
+        with self._lock:
+            if files != self._files:
+                self._read(files)
+                self._files, self._seen = files, None
+
+    def _read(self, files: TlsFiles) -> tuple[tuple[tuple[int, int], ...], grpc.ServerCertificateConfiguration]:
+        try:
+            return _states(files), self._configuration(files)
+        except AccessError as error:
+            raise ConfigurationError(f"tls: {error}; make them with `edge-rag tls init`") from error
+
+    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        with self._lock:
+            try:
+                states = _states(self._files)
+                if states == self._seen:
+                    return None
+                self._seen = states
+                return self._configuration(self._files)
+            except AccessError as error:
+                log.warning("the new certificate cannot be used; the old one stays", error=str(error))
                 return None
-            self._seen = state
-            return self._configuration(with_clients)
 
-    def _configuration(self, with_clients: bool) -> grpc.ServerCertificateConfiguration:
-        pair, authority = self._files.read()
-        if with_clients and authority is None:
+    def _configuration(self, files: TlsFiles) -> grpc.ServerCertificateConfiguration:
+        pair, authority = files.read()
+        if self._with_clients and authority is None:
             raise AccessError("client certificates are required, but tls.client_authority says of no authority")
-        return _configuration(pair, authority if with_clients else None)
+        return _configuration(pair, authority if self._with_clients else None)
 
-    def _state(self) -> tuple[tuple[int, int], ...]:
-        return tuple(_state(path) for path in (self._files.certificate, self._files.key))
+
+def _states(files: TlsFiles) -> tuple[tuple[int, int], ...]:
+    return _state(files.certificate), _state(files.key)
 
 
 def _configuration(pair: KeyPair, authority: bytes | None) -> grpc.ServerCertificateConfiguration:

@@ -6,8 +6,9 @@ import time
 from collections.abc import AsyncIterator
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
-from edge_rag.core.answer import Finished
+from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.identity import Role
+from edge_rag.errors import NotReady
 from edge_rag.server import messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
 from edge_rag.telemetry.metrics import Metrics
@@ -27,6 +28,10 @@ class RagService(rag_pb2_grpc.RagServicer):
         self._limits = limits
         self._metrics = metrics
 
+    def limit(self, limits: wire.RequestLimits) -> None:
+        """Holds requests that come from now on to other limits."""
+        self._limits = limits
+
     async def Ask(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.AskRequest, context: ServicerContext
     ) -> AsyncIterator[rag_pb2.AskResponse]:
@@ -35,11 +40,17 @@ class RagService(rag_pb2_grpc.RagServicer):
             query = wire.query(request, call.request_id, place, call.identity, call.deadline, self._limits)
             stream = call.backend.pipeline.ask(query)
             context.add_done_callback(lambda _: stream.cancel())  # type: ignore[arg-type]
-            async for event in stream:
-                if isinstance(event, Finished):
-                    self._metrics.answered(event, time.monotonic() - call.started)
-                    self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
-                yield messages.answer_event(event)
+            told = 0
+            try:
+                async for event in stream:
+                    if isinstance(event, Finished):
+                        self._metrics.answered(event, time.monotonic() - call.started)
+                        self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
+                    elif isinstance(event, TextDelta):
+                        told += len(event.text)
+                    yield messages.answer_event(event)
+            except NotReady as error:
+                raise NotReady(f"{error}; {told} characters of the answer were told") from error
 
     async def Search(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.SearchRequest, context: ServicerContext

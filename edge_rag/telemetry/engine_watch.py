@@ -1,6 +1,8 @@
-"""What the engine reports to: the audit trail, metrics, percentiles and usage at once."""
+"""What the engine reports to: the audit trail, metrics, percentiles, usage and the watchdog at once."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.measures import Measure, RequestReport, StepReport
@@ -18,13 +20,22 @@ class EngineWatch:
         metrics: Counts.
         latencies: Keeps the percentiles.
         usage: Sums up by client.
+        alive: Called at every turn of the engine's loop; feeds the watchdog.
     """
 
-    def __init__(self, trail: AuditTrail, metrics: EngineMetrics, latencies: Latencies, usage: UsageLedger) -> None:
+    def __init__(
+        self,
+        trail: AuditTrail,
+        metrics: EngineMetrics,
+        latencies: Latencies,
+        usage: UsageLedger,
+        alive: Callable[[], None],
+    ) -> None:
         self.trail = trail
         self.metrics = metrics
         self.latencies = latencies
         self.usage = usage
+        self.on_turn = alive
 
     def on_step(self, report: StepReport) -> None:
         """A step was done, or failed."""

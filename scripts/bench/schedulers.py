@@ -61,6 +61,9 @@ class StepLog:
     def on_request(self, report: RequestReport) -> None:
         """Keeps nothing of requests."""
 
+    def on_turn(self) -> None:
+        """Keeps nothing of turns."""
+
 
 def run_continuous(decoder: PagedDecoder, trace: Sequence[Job], limits: SchedulerLimits, log: StepLog) -> Run:
     """Runs a trace through the product's engine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
     """Starts daemons of a test's own; ends those that still run."""
     started: list[RunningDaemon] = []
 
-    def start_one(data_dir: Path | None = None, config: str = "") -> RunningDaemon:
+    def start_one(
+        data_dir: Path | None = None, config: str = "", environment: Mapping[str, str] | None = None
+    ) -> RunningDaemon:
         log = tmp_path / f"log-{len(started)}"
-        started.append(start_daemon(data_dir or tmp_path / "data", log, config))
+        started.append(start_daemon(data_dir or tmp_path / "data", log, config, environment))
         return started[-1]
 
     yield start_one

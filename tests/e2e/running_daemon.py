@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -42,7 +43,14 @@ def start_daemon(
         file.write_text(config)
         command += ["--config", str(file)]
     with log.open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | dict(environment or {}),
+        )
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.search(r"127\.0\.0\.1:\d+", line):

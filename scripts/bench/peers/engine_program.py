@@ -59,6 +59,9 @@ class _Clock:
     def on_request(self, report: RequestReport) -> None:
         pass
 
+    def on_turn(self) -> None:
+        pass
+
 
 class EngineProgram:
     """An engine with room for the load's sequences."""

@@ -91,6 +91,13 @@ class Reports:
     def __init__(self) -> None:
         self.steps: list[StepReport] = []
         self.requests: list[RequestReport] = []
+        self.turned = threading.Condition()
+        self.turns = 0
+
+    def on_turn(self) -> None:
+        with self.turned:
+            self.turns += 1
+            self.turned.notify_all()
 
     def on_step(self, report: StepReport) -> None:
         self.steps.append(report)

@@ -71,7 +71,7 @@ class Measured:
         self.latencies = Latencies()
         self.metrics = Metrics(self.registry, self.latencies)
         self.engine = EngineMetrics(self.registry)
-        self.watch = EngineWatch(AuditTrail(10), self.engine, self.latencies, UsageLedger())
+        self.watch = EngineWatch(AuditTrail(10), self.engine, self.latencies, UsageLedger(), lambda: None)
 
     def __getitem__(self, name: str) -> float | None:
         return self.registry.get_sample_value(f"edge_rag_{name}")

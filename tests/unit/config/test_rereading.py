@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from edge_rag.config.rereading import adopted, differing
+from edge_rag.config.settings import Settings, load_settings
+
+
+def settings(tmp_path: Path, text: str) -> Settings:
+    file = tmp_path / "edge-rag.toml"
+    file.write_text(text)
+    return load_settings(file, {"data_directory": tmp_path})
+
+
+def test_what_can_change_is_adopted_and_the_rest_is_named(tmp_path: Path) -> None:
+    now = settings(tmp_path, "")
+    wanted = settings(
+        tmp_path,
+        """
+        listen = "127.0.0.1:9999"
+        log.level = "debug"
+        limits.question_characters = 100
+        limits.concurrent_calls = 3
+        access.tokens = "/etc/tokens.json"
+        tls.certificate = "/etc/server.pem"
+        tls.key = "/etc/server.key"
+        tls.client_certificates = true
+        generator.mode = "free"
+        generator.queue = 7
+        reranker.passages = 9
+        """,
+    )
+    following = adopted(now, wanted)
+    assert set(differing(now, following)) == {
+        "log.level",
+        "limits.question_characters",
+        "access.tokens",
+        "tls.certificate",
+        "tls.key",
+        "generator.mode",
+        "reranker.passages",
+    }
+    assert set(differing(following, wanted)) == {
+        "listen",
+        "limits.concurrent_calls",
+        "tls.client_certificates",
+        "generator.queue",
+    }
+
+
+def test_the_same_settings_differ_in_nothing(tmp_path: Path) -> None:
+    assert differing(settings(tmp_path, "threads = 2"), settings(tmp_path, "threads = 2")) == ()
