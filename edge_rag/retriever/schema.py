@@ -171,7 +171,8 @@ def migrate(connection: apsw.Connection) -> None:
                     statement(connection)
             connection.execute(f"PRAGMA user_version = {number}")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # an error of the disk has ended it already
+                connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
 
