@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -13,3 +14,10 @@ def token_path(data_directory: Path) -> Path:
 def certificate_path(data_directory: Path) -> Path:
     """Returns the folder of the authority and the certificates it signed."""
     return data_directory / "tls"
+
+
+def credential(name: str) -> Path | None:
+    """Returns the file of a credential that systemd passed to the service; None where it passed none of that name."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    path = None if not folder else Path(folder) / name
+    return path if path is not None and path.exists() else None

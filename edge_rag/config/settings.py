@@ -226,7 +226,8 @@ class TlsSettings(_Section):
     """TLS, for addresses that other machines reach."""
 
     certificate: FilePath | None = Field(
-        default=None, description="Certificate, PEM; left out, the one that `tls init` made in the data directory."
+        default=None,
+        description="Certificate, PEM; left out, the credential systemd passed, else the one of `tls init`.",
     )
     key: FilePath | None = Field(default=None, description="Its private key, PEM; goes with the certificate.")
     client_authority: FilePath | None = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge_rag.access.certificate_files import CertificateFolder, TlsFiles
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.token_file import TokenFile
-from edge_rag.config.access_paths import certificate_path, token_path
+from edge_rag.config.access_paths import certificate_path, credential, token_path
 from edge_rag.config.settings import Settings
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.listening import Doors, TlsOptions, open_doors
@@ -39,11 +39,14 @@ def request_limits(settings: Settings) -> RequestLimits:
 def _tls(settings: Settings) -> TlsOptions | None:
     folder = CertificateFolder(certificate_path(settings.data_directory))
     wanted = settings.tls
-    authority = wanted.client_authority
+    authority = wanted.client_authority or credential("edge-rag.client-authority")
     if authority is None and folder.authority_certificate.exists():
         authority = folder.authority_certificate
     if wanted.certificate is not None and wanted.key is not None:
         return TlsOptions(TlsFiles(wanted.certificate, wanted.key, authority), wanted.client_certificates)
+    certificate, key = credential("edge-rag.certificate"), credential("edge-rag.key")
+    if certificate is not None and key is not None:
+        return TlsOptions(TlsFiles(certificate, key, authority), wanted.client_certificates)
     if not folder.is_made():
         return None
     server = folder.server

@@ -266,3 +266,19 @@ def test_after_sigkill_under_load_the_next_start_serves_all_that_was_acknowledge
         reply = rag_pb2_grpc.RagStub(channel).Search(rag_pb2.SearchRequest(query="bearing grease", limit=3), timeout=60)
     assert len(reply.hits) == 3
     assert again.stop() == 0
+
+
+def test_a_certificate_that_the_manager_passes_serves_tls(
+    start: Callable[..., RunningDaemon], manager: Manager, tmp_path: Path
+) -> None:
+    passed = tmp_path / "credentials"
+    passed.mkdir()
+    edge_rag("tls", "init", "--host", "127.0.0.1", "--data-dir", tmp_path / "authority")
+    token = edge_rag("token", "create", "--name", "ward-3", "--data-dir", tmp_path / "data")
+    for name, file in (("certificate", "server.pem"), ("key", "server.key")):
+        (passed / f"edge-rag.{name}").write_bytes((tmp_path / "authority" / "tls" / file).read_bytes())
+    daemon = start(config="[tls]\nalways = true\n", environment={"CREDENTIALS_DIRECTORY": str(passed)})
+    trusted = grpc.ssl_channel_credentials((tmp_path / "authority" / "tls" / "ca.pem").read_bytes())
+    credentials = grpc.composite_channel_credentials(trusted, grpc.access_token_call_credentials(token))
+    with grpc.secure_channel(daemon.address, credentials) as channel:
+        assert access_pb2_grpc.AccessStub(channel).WhoAmI(access_pb2.WhoAmIRequest(), timeout=30).name == "ward-3"
