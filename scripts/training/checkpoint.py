@@ -14,7 +14,7 @@ from scripts.training.losses import Openings
 from scripts.training.optimizer import Optimizer
 from scripts.training.schedule import plateau
 
-_FILE = "state.pt"
+STATE_FILE = "state.pt"
 
 
 class DifferentRun(Exception):
@@ -58,16 +58,12 @@ class Checkpoint:
         optimizer: Optimizer,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / _FILE
+        self._path = folder / STATE_FILE
         self._identity = identity
         self._tokens = tokens
         self._model = model
         self._openings = openings
         self._optimizer = optimizer
-
-    def exists(self) -> bool:
-        """Whether there is something to go on from."""
-        return self._path.exists()
 
     def save(self, progress: Progress) -> None:
         """Replaces what was saved before; a crash leaves the old or the new, never a part."""

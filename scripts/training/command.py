@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from scripts.training.checkpoint import DifferentRun
+from scripts.training.checkpoint import STATE_FILE, DifferentRun
 from scripts.training.corpus import Corpus, read_corpus
 from scripts.training.decoder import ModelSize
 from scripts.training.packages import PACKAGES, MissingText, archives, fetch
@@ -84,6 +84,11 @@ def train_quoter(
     gives the same weights each time. Ctrl-C saves the run and writes the model as it is.
     """
     console = Console()
+    begun = (out / STATE_FILE).exists()
+    if begun and not resume:
+        raise click.ClickException(f"{out} holds a run; --resume goes on with it, another --out begins a new one")
+    if resume and not begun:
+        raise click.ClickException(f"{out} holds no run to go on with; leave --resume out to begin one")
     settings = RunSettings(
         seed=seed,
         tokens=tokens,

@@ -132,8 +132,7 @@ class Run:
         Raises:
             DifferentRun: Other settings or other text made it.
         """
-        if self._checkpoint.exists():
-            self.progress = self._checkpoint.restore(self._device)
+        self.progress = self._checkpoint.restore(self._device)
 
     def train(self, report: Callable[[Report], None], save_every_s: float, interrupted: Callable[[], bool]) -> bool:
         """Trains to the end or until it is interrupted, saving then and now and then.

@@ -204,13 +204,19 @@ def test_an_exchange_sees_its_prefix_and_itself_alone(tmp_path: Path) -> None:
     ]
 
 
-def test_without_the_text_the_command_says_how_to_get_it(tmp_path: Path) -> None:
+def test_the_command_says_what_to_do_without_text_without_a_run_and_over_one(tmp_path: Path) -> None:
     from scripts.training.command import train_quoter
 
     done = CliRunner().invoke(train_quoter, ["--text", str(tmp_path), "--out", str(tmp_path / "out")])
     assert done.exit_code == 1
     assert "--fetch downloads what is missing" in done.output
     assert not (tmp_path / "out").exists()
+    resumed = CliRunner().invoke(train_quoter, ["--text", str(tmp_path), "--out", str(tmp_path), "--resume"])
+    assert "holds no run to go on with" in resumed.output
+    (tmp_path / "state.pt").write_bytes(b"")
+    again = CliRunner().invoke(train_quoter, ["--text", str(tmp_path), "--out", str(tmp_path)])
+    assert "holds a run; --resume goes on with it" in again.output
+    assert (again.exit_code, resumed.exit_code) == (1, 1)
     assert "Examples:" in CliRunner().invoke(train_quoter, ["--help"]).output
 
 
