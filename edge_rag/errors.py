@@ -9,6 +9,7 @@ EdgeRagError
 │   ├── ModelNotFound
 │   └── TokenNotFound
 ├── CollectionExists        a collection of that name is there already
+├── JobOver                 was cancelled and takes no documents any more
 ├── NeverFits               larger than this device could ever hold, refused at admission
 ├── Unauthenticated         no credentials, or none that are known
 ├── PermissionDenied        the caller's role does not allow this
@@ -102,6 +103,17 @@ class JobNotFound(NotFound):
     def __init__(self, job: str) -> None:
         super().__init__(f"job {job!r} does not exist")
         self.job = job
+
+
+class JobOver(EdgeRagError):
+    """A job takes no documents any more.
+
+    Args:
+        job_id: The job.
+    """
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the job {job_id} was cancelled and takes no documents any more")
 
 
 class ModelNotFound(NotFound):

@@ -78,7 +78,7 @@ def follow(client: Client, job_id: str, as_json: bool) -> ExitCode:
         task = bar.add_task("", total=None)
         for progress in client.watch_job(job_id):
             job = progress.job
-            bar.update(task, total=job.size_bytes, completed=job.done_bytes, description=_doing(progress))
+            bar.update(task, total=job.size_bytes, completed=job.done_bytes, description=doing(progress))
             for entry in progress.documents:
                 entries[(entry.collection, entry.name)] = entry
                 if not as_json and entry.state is not JobDocumentState.QUEUED:
@@ -112,12 +112,8 @@ def job_object(job: Job) -> dict[str, Any]:
     }
 
 
-def _bar(console: Console) -> Progress:
-    columns = (BarColumn(), DownloadColumn(), TextColumn("{task.description}", markup=False))
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def _doing(progress: JobProgress) -> str:
+def doing(progress: JobProgress) -> str:
+    """Returns what is being done to the document in work; empty where none is."""
     work = progress.work
     if work is None:
         return ""
@@ -125,6 +121,11 @@ def _doing(progress: JobProgress) -> str:
         return visible(f"waits: {work.problem}")
     chunks = f" {work.chunks_done}/{work.chunks}" if work.chunks else ""
     return visible(f"{work.phase.value}{chunks} {work.name}")
+
+
+def _bar(console: Console) -> Progress:
+    columns = (BarColumn(), DownloadColumn(), TextColumn("{task.description}", markup=False))
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _because(entry: JobEntry) -> str:

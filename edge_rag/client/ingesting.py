@@ -128,19 +128,19 @@ class IngestCalls(Connection):
         Raises:
             ClientError: The call failed.
         """
-        failures, waited_s = 0, 0.0
+        failures, waited_s, reached = 0, 0.0, False
         while True:
             request = documents_pb2.WatchJobRequest(job_id=sendable("job_id", job_id), cursor=cursor)
             call = cast(WatchCall, self._documents.WatchJob(request, timeout=self._timeout_s))
             try:
                 for message in call:
-                    failures, waited_s, cursor = 0, 0.0, message.cursor
+                    failures, waited_s, reached, cursor = 0, 0.0, True, message.cursor
                     yield job_replies.progress(message)
                 return
             except grpc.RpcError as failure:
                 error = client_error(failure, self.address)
                 failures += 1
-                delay_s = self._retry.delay(error, failures, waited_s, random.random())
+                delay_s = self._retry.delay(error, failures, waited_s, random.random(), reached=reached)
                 if delay_s is None:
                     raise error from failure
             finally:

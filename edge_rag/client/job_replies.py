@@ -88,6 +88,8 @@ def _document(message: documents_pb2.JobDocument) -> JobEntry:
         state=_document_state(message.state),
         reason=message.reason,
         document_id=DocumentId(message.document_id) if message.HasField("document_id") else None,
+        chunks=message.chunks if message.HasField("chunks") else None,
+        pages=message.pages if message.HasField("pages") else None,
     )
 
 

@@ -21,7 +21,9 @@ class RetryPolicy:
     first_delay_s: float = 0.1
     longest_delay_s: float = 2.0
 
-    def delay(self, error: ClientError, failures: int, waited_s: float, jitter: float) -> float | None:
+    def delay(
+        self, error: ClientError, failures: int, waited_s: float, jitter: float, *, reached: bool = False
+    ) -> float | None:
         """Decides about one failure.
 
         A full queue is asked again only when the server says when; without that, it is a limit and not a queue. A
@@ -32,6 +34,7 @@ class RetryPolicy:
             failures: Failed attempts so far, at least 1.
             waited_s: Seconds waited between attempts so far.
             jitter: Random number, 0 to 1; keeps clients that were refused together from coming back together.
+            reached: Whether the server answered before, so that one that is not there now is expected back.
 
         Returns:
             Seconds to wait before the next attempt, or None to give up.
@@ -39,7 +42,7 @@ class RetryPolicy:
         match error.status:
             case CallStatus.RESOURCE_EXHAUSTED if error.retry_after_s is not None:
                 delay = error.retry_after_s * (1 + jitter / 4)
-            case CallStatus.UNAVAILABLE if error.connected:
+            case CallStatus.UNAVAILABLE if error.connected or reached:
                 doubling = min(self.longest_delay_s, self.first_delay_s * 2.0 ** min(failures - 1, 30))
                 delay = (error.retry_after_s if error.retry_after_s is not None else doubling) * (1 + jitter / 4)
             case _:

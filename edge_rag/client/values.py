@@ -132,6 +132,8 @@ class JobEntry:
         state: What became of it.
         reason: Why it was rejected or superseded; empty otherwise.
         document_id: Id of the stored document, or None.
+        chunks: Number of its chunks; None where there is none, or it was replaced or deleted since.
+        pages: Number of its pages; None also where its format has none.
     """
 
     collection: str
@@ -140,6 +142,8 @@ class JobEntry:
     state: JobDocumentState
     reason: str
     document_id: DocumentId | None
+    chunks: int | None = None
+    pages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ class JobDocument:
         reason: Why it was rejected or superseded; empty otherwise.
         document_id: Its id once it is stored; None before, and where it was not taken.
         change: Number of the job's change that brought it to this state; a reader goes on after the last one it saw.
+        chunks: Number of chunks of the stored document; None where there is none, or it was replaced or deleted since.
+        pages: Number of its pages; None also where its format has none.
     """
 
     ticket: Ticket
@@ -67,6 +69,8 @@ class JobDocument:
     reason: str
     document_id: DocumentId | None
     change: int
+    chunks: int | None
+    pages: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class IngestJobs:
 
         Raises:
             StorageFull: The spool or the disk is full.
+            JobOver: The job was cancelled.
             StorageError: The data directory failed; the document was not taken.
             NotReady: The daemon is shutting down.
         """

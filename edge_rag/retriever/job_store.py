@@ -14,12 +14,15 @@ from edge_rag.core.document import Upload
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import Job, JobDocument, JobDocumentState, JobId, JobState, Ticket
 from edge_rag.core.metadata_json import decode_metadata, encode_metadata
-from edge_rag.errors import JobNotFound, StorageFull
+from edge_rag.errors import JobNotFound, JobOver, StorageFull
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.job_rows import finish_if_done, is_queued, next_change, settle
 from edge_rag.retriever.spool import Spool
 
-_DOCUMENT = "ticket, collection, name, size_bytes, state, reason, document_id, change"
+_DOCUMENTS: Final = (
+    "SELECT d.ticket, d.collection, d.name, d.size_bytes, d.state, d.reason, d.document_id, d.change, "
+    "s.chunks, s.pages FROM job_documents d LEFT JOIN documents s ON s.id = d.document_id"
+)
 _JOBS_KEPT: Final = 100
 _QUEUED: Final = JobDocumentState.QUEUED.value
 
@@ -86,6 +89,7 @@ class JobStore:
         Raises:
             StorageFull: Too many bytes wait already, or the disk is full; the document was not taken.
             JobNotFound: There is no such job.
+            JobOver: It was cancelled.
             StorageError: The data directory failed; the document was not taken.
         """
         with self._accepting:
@@ -98,7 +102,7 @@ class JobStore:
             spooled = self._spool.put(upload.content)
             try:
                 with self._database.writing() as connection:
-                    job = _require(connection, job_id)
+                    job = _require_running(connection, job_id)
                     connection.execute(
                         "INSERT INTO job_documents (job, collection, name, media_type, metadata, size_bytes, sha256, "
                         "spooled, state, reason, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
@@ -116,7 +120,7 @@ class JobStore:
                         ),
                     )
                     row = connection.execute(
-                        f"SELECT {_DOCUMENT} FROM job_documents WHERE ticket = ?", (connection.last_insert_rowid(),)
+                        f"{_DOCUMENTS} WHERE d.ticket = ?", (connection.last_insert_rowid(),)
                     ).fetchone()
             except BaseException:
                 self._spool.discard(spooled)
@@ -217,7 +221,7 @@ class JobStore:
         with self._database.snapshot() as connection:
             job = _require(connection, job_id)
             rows = connection.execute(
-                f"SELECT {_DOCUMENT} FROM job_documents WHERE job = ? AND change > ? ORDER BY change LIMIT ?",
+                f"{_DOCUMENTS} WHERE d.job = ? AND d.change > ? ORDER BY d.change LIMIT ?",
                 (job, after, limit),
             ).fetchall()
             return _job(connection, job), tuple(_document(row) for row in rows)
@@ -235,6 +239,14 @@ def _require(connection: Any, job_id: JobId) -> int:
     if row is None:
         raise JobNotFound(job_id)
     return int(row[0])
+
+
+def _require_running(connection: Any, job_id: JobId) -> int:
+    job = _require(connection, job_id)
+    (state,) = connection.execute("SELECT state FROM jobs WHERE job = ?", (job,)).fetchone()
+    if state != JobState.RUNNING.value:
+        raise JobOver(job_id)
+    return job
 
 
 def _job(connection: Any, job: int) -> Job:
@@ -258,7 +270,7 @@ def _job(connection: Any, job: int) -> Job:
 
 
 def _document(row: Sequence[Any]) -> JobDocument:
-    ticket, collection, name, size_bytes, state, reason, document_id, change = row
+    ticket, collection, name, size_bytes, state, reason, document_id, change, chunks, pages = row
     return JobDocument(
         ticket=Ticket(ticket),
         collection=collection,
@@ -268,4 +280,6 @@ def _document(row: Sequence[Any]) -> JobDocument:
         reason=reason,
         document_id=None if document_id is None else DocumentId(document_id),
         change=change,
+        chunks=chunks,
+        pages=pages,
     )

@@ -59,6 +59,8 @@ def document(given: JobDocument) -> documents_pb2.JobDocument:
         state=_DOCUMENT_STATES[given.state],
         reason=given.reason,
         document_id=given.document_id,
+        chunks=given.chunks,
+        pages=given.pages,
     )
 
 

@@ -20,6 +20,7 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.CollectionExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.JobOver: grpc.StatusCode.FAILED_PRECONDITION,
     errors.NeverFits: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -10,7 +10,7 @@ import pytest
 
 from edge_rag.core.document import Upload
 from edge_rag.core.jobs import JobDocumentState, JobId, JobState
-from edge_rag.errors import JobNotFound, StorageCorrupt, StorageFull
+from edge_rag.errors import JobNotFound, JobOver, StorageCorrupt, StorageFull
 from edge_rag.pipeline.ports import JobLedger
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.job_store import JobStore
@@ -61,6 +61,15 @@ def test_a_job_ends_with_its_last_document_once_it_is_handed_over(ledger: JobLed
     assert (ended.state, ended.finished_at is not None) == (JobState.FINISHED, True)
     assert ended.documents == {JobDocumentState.REJECTED: 1, JobDocumentState.ADDED: 1}
     assert (ended.size_bytes, ended.done_bytes) == (20, 20)
+
+
+def test_a_cancelled_job_takes_no_further_document(ledger: JobLedger) -> None:
+    job = ledger.start()
+    ledger.cancel(job.job_id)
+
+    with pytest.raises(JobOver):
+        ledger.accept(job.job_id, upload("late.txt"))
+    assert ledger.next() is None
 
 
 def test_a_job_without_documents_ends_when_it_is_handed_over(ledger: JobLedger) -> None:

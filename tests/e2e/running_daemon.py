@@ -33,11 +33,15 @@ class RunningDaemon:
 
 
 def start_daemon(
-    data_dir: Path, log: Path, config: str = "", environment: Mapping[str, str] | None = None
+    data_dir: Path,
+    log: Path,
+    config: str = "",
+    environment: Mapping[str, str] | None = None,
+    listen: str = "127.0.0.1:0",
 ) -> RunningDaemon:
     """Starts a daemon and returns once it answers; fails with its log if it does not start."""
     command = [sys.executable, "-m", "edge_rag.cli.main", "serve"]
-    command += ["--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    command += ["--listen", listen, "--data-dir", str(data_dir)]
     if config:
         file = log.with_suffix(".toml")
         file.write_text(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -174,6 +175,78 @@ def test_a_full_disk_refuses_what_is_handed_over_and_keeps_what_was_accepted(tmp
         assert running.process.stdout is not None
         running.process.stdout.close()
         subprocess.run(["umount", str(disk)], check=True)
+
+
+class Ingesting:
+    """A running ``edge-rag ingest`` of a folder with one long document between short ones."""
+
+    def __init__(self, address: str, folder: Path, *options: str) -> None:
+        folder.mkdir()
+        long = "".join(f"Sentence {number} keeps the worker busy for a while.\n\n" for number in range(3000))
+        for name, content in {"0.txt": "Valve 0 is open.", "1-long.txt": long, "2.txt": "Valve 2 is open."}.items():
+            (folder / name).write_text(content)
+        command = [sys.executable, "-m", "edge_rag.cli.main", "ingest", str(folder), "--server", address, *options]
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def first_line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=300)
+        return self.process.returncode, out, err
+
+
+def all_accepted(address: str, count: int) -> str:
+    """Waits until the latest job was handed over so many documents; returns its id."""
+    with Client(address) as client:
+        (job,) = client.jobs(limit=1)
+        for progress in client.watch_job(job.job_id):
+            if sum(progress.job.documents.values()) == count:
+                return job.job_id
+    raise AssertionError("the job ended before")
+
+
+def test_the_command_line_goes_on_over_a_restart_of_the_daemon(start: Starter, tmp_path: Path) -> None:
+    first = start()
+    ingesting = Ingesting(first.address, tmp_path / "folder")
+    assert ingesting.first_line() == "added      0.txt (1 passages)\n"
+    all_accepted(first.address, 3)
+    first.process.kill()
+    first.process.wait(30)
+    second = start_daemon(first.data_dir, tmp_path / "log-again", listen=first.address)
+    try:
+        code, out, err = ingesting.end()
+        with Client(second.address) as client:
+            stored = {info.name for info in client.documents()}
+    finally:
+        second.process.kill()
+        second.process.communicate(timeout=30)
+
+    assert code == 0, err
+    assert [line.split()[:2] for line in out.splitlines()] == [["added", "1-long.txt"], ["added", "2.txt"]]
+    assert "3 added" in err
+    assert stored == {"0.txt", "1-long.txt", "2.txt"}
+
+
+def test_ctrl_c_leaves_what_was_accepted_to_its_job_and_names_it(daemon: RunningDaemon, tmp_path: Path) -> None:
+    ingesting = Ingesting(daemon.address, tmp_path / "folder", "--collection", "job-interrupted")
+    ingesting.first_line()
+    job_id = all_accepted(daemon.address, 3)
+    ingesting.process.send_signal(signal.SIGINT)
+    code, _, err = ingesting.end()
+
+    assert code == 130
+    assert f"edge-rag jobs watch {job_id}" in err
+    assert f"edge-rag jobs cancel {job_id}" in err
+    assert set(final_states(watch(daemon.address, job_id)).values()) == {"added"}
 
 
 def test_the_command_line_hands_over_and_follows(daemon: RunningDaemon, tmp_path: Path) -> None:

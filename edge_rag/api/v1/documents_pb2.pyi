@@ -647,6 +647,8 @@ class JobDocument(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DOCUMENT_ID_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """Where it goes."""
     name: _builtins.str
@@ -659,6 +661,10 @@ class JobDocument(_message.Message):
     """Why it was rejected or superseded; empty otherwise."""
     document_id: _builtins.str
     """Id of the stored document; absent before, and where it was not taken."""
+    chunks: _builtins.int
+    """Number of passages of the stored document; absent where there is none, or it was replaced or deleted since."""
+    pages: _builtins.int
+    """Number of its pages; absent also where its format has none."""
     def __init__(
         self,
         *,
@@ -668,14 +674,25 @@ class JobDocument(_message.Message):
         state: Global___JobDocumentState.ValueType = ...,
         reason: _builtins.str = ...,
         document_id: _builtins.str | None = ...,
+        chunks: _builtins.int | None = ...,
+        pages: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_document_id", b"_document_id", "document_id", b"document_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chunks", b"_chunks", "_document_id", b"_document_id", "_pages", b"_pages", "chunks", b"chunks", "document_id", b"document_id", "pages", b"pages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_document_id", b"_document_id", "collection", b"collection", "document_id", b"document_id", "name", b"name", "reason", b"reason", "size_bytes", b"size_bytes", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunks", b"_chunks", "_document_id", b"_document_id", "_pages", b"_pages", "chunks", b"chunks", "collection", b"collection", "document_id", b"document_id", "name", b"name", "pages", b"pages", "reason", b"reason", "size_bytes", b"size_bytes", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__chunks: _TypeAlias = _typing.Literal["chunks"]  # noqa: Y015
+    _WhichOneofArgType__chunks: _TypeAlias = _typing.Literal["_chunks", b"_chunks"]  # noqa: Y015
     _WhichOneofReturnType__document_id: _TypeAlias = _typing.Literal["document_id"]  # noqa: Y015
     _WhichOneofArgType__document_id: _TypeAlias = _typing.Literal["_document_id", b"_document_id"]  # noqa: Y015
+    _WhichOneofReturnType__pages: _TypeAlias = _typing.Literal["pages"]  # noqa: Y015
+    _WhichOneofArgType__pages: _TypeAlias = _typing.Literal["_pages", b"_pages"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__chunks) -> _WhichOneofReturnType__chunks | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__document_id) -> _WhichOneofReturnType__document_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pages) -> _WhichOneofReturnType__pages | None: ...
 
 Global___JobDocument: _TypeAlias = JobDocument  # noqa: Y015
 

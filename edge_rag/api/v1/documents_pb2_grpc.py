@@ -98,7 +98,8 @@ class DocumentsServicer:
         are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
         than what waits. Where too much waits, the stream is read on when there is room.
         INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
-        RESOURCE_EXHAUSTED: the disk is full; see the message. UNAVAILABLE: starting or shutting down.
+        RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled meanwhile.
+        UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,7 +46,8 @@ class DocumentsStub:
     are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
     than what waits. Where too much waits, the stream is read on when there is room.
     INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
-    RESOURCE_EXHAUSTED: the disk is full; see the message. UNAVAILABLE: starting or shutting down.
+    RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled meanwhile.
+    UNAVAILABLE: starting or shutting down.
     """
     WatchJob: _grpc.UnaryStreamMultiCallable[_documents_pb2.WatchJobRequest, _documents_pb2.WatchJobResponse]
     """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
@@ -88,7 +89,8 @@ class DocumentsAsyncStub(DocumentsStub):
     are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
     than what waits. Where too much waits, the stream is read on when there is room.
     INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
-    RESOURCE_EXHAUSTED: the disk is full; see the message. UNAVAILABLE: starting or shutting down.
+    RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled meanwhile.
+    UNAVAILABLE: starting or shutting down.
     """
     WatchJob: _aio.UnaryStreamMultiCallable[_documents_pb2.WatchJobRequest, _documents_pb2.WatchJobResponse]  # type: ignore[assignment]
     """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
@@ -139,7 +141,8 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
         than what waits. Where too much waits, the stream is read on when there is room.
         INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
-        RESOURCE_EXHAUSTED: the disk is full; see the message. UNAVAILABLE: starting or shutting down.
+        RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled meanwhile.
+        UNAVAILABLE: starting or shutting down.
         """
 
     @_abc_1.abstractmethod

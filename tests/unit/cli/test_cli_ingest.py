@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,49 @@ from edge_rag.cli.walk import FoundFile, Unusable, find_files
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
 
 
-def outcome(name: str, status: documents_pb2.IngestStatus.ValueType, reason: str = "") -> documents_pb2.IngestResponse:
-    document = None if reason else documents_pb2.Document(id=name, name=name, chunks=2)
-    return documents_pb2.IngestResponse(
-        outcomes=[documents_pb2.IngestResponse.Outcome(name=name, status=status, document=document, reason=reason)]
-    )
+class ScriptedJobs:
+    """Answers ``StartIngest`` and ``WatchJob`` as a daemon does that rejects what is empty and stores the rest."""
 
+    def __init__(self, scripted: ScriptedDaemon) -> None:
+        self.over = threading.Event()
+        self.stored: list[documents_pb2.JobDocument] = []
+        scripted.script("StartIngest", self.accept)
+        scripted.script("WatchJob", self.watch)
 
-def take(parts: Iterator[documents_pb2.IngestRequest], _: grpc.ServicerContext) -> documents_pb2.IngestResponse:
-    name = next(iter(parts)).header.name
-    content = b"".join(part.content for part in parts)
-    if not content:
-        return outcome(name, documents_pb2.INGEST_STATUS_REJECTED, "the document holds no text")
-    return outcome(name, documents_pb2.INGEST_STATUS_ADDED)
+    def accept(
+        self, parts: Iterator[documents_pb2.IngestRequest], _: grpc.ServicerContext
+    ) -> Iterator[documents_pb2.StartIngestResponse]:
+        yield documents_pb2.StartIngestResponse(job=documents_pb2.Job(id="1f", state=documents_pb2.JOB_STATE_RUNNING))
+        uploads: dict[str, bytes] = {}
+        for part in parts:
+            if part.HasField("header"):
+                name = part.header.name
+                uploads[name] = b""
+            uploads[name] += part.content
+        for name, content in uploads.items():
+            self.stored.append(
+                documents_pb2.JobDocument(
+                    name=name, state=documents_pb2.JOB_DOCUMENT_STATE_ADDED, document_id=name, chunks=2
+                )
+                if content
+                else documents_pb2.JobDocument(
+                    name=name, state=documents_pb2.JOB_DOCUMENT_STATE_REJECTED, reason="the document holds no text"
+                )
+            )
+            yield documents_pb2.StartIngestResponse(
+                document=documents_pb2.JobDocument(name=name, state=documents_pb2.JOB_DOCUMENT_STATE_QUEUED)
+            )
+        self.over.set()
+
+    def watch(
+        self, request: documents_pb2.WatchJobRequest, context: grpc.ServicerContext
+    ) -> Iterator[documents_pb2.WatchJobResponse]:
+        assert self.over.wait(60)
+        yield documents_pb2.WatchJobResponse(
+            job=documents_pb2.Job(id="1f", state=documents_pb2.JOB_STATE_FINISHED),
+            documents=self.stored[request.cursor :],
+            cursor=len(self.stored),
+        )
 
 
 def found(*paths: Path) -> list[str]:
@@ -109,28 +140,29 @@ def test_a_rejected_document_does_not_stop_the_others_and_ends_with_one(
 ) -> None:
     (tmp_path / "a.md").write_text("")
     (tmp_path / "b.md").write_text("text")
-    scripted.script("Ingest", take)
+    ScriptedJobs(scripted)
     result = runner.invoke(main, ["ingest", str(tmp_path), str(tmp_path / "gone.md"), "--server", scripted.address])
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
+        "rejected   gone.md: no such file or directory",
         "rejected   a.md: the document holds no text",
         "added      b.md (2 passages)",
-        "rejected   gone.md: no such file or directory",
     ]
     assert "1 added, 2 rejected" in result.stderr
 
 
 def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
-    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.md", "b.md", "c.md"):
         (tmp_path / name).write_text("text")
+    ScriptedJobs(scripted)
 
-    def take_and_remove(parts: Any, context: grpc.ServicerContext) -> documents_pb2.IngestResponse:
-        (tmp_path / "b.md").unlink(missing_ok=True)
-        return take(parts, context)
+    def vanishing(paths: tuple[Path, ...]) -> Iterator[FoundFile | Unusable]:
+        yield from tuple(find_files(paths))
+        (tmp_path / "b.md").unlink()
 
-    scripted.script("Ingest", take_and_remove)
+    monkeypatch.setattr("edge_rag.cli.ingest.find_files", vanishing)
     result = runner.invoke(main, ["ingest", str(tmp_path), "--json", "--server", scripted.address])
     report = json.loads(result.stdout)
     assert result.exit_code == 1
@@ -139,19 +171,74 @@ def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
         ("b.md", "rejected"),
         ("c.md", "added"),
     ]
+    assert report["documents"][0] == {
+        "name": "a.md",
+        "status": "added",
+        "reason": "",
+        "id": "a.md",
+        "pages": None,
+        "chunks": 2,
+    }
     assert report["documents"][1]["reason"] == "cannot be read: No such file or directory"
     assert (report["added"], report["rejected"], report["unchanged"]) == (2, 1, 0)
-    assert scripted.calls["Ingest"] == 2
+    assert scripted.calls["StartIngest"] == 1
 
 
-def test_a_daemon_that_goes_away_ends_the_run(runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path) -> None:
+def test_a_name_that_the_daemon_refuses_does_not_stop_the_others(
+    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+) -> None:
     for name in ("a.md", "b.md"):
         (tmp_path / name).write_text("text")
-    scripted.script("Ingest", refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, "the disk is full"))
+    jobs = ScriptedJobs(scripted)
+    scripted.script("StartIngest", refusing(grpc.StatusCode.INVALID_ARGUMENT, "name: must not mislead"), jobs.accept)
     result = runner.invoke(main, ["ingest", str(tmp_path), "--server", scripted.address])
+    assert result.exit_code == 1
+    assert sorted(result.stdout.splitlines()) == [
+        "added      b.md (2 passages)",
+        "rejected   a.md: name: must not mislead",
+    ]
+
+
+def test_a_connection_that_breaks_while_files_are_handed_over_leaves_the_rest_to_another_job(
+    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("text")
+    jobs = ScriptedJobs(scripted)
+
+    def breaking(parts: Any, context: grpc.ServicerContext) -> Any:
+        responses = jobs.accept(parts, context)
+        yield next(responses)
+        yield next(responses)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the daemon is shutting down")
+
+    scripted.script("StartIngest", breaking, jobs.accept)
+    result = runner.invoke(main, ["ingest", "--json", str(tmp_path), "--server", scripted.address])
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["added"]) == (0, 2)
+    assert scripted.calls["StartIngest"] == 2
+
+
+def test_a_full_disk_ends_the_run_and_says_what_becomes_of_what_was_accepted(
+    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("text")
+    jobs = ScriptedJobs(scripted)
+
+    def full(parts: Any, context: grpc.ServicerContext) -> Any:
+        responses = jobs.accept(parts, context)
+        yield next(responses)
+        yield next(responses)
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the disk is full")
+
+    scripted.script("StartIngest", full)
+    result = runner.invoke(main, ["ingest", str(tmp_path), "--server", scripted.address])
+    jobs.over.set()
     assert result.exit_code == 5
     assert "the disk is full" in result.stderr
-    assert scripted.calls["Ingest"] == 1
+    assert "edge-rag jobs watch 1f" in result.stderr
+    assert scripted.calls["StartIngest"] == 1
 
 
 def test_a_directory_without_files_is_an_error(runner: CliRunner, tmp_path: Path) -> None:

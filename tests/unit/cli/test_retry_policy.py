@@ -43,3 +43,4 @@ def test_other_failures_are_final(status: CallStatus) -> None:
 def test_a_server_that_was_never_reached_is_not_asked_again() -> None:
     error = ClientError(CallStatus.UNAVAILABLE, "nobody", connected=False)
     assert RetryPolicy(patience_s=1000).delay(error, 1, 0, 0) is None
+    assert RetryPolicy(patience_s=1000).delay(error, 1, 0, 0, reached=True) is not None
