@@ -6,11 +6,10 @@ A PDF says where letters stand, not what they form. The rules here are few and e
 - a bullet or a small number opens a list item; wide gaps inside a line make it a table row;
 - a line goes on the paragraph above unless the gap between them is wide, the type changes, it is indented, or the line
   above ends a sentence well before the margin;
-- a paragraph that breaks off at the foot of a page goes on at the head of the next;
-- a line repeated at the head or foot of most pages is kept where it is first met only.
+- a paragraph that breaks off at the foot of a page or column goes on at the head of the next;
+- a line repeated at the head or foot of most pages is kept where it is first met only, a page's number nowhere.
 
-Columns are read in the order in which the file draws them. Upright text only; a title in bold of the body's size is
-taken for a paragraph.
+A title in bold of the body's size is taken for a paragraph.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ _WIDE_GAP = 1.3
 _INDENT_EM = 0.8
 _SHORT_OF_MARGIN_EM = 4.0
 _RUNNING_LINE_PAGES = 3
+_PAGE_NUMBER = re.compile(r"[\W_]*#[\W_#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Line:
         right: Right edge.
         bottom: Lower edge.
         size: Height of its type, above 0.
+        margin: Right edge of the column that it stands in.
     """
 
     cells: tuple[str, ...]
@@ -56,6 +57,7 @@ class Line:
     right: float
     bottom: float
     size: float
+    margin: float
 
 
 @dataclass(slots=True)
@@ -74,14 +76,13 @@ def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> None
         builder: Takes the blocks; each has the 1-based page on which it starts.
         pages: Lines of each page in reading order.
     """
-    kept = _without_repeated_running_lines([_merge_rows(page) for page in pages])
+    kept = _without_repeated_running_lines(pages)
     style = _Style.of(kept)
     block: _OpenBlock | None = None
     for number, page in enumerate(kept, start=1):
-        margin = max((line.right for line in page), default=0.0)
         for position, line in enumerate(page):
             kind, text, level = style.classify(line)
-            if block is not None and _goes_on(block, line, kind, text, margin, position == 0, style):
+            if block is not None and _goes_on(block, line, kind, text, position == 0, style):
                 block.text = _join_lines(block.text, text, style.words)
                 block.last = line
                 continue
@@ -111,17 +112,11 @@ class _Style:
     def of(cls, pages: Sequence[Sequence[Line]]) -> _Style:
         characters = _characters_by_size(pages)
         body = body_size(pages)
-        pitches = [
-            upper.bottom - lower.bottom
-            for page in pages
-            for upper, lower in pairwise(page)
-            if _same_size(upper.size, lower.size) and 0 < upper.bottom - lower.bottom < 2.5 * lower.size
-        ]
         larger = sorted((size for size in characters if size > _HEADING_SIZE * body), reverse=True)
         words = frozenset(
             word.lower() for page in pages for line in page for cell in line.cells for word in _WORD.findall(cell)
         )
-        return cls(body, median(pitches) if pitches else 1.2 * body, tuple(larger), words)
+        return cls(body, _pitch(pages, body), tuple(larger), words)
 
     def classify(self, line: Line) -> tuple[BlockKind, str, int]:
         """Kind, text without its bullet, and heading level of a line taken by itself."""
@@ -137,9 +132,7 @@ class _Style:
         return BlockKind.PARAGRAPH, text, 0
 
 
-def _goes_on(
-    block: _OpenBlock, line: Line, kind: BlockKind, text: str, margin: float, new_page: bool, style: _Style
-) -> bool:
+def _goes_on(block: _OpenBlock, line: Line, kind: BlockKind, text: str, new_page: bool, style: _Style) -> bool:
     """Whether a line belongs to the block before it."""
     if not _same_size(block.last.size, line.size):
         return False
@@ -152,7 +145,7 @@ def _goes_on(
         return not ends_sentence and text[0].islower()
     if block.last.bottom - line.bottom > _WIDE_GAP * style.pitch:
         return False
-    if ends_sentence and block.last.right < margin - _SHORT_OF_MARGIN_EM * line.size:
+    if ends_sentence and block.last.right < block.last.margin - _SHORT_OF_MARGIN_EM * line.size:
         return False
     return block.kind is BlockKind.LIST_ITEM or line.left < block.last.left + _INDENT_EM * line.size
 
@@ -172,39 +165,50 @@ def _join_lines(above: str, below: str, words: frozenset[str]) -> str:
     return above[:-1] + below
 
 
-def _merge_rows(page: Sequence[Line]) -> list[Line]:
-    """Joins pieces on one baseline, as a table's cells are often drawn, into one line."""
-    merged: list[Line] = []
-    for line in page:
-        before = merged[-1] if merged else None
-        if before and abs(before.bottom - line.bottom) < 0.3 * line.size and line.left >= before.right:
-            cells = before.cells + line.cells
-            merged[-1] = Line(cells, before.left, line.right, before.bottom, max(before.size, line.size))
-        else:
-            merged.append(line)
-    return merged
-
-
 def _without_repeated_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
-    """Drops a head or foot line from the second page it is on, digits apart, if most pages have it."""
+    """Drops a head or foot line from the second page it is on if most pages have it, and page numbers altogether.
+
+    Where a line stands apart from the body, its digits do not count; otherwise only the very same line is a repetition,
+    since the lines of a log may differ in nothing else.
+    """
+    pitch = _pitch(pages, body_size(pages))
     edges: Counter[str] = Counter()
     for page in pages:
-        edges.update({_without_digits(line) for line in (*page[:1], *page[-1:])})
+        edges.update({_as_running_line(page, position, pitch) for position in {0, len(page) - 1} if page})
     running = {text for text, count in edges.items() if count >= _RUNNING_LINE_PAGES and 2 * count > len(pages)}
-    met: set[str] = set()
+    met = {text for text in running if _PAGE_NUMBER.fullmatch(text)}
     kept: list[list[Line]] = []
     for page in pages:
-        lines: list[Line] = []
-        for position, line in enumerate(page):
-            text = _without_digits(line)
-            at_edge = position in (0, len(page) - 1)
-            if at_edge and text in running and text in met:
-                continue
-            if at_edge:
+        dropped: set[int] = set()
+        for position in {0, len(page) - 1} if page else ():
+            text = _as_running_line(page, position, pitch)
+            if text in running:
+                if text in met:
+                    dropped.add(position)
                 met.add(text)
-            lines.append(line)
-        kept.append(lines)
+        kept.append([line for position, line in enumerate(page) if position not in dropped])
     return kept
+
+
+def _as_running_line(page: Sequence[Line], position: int, pitch: float) -> str:
+    line = page[position]
+    text = " ".join(line.cells)
+    if len(page) == 1:
+        return text
+    beside = page[1 if position == 0 else position - 1]
+    apart = abs(line.bottom - beside.bottom) > _WIDE_GAP * pitch or not _same_size(line.size, beside.size)
+    return re.sub(r"\d+", "#", text) if apart else text
+
+
+def _pitch(pages: Sequence[Sequence[Line]], body: float) -> float:
+    """Usual distance from line to line, points."""
+    pitches = [
+        upper.bottom - lower.bottom
+        for page in pages
+        for upper, lower in pairwise(page)
+        if _same_size(upper.size, lower.size) and 0 < upper.bottom - lower.bottom < 2.5 * lower.size
+    ]
+    return median(pitches) if pitches else 1.2 * body
 
 
 def _characters_by_size(pages: Sequence[Sequence[Line]]) -> Counter[float]:
@@ -213,10 +217,6 @@ def _characters_by_size(pages: Sequence[Sequence[Line]]) -> Counter[float]:
         for line in page:
             characters[_rounded(line.size)] += sum(len(cell) for cell in line.cells)
     return characters
-
-
-def _without_digits(line: Line) -> str:
-    return re.sub(r"\d+", "#", " ".join(line.cells))
 
 
 def _same_size(one: float, other: float) -> bool:

@@ -61,7 +61,7 @@ def recognized_lines(words: bytes, size: float) -> list[Line]:
         bottom -= _PARAGRAPH_GAP * size
         for _, line in groupby(paragraph, key=lambda word: word.line):
             bottom -= size
-            lines.append(Line(tuple(_cells(list(line))), 0.0, _WIDTH, bottom, size))
+            lines.append(Line(tuple(_cells(list(line))), 0.0, _WIDTH, bottom, size, _WIDTH))
     return lines
 
 
