@@ -85,31 +85,39 @@ class DocumentsService(JobCalls):
         header: documents_pb2.IngestRequest.Header | None = None
         content = bytearray()
         size = 0
+        refused = False
         async for part in parts:
             if part.HasField("header"):
-                if header is not None:
+                if header is not None and not refused:
                     yield self._upload(call, header, content, size)
                 header, content, size = part.header, bytearray(), 0
                 call.collection(header.collection)
                 wire.document_name("name", header.name)
                 given_metadata(header.metadata)
+                refused = header.size_bytes > self._document_bytes
+                if refused:
+                    yield self._too_large(header, f"{header.size_bytes:,} bytes")
             elif header is None:
                 raise InvalidRequest("header", "must come before the content of a document")
-            else:
+            elif not refused:
                 size += len(part.content)
                 if size <= self._document_bytes:
                     content += part.content
                 else:
-                    content.clear()
-        if header is not None:
+                    yield self._too_large(header, "more")
+                    refused = True
+                    content = bytearray()
+        if header is not None and not refused:
             yield self._upload(call, header, content, size)
+
+    def _too_large(self, header: documents_pb2.IngestRequest.Header, size: str) -> IngestOutcome:
+        """Refuses a document as soon as it is known to be over the limit; what comes of its content is passed over."""
+        reason = f"has {size}, at most {self._document_bytes:,} bytes are allowed (ingest.document_mib)"
+        return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
 
     def _upload(
         self, call: Call, header: documents_pb2.IngestRequest.Header, content: bytearray, size: int
     ) -> Upload | IngestOutcome:
-        if size > self._document_bytes:
-            reason = f"has {size:,} bytes, at most {self._document_bytes:,} are allowed (ingest.document_mib)"
-            return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
         if header.HasField("size_bytes") and size != header.size_bytes:
             reason = f"{size:,} bytes came, {header.size_bytes:,} were announced; send it again"
             return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)

@@ -188,3 +188,30 @@ def test_what_was_acknowledged_survives_sigkill_and_sigterm_ends_cleanly(start: 
     assert "March 2024" in "".join(event.text.text for event in events)
     assert [(collection.name, collection.documents) for collection in status.collections] == [("default", 1)]
     assert second.stop() == 0
+
+
+def test_a_document_that_is_announced_too_large_is_rejected_by_name_and_the_next_one_taken(
+    daemon: RunningDaemon,
+) -> None:
+    def header(name: str, size: int) -> documents_pb2.IngestRequest:
+        said = documents_pb2.IngestRequest.Header(collection="announced", name=name, size_bytes=size)
+        return documents_pb2.IngestRequest(header=said)
+
+    text = b"Grease the bearings."
+    parts = [
+        header("huge.txt", 2**31),
+        documents_pb2.IngestRequest(content=text),
+        header("small.txt", len(text)),
+        documents_pb2.IngestRequest(content=text),
+        header("last.txt", 2**31),
+    ]
+    with grpc.insecure_channel(daemon.address) as channel:
+        outcomes = documents_pb2_grpc.DocumentsStub(channel).Ingest(iter(parts), timeout=60).outcomes
+    rejected, added = documents_pb2.INGEST_STATUS_REJECTED, documents_pb2.INGEST_STATUS_ADDED
+    assert [(outcome.name, outcome.status) for outcome in outcomes] == [
+        ("huge.txt", rejected),
+        ("small.txt", added),
+        ("last.txt", rejected),
+    ]
+    assert "2,147,483,648 bytes" in outcomes[0].reason
+    assert "ingest.document_mib" in outcomes[0].reason
