@@ -222,10 +222,11 @@ def _size(file: FoundFile) -> int:
 
 
 def _line(entry: JobEntry) -> str:
-    if entry.reason or entry.chunks is None:
-        return f"{entry.state.value:<9}  {entry.name}{f': {entry.reason}' if entry.reason else ''}"
+    reason = f": {entry.reason}" if entry.reason else ""
+    if entry.chunks is None:
+        return f"{entry.state.value:<9}  {entry.name}{reason}"
     pages = f"{entry.pages} pages, " if entry.pages is not None else ""
-    return f"{entry.state.value:<9}  {entry.name} ({pages}{entry.chunks} passages)"
+    return f"{entry.state.value:<9}  {entry.name} ({pages}{entry.chunks} passages){reason}"
 
 
 def _as_json(done: Sequence[JobEntry], counts: Counter[JobDocumentState]) -> dict[str, Any]:

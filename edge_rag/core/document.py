@@ -50,6 +50,7 @@ class ParsedDocument:
         pages: Number of pages, or None where the format has no pages.
         metadata: What the document says of itself: its front matter, or where it has none, title, author, created and
             modified as far as the format has them. What is unusable of it is left out later (``usable_metadata``).
+        note: What was left out of it and what to do about that, for who handed it over; empty where nothing was.
     """
 
     title: str
@@ -57,6 +58,7 @@ class ParsedDocument:
     blocks: tuple[Block, ...]
     pages: int | None = None
     metadata: Metadata = field(default_factory=dict, hash=False)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class IngestOutcome:
         name: Name of the document.
         status: What became of it.
         document: Its record; None when rejected.
-        reason: Why it was rejected; empty otherwise.
+        reason: Why it was rejected, or what was left out of one that was stored; empty otherwise.
     """
 
     name: str

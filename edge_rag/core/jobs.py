@@ -54,7 +54,7 @@ class JobDocument:
         name: Its name there.
         size_bytes: Size of its bytes.
         state: What became of it.
-        reason: Why it was rejected or superseded; empty otherwise.
+        reason: Why it was rejected or superseded, or what was left out of it when it was stored; empty otherwise.
         document_id: Its id once it is stored; None before, and where it was not taken.
         change: Number of the job's change that brought it to this state; a reader goes on after the last one it saw.
         chunks: Number of chunks of the stored document; None where there is none, or it was replaced or deleted since.

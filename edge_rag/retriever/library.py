@@ -88,7 +88,7 @@ class Library:
         with self._committing:
             change = self._store.put(prepared)
             self._vectors.apply(change, prepared.vectors)
-        return self._taken(change)
+        return self._taken(change, prepared.parsed.note)
 
     def take(self, upload: Upload, ticket: Ticket, progress: Progress) -> IngestOutcome | None:
         """Takes a document that was accepted before; where it is stored, its ticket is settled in the same transaction.
@@ -112,7 +112,7 @@ class Library:
             if change is None:
                 return None
             self._vectors.apply(change, prepared.vectors)
-        return self._taken(change)
+        return self._taken(change, prepared.parsed.note)
 
     def _prepare(self, upload: Upload, progress: Progress) -> NewDocument | IngestOutcome:
         """Makes a document ready to be stored, or says what has become of it already."""
@@ -148,11 +148,11 @@ class Library:
             chunk_tokens=limits.target,
         )
 
-    def _taken(self, change: Change) -> IngestOutcome:
+    def _taken(self, change: Change, note: str) -> IngestOutcome:
         if change.removed:
             self._forget(change.collection.name)
         status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
-        return IngestOutcome(change.info.name, status, change.info)
+        return IngestOutcome(change.info.name, status, change.info, note)
 
     def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
         """Returns a document's record and stored text, by id or else by name.

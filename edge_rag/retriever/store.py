@@ -142,7 +142,7 @@ class DocumentStore:
             supersede(connection, document.collection, document.name, ticket, "a newer one was ingested")
             change = _write(connection, document)
             state = JobDocumentState.REPLACED if change.removed else JobDocumentState.ADDED
-            settle(connection, ticket, state, document_id=change.info.document_id)
+            settle(connection, ticket, state, document.parsed.note, change.info.document_id)
         return change
 
     def pass_over(self, collection: str, document: str) -> None:

@@ -290,7 +290,8 @@ class IngestRequest(_message.Message):
         """What it is, IANA media type. Default: found out from the name and the content."""
         size_bytes: _builtins.int
         """How many bytes follow. A document of another size is rejected: a client that goes away looks like one that is
-        done, and would leave half a document. Default: any size is taken for the whole.
+        done, and would leave half a document. One that is over the limit (`ingest.document_mib`) is rejected by this
+        already, and what comes of its content passed over. Default: any size is taken for the whole.
         """
         @_builtins.property
         def metadata(self) -> _containers.MessageMap[_builtins.str, _metadata_pb2.MetadataValue]:
@@ -360,7 +361,9 @@ class IngestResponse(_message.Message):
         status: Global___IngestStatus.ValueType
         """What became of it."""
         reason: _builtins.str
-        """Why it was rejected; empty otherwise."""
+        """Why it was rejected, or what was left out of one that was stored (for example scanned pages that could not be read);
+        empty otherwise.
+        """
         @_builtins.property
         def document(self) -> Global___Document:
             """Its record; absent when rejected."""
@@ -658,7 +661,7 @@ class JobDocument(_message.Message):
     state: Global___JobDocumentState.ValueType
     """What became of it."""
     reason: _builtins.str
-    """Why it was rejected or superseded; empty otherwise."""
+    """Why it was rejected or superseded, or what was left out of it when it was stored; empty otherwise."""
     document_id: _builtins.str
     """Id of the stored document; absent before, and where it was not taken."""
     chunks: _builtins.int

@@ -36,6 +36,7 @@ _WIDE_GAP = 1.3
 _INDENT_EM = 0.8
 _SHORT_OF_MARGIN_EM = 4.0
 _RUNNING_LINE_PAGES = 3
+_TAIL = 100
 _PAGE_NUMBER = re.compile(r"[\W_]*#[\W_#]*")
 
 
@@ -140,7 +141,7 @@ def _goes_on(block: _OpenBlock, line: Line, kind: BlockKind, text: str, new_page
         return kind is BlockKind.HEADING and not new_page and block.last.bottom - line.bottom < 1.5 * line.size
     if kind is not BlockKind.PARAGRAPH or block.kind is BlockKind.TABLE_ROW:
         return False
-    ends_sentence = _SENTENCE_END.search(block.text) is not None
+    ends_sentence = _SENTENCE_END.search(block.text, max(0, len(block.text) - _TAIL)) is not None
     if new_page or line.bottom > block.last.bottom:
         return not ends_sentence and text[0].islower()
     if block.last.bottom - line.bottom > _WIDE_GAP * style.pitch:
@@ -155,7 +156,7 @@ def _join_lines(above: str, below: str, words: frozenset[str]) -> str:
 
     The hyphen stays where the document elsewhere writes the word with it, or where what follows is not in lower case.
     """
-    hyphen = _HYPHEN_AT_END.search(above)
+    hyphen = _HYPHEN_AT_END.search(above, max(0, len(above) - _TAIL))
     rest = _WORD_AT_START.match(below)
     if not hyphen or not rest:
         return f"{above} {below}"

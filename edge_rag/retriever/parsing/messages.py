@@ -92,6 +92,7 @@ def encode_parsed(document_format: DocumentFormat, parsed: ParsedDocument) -> by
         "blocks": blocks,
         "pages": parsed.pages,
         "metadata": encode_metadata(usable_metadata(parsed.metadata)),
+        "note": parsed.note[:_LONGEST_REASON],
     }
     return _ANSWER + json.dumps(answer, ensure_ascii=False).encode()
 
@@ -168,7 +169,8 @@ def _parsed(answer: dict[str, Any], limits: ParsingLimits) -> ParsedDocument:
         raise ValueError("there is more of it than is allowed")
     blocks = _blocks(answer["blocks"], len(text), pages)
     metadata = checked_metadata(decode_metadata(_text(answer["metadata"])))
-    return ParsedDocument(_text(answer["title"])[:LONGEST_TITLE], text, tuple(blocks), pages, metadata)
+    title, note = _text(answer["title"])[:LONGEST_TITLE], _readable(_text(answer["note"]))
+    return ParsedDocument(title, text, tuple(blocks), pages, metadata, note)
 
 
 def _blocks(values: Any, length: int, pages: int | None) -> list[Block]:

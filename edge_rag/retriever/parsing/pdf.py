@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pypdfium2
 import pypdfium2.raw as pdfium
@@ -18,6 +20,7 @@ from edge_rag.retriever.parsing.properties import pdf_moment, properties
 from edge_rag.retriever.parsing.recognition import Scan
 
 _SCAN_SHARE = 0.25
+_PAGES_NAMED = 20
 _DEEPEST_OBJECT = 5
 _DOTS_PER_INCH = 300
 _LEAST_DOTS_PER_INCH = 50
@@ -26,7 +29,8 @@ _LEAST_DOTS_PER_INCH = 50
 def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> ParsedDocument:
     """Reads the text of a PDF, page by page; pages that are pictures of text are recognized.
 
-    Where that cannot be done, a document most of whose pages are such is refused; of another one the rest is read.
+    Where that cannot be done, a document most of whose pages are such is refused; of another one the rest is read, and
+    its note names the pages that were not.
 
     Args:
         content: The bytes.
@@ -49,7 +53,7 @@ def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> 
         if len(document) > limits.max_pages:
             raise DocumentTooLarge(f"it has {len(document):,} pages, at most {limits.max_pages:,} are read")
         pages = [read_page(document, index) for index in range(len(document))]
-        _recognize(document, pages, limits, recognizer)
+        note = _recognize(document, pages, limits, recognizer)
         title = document.get_metadata_value("Title")
         said = properties(
             title,
@@ -62,19 +66,19 @@ def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> 
     parsed = builder.build(title, len(pages), said)
     if not parsed.text:
         raise EmptyDocument(f"none of its {len(pages)} pages holds text; run text recognition (OCR) on it first")
-    return parsed
+    return replace(parsed, note=note)
 
 
 def _recognize(
     document: pypdfium2.PdfDocument, pages: list[list[Line]], limits: ParsingLimits, recognizer: Recognizer
-) -> None:
-    """Puts lines where a page is a scan."""
+) -> str:
+    """Puts lines where a page is a scan; says which scans were not read."""
     scans = [index for index, lines in enumerate(pages) if not lines and _is_scan(document, index)]
     if not scans:
-        return
+        return ""
     if recognizer.lacks:
         if 2 * len(scans) < len(pages):
-            return
+            return f"not read are {_page_list(scans)}, pictures of text; to have them read: {recognizer.lacks}"
         raise EmptyDocument(
             f"{len(scans)} of its {len(pages)} pages are scans, pictures of text; to have such pages read: "
             f"{recognizer.lacks}"
@@ -84,6 +88,13 @@ def _recognize(
     size = body_size(pages)
     for index in scans:
         pages[index] = recognized_lines(recognizer.read(_draw(document, index, limits.max_scan_pixels)), size)
+    return ""
+
+
+def _page_list(indexes: Sequence[int]) -> str:
+    numbers = ", ".join(f"{index + 1:,}" for index in indexes[:_PAGES_NAMED])
+    more = f" and {len(indexes) - _PAGES_NAMED:,} more" if len(indexes) > _PAGES_NAMED else ""
+    return f"{'page' if len(indexes) == 1 else 'pages'} {numbers}{more}"
 
 
 def _is_scan(document: pypdfium2.PdfDocument, index: int) -> bool:

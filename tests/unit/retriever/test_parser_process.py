@@ -21,7 +21,9 @@ from edge_rag.retriever.parsing.messages import decode_answer
 from edge_rag.retriever.parsing.process import ParserProcess
 
 _ENDLESS_WORK = b"<div>" * 3_000_000
-_ANSWER = '{"format": "text/plain", "title": %s, "text": "abc", "blocks": %s, "pages": %s, "metadata": "{}"}'
+_ANSWER = (
+    '{"format": "text/plain", "title": %s, "text": "abc", "blocks": %s, "pages": %s, "metadata": "{}", "note": ""}'
+)
 
 
 @pytest.fixture(scope="module")

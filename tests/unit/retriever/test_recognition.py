@@ -88,6 +88,17 @@ def test_the_text_of_a_document_with_a_few_scans_is_read_where_there_is_no_tesse
     assert [page for page, _ in read(scanned([["Grease it."]], text_pages=2))] == [1, 2]
 
 
+def test_pages_that_were_not_read_are_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    parser = ParserProcess(ParsingLimits())
+    try:
+        note = parser.read("scan.pdf", "", scanned([["Grease it."], ["Close it."]], text_pages=3))[1].note
+    finally:
+        parser.close()
+    assert note.startswith("not read are pages 4, 5, pictures of text")
+    assert "apt-get install tesseract-ocr" in note
+
+
 def test_a_recognizer_that_fails_on_every_page_leaves_a_document_without_text(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
