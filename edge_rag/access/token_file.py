@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from edge_rag.access.token import Token, is_shown_by, key_of
 from edge_rag.core.durable_file import replace_file
@@ -19,6 +20,7 @@ from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 from edge_rag.errors import AccessError, TokenNotFound
 
+_FORMAT: Final = 2
 _Positive = Annotated[int, Field(ge=1)] | None
 
 
@@ -41,8 +43,15 @@ class _Record(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Annotated[int, Field(ge=1, le=1)] = 1
-    tokens: tuple[_Record, ...] = ()
+    format: Literal[1, 2]
+    sha256: str | None = None
+    tokens: tuple[_Record, ...]
+
+    @model_validator(mode="after")
+    def _is_as_written(self) -> _File:
+        if self.sha256 != (_digest(self.tokens) if self.format == _FORMAT else None):
+            raise ValueError("it was altered")
+        return self
 
 
 class TokenFile:
@@ -151,12 +160,20 @@ class TokenFile:
             fcntl.flock(lock, fcntl.LOCK_EX)
             tokens = self._read()
             yield tokens
-            content = _File(tokens=tuple(_record(token) for token in tokens.values())).model_dump_json(indent=1)
-            replace_file(self._path, content.encode(), mode=0o600)
+            content = _written(tuple(_record(token) for token in tokens.values()))
+            replace_file(self._path, content, mode=0o600)
         except OSError as error:
             raise AccessError(f"{self._path}: cannot be changed: {error.strerror}") from error
         finally:
             os.close(lock)
+
+
+def _written(records: tuple[_Record, ...]) -> bytes:
+    return _File(format=_FORMAT, sha256=_digest(records), tokens=records).model_dump_json(indent=1).encode()
+
+
+def _digest(records: tuple[_Record, ...]) -> str:
+    return hashlib.sha256("\n".join(record.model_dump_json() for record in records).encode()).hexdigest()
 
 
 def _token(record: _Record) -> Token:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from edge_rag.core.durable_file import replace_file
 from edge_rag.errors import ModelNotAdded, StorageCorrupt
@@ -14,7 +16,8 @@ from edge_rag.runtime.strict_json import parse_object
 from edge_rag.store.source import check_name
 
 _FILE = "choices.json"
-_FORMAT = 1
+_FORMAT = 2
+_WITHOUT_DIGEST = 1
 _LARGEST = 1 << 16
 
 
@@ -29,8 +32,11 @@ def read_choices(store: Path) -> Mapping[ModelRole, str]:
         with path.open("rb") as file:
             document = parse_object(file.read(_LARGEST))
         roles = document["roles"]
-        if document.keys() != {"format", "roles"} or document["format"] != _FORMAT or not isinstance(roles, dict):
+        if not isinstance(roles, dict) or document.get("format") not in (_FORMAT, _WITHOUT_DIGEST):
             raise ValueError("it is of another format")
+        digest = {"sha256": _digest(roles)} if document["format"] == _FORMAT else {}
+        if document != {"format": document["format"], "roles": roles, **digest}:
+            raise ValueError("it was altered")
         return MappingProxyType({ModelRole(role): check_name(name) for role, name in roles.items()})
     except FileNotFoundError:
         return MappingProxyType({})
@@ -51,4 +57,9 @@ def write_choice(store: Path, role: ModelRole, name: str | None) -> None:
     if name is not None:
         choices[role] = name
     roles = {role.value: name for role, name in sorted(choices.items(), key=lambda item: item[0].value)}
-    replace_file(store / _FILE, (json.dumps({"format": _FORMAT, "roles": roles}, indent=2) + "\n").encode())
+    document = {"format": _FORMAT, "sha256": _digest(roles), "roles": roles}
+    replace_file(store / _FILE, (json.dumps(document, indent=2) + "\n").encode())
+
+
+def _digest(roles: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(roles, sort_keys=True).encode()).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -54,6 +55,33 @@ def test_the_file_keeps_everything_but_the_secret(tmp_path: Path) -> None:
     assert secret not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_flipped_byte_changes_nobody_s_rights(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    TokenFile(path).add(new_token(WARD, NOW)[0])
+    TokenFile(path).add(new_token(replace(WARD, name="ward-4"), NOW, NOW + timedelta(days=1))[0])
+    whole, given_out = path.read_bytes(), TokenFile(path).tokens()
+    refused = 0
+    for place in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        path.write_bytes(flipped)
+        try:
+            assert TokenFile(path).tokens() == given_out
+        except AccessError:
+            refused += 1
+    assert refused > len(whole) // 2
+
+
+def test_tokens_of_before_there_was_a_digest_are_still_read(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    token, text = new_token(WARD, NOW)
+    TokenFile(path).add(token)
+    document = json.loads(path.read_bytes())
+    del document["sha256"]
+    path.write_text(json.dumps(document | {"format": 1}))
+    assert TokenFile(path, lambda: NOW).identify(text) == WARD
 
 
 def test_another_process_sees_a_token_and_its_end_at_once(tmp_path: Path) -> None:

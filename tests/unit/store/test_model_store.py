@@ -11,6 +11,7 @@ import pytest
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt
 from edge_rag.runtime.model_manifest import ModelRole
+from edge_rag.store.choices import read_choices
 from edge_rag.store.conversion import Precision
 from edge_rag.store.model_store import ModelStore
 from edge_rag.store.progress import Silent
@@ -131,6 +132,29 @@ def test_a_removed_model_is_gone_with_all_its_files(settings: Settings, store: M
 def test_a_name_that_came_along_cannot_be_taken(store: ModelStore) -> None:
     with pytest.raises(ModelNotAdded, match="came along"):
         store.add(Wish(LocalFolder(MODELS / "quoter"), "quoter", Precision.INT4, None), Silent())
+
+
+def test_a_flipped_byte_never_chooses_another_model(settings: Settings, store: ModelStore) -> None:
+    store.use(ModelRole.GENERATOR, "second")
+    folder = settings.data_directory / "models"
+    whole, chosen = (folder / "choices.json").read_bytes(), read_choices(folder)
+    refused = 0
+    for place in range(len(whole)):
+        for bit in (1, 2, 8, 32):
+            flipped = bytearray(whole)
+            flipped[place] ^= bit
+            (folder / "choices.json").write_bytes(flipped)
+            try:
+                assert read_choices(folder) == chosen
+            except StorageCorrupt:
+                refused += 1
+    assert refused > 3 * len(whole)
+
+
+def test_choices_of_before_there_was_a_digest_are_still_read(settings: Settings, store: ModelStore) -> None:
+    path = settings.data_directory / "models" / "choices.json"
+    path.write_bytes(b'{"format": 1, "roles": {"generator": "second"}}')
+    assert fill_roles(settings, store).generator.name == "second"
 
 
 @pytest.mark.parametrize(
