@@ -11,11 +11,13 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.collection_settings import SettingsGiven, settings_options
 from edge_rag.cli.exits import ExitCode
-from edge_rag.cli.jsonable import collection_object
+from edge_rag.cli.jsonable import collection_object, index_object
 from edge_rag.cli.meta import shown_value
+from edge_rag.cli.status import index_line
 from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.client import Client
 from edge_rag.core.collection import CollectionInfo, CollectionSettings
+from edge_rag.core.vector_home import HomeKind
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -25,6 +27,7 @@ Examples:
   edge-rag collections list
   edge-rag collections update boiler --recency-half-life 365 --recency-field created
   edge-rag collections update boiler --boost source=official 2 --lexical-weight 0.5
+  edge-rag collections move boiler --to milvus
   edge-rag collections delete boiler --yes
 """
 
@@ -33,7 +36,7 @@ _name = click.argument("name", metavar="NAME")
 
 @click.group(epilog=_EPILOG)
 def collections() -> None:
-    """Makes, lists, shows, changes and deletes collections.
+    """Makes, lists, shows, changes, moves and deletes collections.
 
     Ingesting into a name that does not exist makes a collection too; that one goes with its last document, while one
     that was created or changed here stays until it is deleted.
@@ -95,6 +98,30 @@ def update_collection(name: str, server: str | None, timeout_s: float | None, as
         settings = wanted.applied_to(client.collection(name).settings)
         changed = client.update_collection(name, settings, fields)
     return _show(changed, as_json)
+
+
+@collections.command("move", epilog="\b\nExample:\n  edge-rag collections move boiler --to milvus")
+@_name
+@click.option(
+    "--to",
+    "home",
+    type=click.Choice(HomeKind, case_sensitive=False),
+    required=True,
+    help="On this box (faiss), or in the Milvus of the daemon's configuration.",
+)
+@options.connection
+def move_collection(name: str, home: HomeKind, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
+    """Has a collection's vectors indexed elsewhere, while it goes on answering.
+
+    Nothing is embedded again. The collection stays where it is unless all of it arrived and is found there.
+    """
+    with Client(server, timeout_s=timeout_s) as client:
+        moved = client.move_index(name, home)
+    if as_json:
+        emit({"index": index_object(moved)})
+    else:
+        click.echo(visible(f"moved  {index_line(moved)}"))
+    return ExitCode.OK
 
 
 @collections.command("delete", epilog="\b\nExample:\n  edge-rag collections delete boiler --yes")

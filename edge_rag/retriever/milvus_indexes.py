@@ -142,7 +142,8 @@ class MilvusIndexes:
         try:
             self._index(collection).drop()
             with self._milvus.calling() as client:
-                client.delete(self._states, ids=[collection], timeout=self._milvus.timeout_s)
+                if client.has_collection(self._states, timeout=self._milvus.timeout_s):
+                    client.delete(self._states, ids=[collection], timeout=self._milvus.timeout_s)
         except StorageError as error:
             _log.warning("a collection could not be removed from Milvus yet", collection=collection, error=str(error))
 

@@ -16,7 +16,7 @@ from edge_rag.retriever.chunking import index_text
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.ports import Embedder
 from edge_rag.retriever.records import Collection
-from edge_rag.retriever.rows import encode_vector, make_embedder, renew_generation
+from edge_rag.retriever.rows import COLLECTIONS, collection_of, encode_vector, make_embedder, renew_generation
 
 _log = structlog.get_logger(__name__)
 _CHUNKS_AT_ONCE = 64
@@ -48,10 +48,8 @@ class StoredVectors:
     def collection(self, number: int) -> Collection | None:
         """Returns a collection as it is now, or None where it is gone."""
         with self._database.reading() as connection:
-            row = connection.execute(
-                "SELECT collection, name, generation FROM collections WHERE collection = ?", (number,)
-            ).fetchone()
-        return None if row is None else Collection(*row)
+            row = connection.execute(f"{COLLECTIONS} WHERE collection = ?", (number,)).fetchone()
+        return None if row is None else collection_of(row)
 
     def homes(self) -> dict[int, HomeKind]:
         """Returns where the vectors of collections are indexed, by row id; FAISS for those it does not have."""

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
+from click.testing import CliRunner, Result
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
+from edge_rag.cli.main import main
 from edge_rag.client import Client
 from edge_rag.core.status import IndexKind
 from edge_rag.core.vector_home import HomeKind
 from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents, status_of
 
 _QUESTION = "How often must the pump bearings be greased?"
+
+
+def edge_rag(daemon: RunningDaemon, *arguments: str) -> Result:
+    return CliRunner(env={"EDGE_RAG_SERVER": daemon.address}).invoke(main, ["collections", *arguments])
 
 
 def test_a_collection_moves_to_milvus_and_back_and_answers_the_same(
@@ -28,13 +35,29 @@ def test_a_collection_moves_to_milvus_and_back_and_answers_the_same(
     with Client(daemon.address, timeout_s=120) as client:
         before = client.search(_QUESTION)
         (exact,) = client.status().indexes
-        there = client.move_index("default", HomeKind.MILVUS)
+        there = edge_rag(daemon, "move", "default", "--to", "milvus", "--json")
         found = client.search(_QUESTION)
         back = client.move_index("default", HomeKind.FAISS)
 
     assert exact == back
-    assert (exact.kind, there.kind, there.vectors) == (IndexKind.EXACT, IndexKind.MILVUS, exact.vectors)
+    assert there.exit_code == 0
+    moved = json.loads(there.stdout)["index"]
+    assert (exact.kind, moved["kind"], moved["vectors"]) == (IndexKind.EXACT, "milvus", exact.vectors)
     assert found.hits == before.hits
+
+
+def test_the_command_says_where_a_collection_is_and_why_it_cannot_be_elsewhere(
+    start: Callable[..., RunningDaemon],
+) -> None:
+    daemon = start()
+    ingest(daemon.address, {"a.txt": b"The bearing of the pump."})
+
+    stays = edge_rag(daemon, "move", "default", "--to", "faiss")
+    refused = edge_rag(daemon, "move", "default", "--to", "milvus")
+
+    assert (stays.exit_code, stays.stdout) == (0, "moved  default: exact, 1 vectors\n")
+    assert refused.exit_code != 0
+    assert "retriever.milvus.uri" in refused.stderr
 
 
 def test_a_move_that_cannot_be_says_why(start: Callable[..., RunningDaemon]) -> None:
