@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,7 @@ from edge_rag.retriever.schema import NEWEST_SCHEMA
 
 _FOLDER: Final = "restore.part"
 _RESERVED_AT: Final = 20
+_ID_BYTES: Final = 8
 
 
 def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
@@ -26,7 +28,8 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
 
     All of the backup is unpacked beside and checked before anything there is touched; then one rename puts it in place,
     so that there is the old state or the new one at any moment. Indexes are made anew at the daemon's next start.
-    Models that were added to the directory stay.
+    Models that were added to the directory stay. So does the directory's id, and a directory without one gets an id of
+    its own: what two boxes restored from one backup keep in a Milvus that they share must not be the same.
 
     Args:
         archive: The backup.
@@ -54,6 +57,7 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
         try:
             scratch.mkdir(mode=0o700)
             manifest = _unpacked(archive, scratch)
+            _identify(scratch / DATABASE, _id_of(database) or secrets.token_hex(_ID_BYTES))
             _put_in_place(scratch, directory)
         except OSError as error:
             raise StorageError(f"{error.filename or directory}: {error.strerror}; nothing was changed") from error
@@ -79,6 +83,28 @@ def _unpacked(archive: Path, scratch: Path) -> Manifest:
     if schema != manifest.schema or {f"{SPOOL}/{name}" for name in waiting} | {DATABASE} != set(manifest.files):
         raise BackupInvalid(f"{archive} is no whole backup: its database is not what its manifest says")
     return manifest
+
+
+def _id_of(database: Path) -> str | None:
+    if not database.exists():
+        return None
+    try:
+        with closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+            row = connection.execute("SELECT id FROM directory").fetchone()
+    except apsw.Error:  # damaged, or of a time when directories had no id
+        return None
+    return None if row is None else str(row[0])
+
+
+def _identify(database: Path, directory: str) -> None:
+    try:
+        with closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+            # One of a time when directories had no id gets a random one when it is opened.
+            if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'directory'").fetchone():
+                connection.execute("UPDATE directory SET id = ?", (directory,))
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error as error:
+        raise StorageError(f"the unpacked backup could not be written ({error}); nothing was changed") from error
 
 
 def _put_in_place(scratch: Path, directory: Path) -> None:

@@ -12,6 +12,7 @@ from edge_rag.core.status import IndexKind
 from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import ConfigurationError, StorageError
 from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
+from edge_rag.retriever.restoring import restore
 from tests.unit.retriever.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
@@ -239,4 +240,22 @@ def test_boxes_that_share_a_milvus_do_not_meet(opened: Opener, server: str) -> N
 
     assert [best(one, number) for number in range(3)] == ["0.txt", "1.txt", "2.txt"]
     assert [best(other, number) for number in range(3, 6)] == ["3.txt", "4.txt", "5.txt"]
+    assert len(names(server)) == 4
+
+
+def test_boxes_restored_from_one_backup_do_not_meet_in_milvus(opened: Opener, server: str, tmp_path: Path) -> None:
+    one = opened(name="one")
+    fill(one, range(3))
+    one.library.move_index("default", HomeKind.MILVUS)
+    saved = tmp_path / "saved.edge-rag"
+    saved.write_bytes(b"".join(one.backups.make({})))
+    restore(saved, tmp_path / "other", replace=False)
+
+    other = opened(name="other")
+    home(other).updates.wait()
+    other.library.delete("default", "0.txt")
+    fill(other, range(3, 5))
+
+    assert [best(one, number) for number in range(3)] == ["0.txt", "1.txt", "2.txt"]
+    assert [best(other, number) for number in range(1, 5)] == ["1.txt", "2.txt", "3.txt", "4.txt"]
     assert len(names(server)) == 4
