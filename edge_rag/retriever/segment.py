@@ -38,7 +38,7 @@ class SegmentReport:
 
     Attributes:
         probes: Lists a search reads; chosen for the recall.
-        recall: Share of the 10 exact nearest neighbours found, over a sample of the vectors, 0 to 1.
+        recall: Share of the 10 exact nearest neighbours found, over the hardest of a sample of the vectors, 0 to 1.
         built_at: When, Unix time, seconds.
         build_s: How long it took, seconds.
     """

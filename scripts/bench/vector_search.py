@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -167,12 +166,11 @@ def serve(path: Path, questions_file: Path, share: float) -> None:
         began = time.perf_counter()
         found.append(indexes.search(1, question[np.newaxis], LIMIT, within)[0])
         taken.append(time.perf_counter() - began)
-    status = dict(
-        line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Rss")
-    )
-    held = {name: int(value.split()[0]) / 1024 for name, value in status.items()}
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    mib = {name: int(value.split()[0]) / 1024 for name, value in status.items() if name.startswith(("Rss", "VmHWM"))}
+    peak = mib.pop("VmHWM")
     np.save(questions_file.with_name("found.npy"), np.array(found, dtype=np.int64))
-    print(json.dumps({"opened_s": opened_s, "taken_ms": [1000 * each for each in taken], "mib": held}))
+    print(json.dumps({"opened_s": opened_s, "taken_ms": [1000 * each for each in taken], "mib": mib, "peak_mib": peak}))
     indexes.close()
     database.close()
 
@@ -213,7 +211,6 @@ def main() -> None:
         command += [str(path), str(path / "questions.npy")]
         building = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT)
         built = json.loads(building.stdout.splitlines()[-1])
-        peak_kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         serving = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT)
         served = json.loads(serving.stdout.splitlines()[-1])
         measured = recall(vectors, questions, np.load(path / "found.npy"), arguments.within)
@@ -230,7 +227,7 @@ def main() -> None:
             **{name: round(value, 1) for name, value in served["mib"].items()},
             "open_s": served["opened_s"],
             "build_s": built["opened_s"],
-            "build_peak_rss_mib": peak_kib / 1024,
+            "build_peak_rss_mib": built["peak_mib"],
             "index_file_mib": sum(file.stat().st_size for file in (path / "vectors").iterdir()) / 2**20,
             "load_average": os.getloadavg()[0],
             "cpus": len(os.sched_getaffinity(0)),
