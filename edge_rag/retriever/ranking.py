@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +33,9 @@ class Ranking:
 
     def best(self, limit: int) -> list[tuple[ChunkId, ...]]:
         """Returns up to ``limit`` ids for each question, by falling score and then by id."""
-        found = []
-        for scores, ids in zip(self.scores, self.ids, strict=True):
-            ordered = ids[np.lexsort((ids, -scores))]
-            found.append(tuple(map(ChunkId, ordered[ordered >= 0][:limit].tolist())))
-        return found
+        order = np.lexsort((self.ids, -self.scores), axis=1)
+        ordered = np.take_along_axis(self.ids, order, axis=1)
+        return [tuple(cast(list[ChunkId], row[row >= 0][:limit].tolist())) for row in ordered]
 
 
 NOTHING: Final = Ranking(np.empty((1, 0), dtype=np.float32), np.empty((1, 0), dtype=np.int64))
