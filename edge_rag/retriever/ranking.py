@@ -33,9 +33,14 @@ class Ranking:
 
     def best(self, limit: int) -> list[tuple[ChunkId, ...]]:
         """Returns up to ``limit`` ids for each question, by falling score and then by id."""
-        order = np.lexsort((self.ids, -self.scores), axis=1)
-        ordered = np.take_along_axis(self.ids, order, axis=1)
-        return [tuple(cast(list[ChunkId], row[row >= 0][:limit].tolist())) for row in ordered]
+        return [_ordered(scores, ids)[:limit] for scores, ids in zip(self.scores, self.ids, strict=True)]
+
+
+def _ordered(scores: NDArray[np.float32], ids: NDArray[np.int64]) -> tuple[ChunkId, ...]:
+    # One index alone finds them in order but for equal scores. Nothing found has the lowest score, so that it is last.
+    ordered = ids if (scores[1:] < scores[:-1]).all() else ids[np.lexsort((ids, -scores))]
+    present = ordered[ordered >= 0] if ordered.size and ordered[-1] < 0 else ordered
+    return tuple(cast(list[ChunkId], present.tolist()))
 
 
 NOTHING: Final = Ranking(np.empty((1, 0), dtype=np.float32), np.empty((1, 0), dtype=np.int64))
