@@ -100,7 +100,7 @@ def test_a_document_can_be_found_as_soon_as_it_is_acknowledged(opened: OpenedDir
         ("a.pdf", b"%PDF-1.7 rubbish", "damaged"),
         ("a.txt", b"\x7fELF" + bytes(100), "not text"),
         ("a.md", b"", "empty"),
-        ("a.docx", b"PK\x03\x04" + bytes(100), "can be read"),
+        ("a.docx", b"PK\x03\x04" + bytes(100), "damaged"),
     ],
 )
 def test_a_rejected_document_says_why_and_leaves_everything_as_it_was(

@@ -101,11 +101,11 @@ def test_bad_documents_are_rejected_with_a_reason_and_the_good_ones_among_them_a
 
 
 def test_a_rejected_replacement_leaves_the_older_document_as_it_was(daemon: RunningDaemon) -> None:
-    ingest(daemon.address, {"valve.txt": b"The relief valve opens at 6 bar."}, collection="kept")
-    outcomes = ingest(daemon.address, {"valve.txt": b"\x00\x01\x02\xff" * 500}, collection="kept")
+    ingest(daemon.address, {"valve.txt": b"The relief valve opens at 6 bar."}, collection="unharmed")
+    outcomes = ingest(daemon.address, {"valve.txt": b"\x00\x01\x02\xff" * 500}, collection="unharmed")
     assert outcomes[0].status == documents_pb2.INGEST_STATUS_REJECTED
     with grpc.insecure_channel(daemon.address) as channel:
-        request = documents_pb2.GetDocumentRequest(collection="kept", document="valve.txt")
+        request = documents_pb2.GetDocumentRequest(collection="unharmed", document="valve.txt")
         assert "6 bar" in documents_pb2_grpc.DocumentsStub(channel).Get(request).text
 
 
