@@ -24,9 +24,10 @@ _CHECKPOINT_BUSY_MS: Final = 200
 class Database:
     """A SQLite database in WAL mode with ``synchronous=FULL``: what was committed survives a loss of power.
 
-    Every page has a checksum. Each write is carried over from the log into the database and the log cut to nothing,
-    unless a reader is in the way for long: so what was removed is in no file any more, and no acknowledged transaction
-    depends on the one place where a flipped byte looks like a write that was cut off, the end of the log.
+    Every page has a checksum. Each write is carried over from the log into the database and the log cut to nothing;
+    where a reader is in the way for long, the last such reader does it when it is done. So what was removed is in no
+    file any more, and no acknowledged transaction depends on the one place where a flipped byte looks like a write that
+    was cut off, the end of the log.
 
     May be used from any thread; writers wait for each other, readers for nobody.
     """
@@ -42,12 +43,15 @@ class Database:
         self._writing = threading.Lock()
         self._connections: dict[threading.Thread, apsw.Connection] = {}
         self._distrusted: set[apsw.Connection] = set()
+        self._behind = False  # whether the log holds what the database does not
         self._closed = False
         load_page_checksums()
         require_whole_log(path)
         with self.reading() as connection:
             self._require_checksums(connection)
             migrate(connection)
+            self._behind = True
+        self._catch_up()
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
@@ -58,6 +62,7 @@ class Database:
         """
         with self._translating():
             yield self._connection()
+        self._catch_up()
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
@@ -68,6 +73,7 @@ class Database:
         """
         with self._transaction("BEGIN") as connection:
             yield connection
+        self._catch_up()
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
@@ -79,7 +85,9 @@ class Database:
         with self._writing:
             with self._transaction("BEGIN IMMEDIATE") as connection:
                 yield connection
-            self._carry_over(connection)
+            self._behind = True
+            self._carry_over(connection, _CHECKPOINT_BUSY_MS)
+        self._catch_up()
 
     def close(self) -> None:
         """Closes all connections; idempotent. No thread may be using one."""
@@ -146,17 +154,32 @@ class Database:
         reserve_checksums(connection)
         connection.pragma("journal_mode", "WAL")
 
-    def _carry_over(self, connection: apsw.Connection) -> None:
+    def _catch_up(self) -> None:
+        """Carries over what a reader that was in the way has left in the log, unless another is in the way now.
+
+        Called with nothing locked, by whoever is done with reading or writing: of those who could be in each other's
+        way, the last one finds the way clear.
+        """
+        if self._behind and self._writing.acquire(blocking=False):
+            try:
+                if self._behind:
+                    self._carry_over(self._connection(), 0)
+            finally:
+                self._writing.release()
+
+    def _carry_over(self, connection: apsw.Connection, patience_ms: int) -> None:
         """Moves what was committed from the log into the database; what fails here fails nothing that was committed."""
         try:
-            connection.set_busy_timeout(_CHECKPOINT_BUSY_MS)
+            connection.set_busy_timeout(patience_ms)
             try:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                self._behind = False
             finally:
                 connection.set_busy_timeout(_BUSY_MS)
-        except apsw.BusyError:
-            return  # a reader needs the log a while longer; the next write tries again
+        except (apsw.BusyError, apsw.LockedError):
+            return  # a reader needs the log a while longer, and catches up when it is done
         except apsw.Error as error:
+            self._behind = False  # the next write tries again
             self._distrust()
             _log.error("the log could not be carried over into the database", error=str(self._translated(error)))
 
