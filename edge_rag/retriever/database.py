@@ -25,9 +25,10 @@ class Database:
     """A SQLite database in WAL mode with ``synchronous=FULL``: what was committed survives a loss of power.
 
     Every page has a checksum. Each write is carried over from the log into the database and the log cut to nothing;
-    where a reader is in the way for long, the last such reader does it when it is done. So what was removed is in no
-    file any more, and no acknowledged transaction depends on the one place where a flipped byte looks like a write that
-    was cut off, the end of the log.
+    where a reader is in the way for long, the last such reader does it when it is done. So the log keeps nothing that
+    was removed, and no acknowledged transaction depends on the one place where a flipped byte looks like a write that
+    was cut off, the end of the log. What SQLite frees it overwrites; a copy that it left in the unused part of a page,
+    when it moved a row to another one, stays until that page is written anew.
 
     May be used from any thread; writers wait for each other, readers for nobody.
     """

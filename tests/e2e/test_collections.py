@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -17,6 +18,7 @@ from edge_rag.client import CallStatus, Client, ClientError, SearchOptions
 from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.document import IngestStatus
 from tests.e2e.running_daemon import RunningDaemon, status_of
+from tests.e2e.stored_files import stored_files
 
 _LONG = "# Pump\n\n" + " ".join(
     f"Sentence {n} of the manual says what is to be done with valve {n}." for n in range(60)
@@ -94,7 +96,7 @@ def test_the_size_of_chunks_is_the_collections_own_and_reingesting_cuts_anew(cli
     assert client.collection("small").chunks == usual
 
 
-def test_deleting_a_collection_leaves_nothing_of_it(client: Client, daemon: RunningDaemon) -> None:
+def test_deleting_a_collection_leaves_nothing_of_it(client: Client, daemon: RunningDaemon, tmp_path: Path) -> None:
     client.create_collection("gone")
     put(client, "gone", text="The combination is quagmire xylophone.")
     removed = client.delete_collection("gone")
@@ -103,7 +105,7 @@ def test_deleting_a_collection_leaves_nothing_of_it(client: Client, daemon: Runn
     for call in (lambda: client.collection("gone"), lambda: client.search("x", SearchOptions(collection="gone"))):
         with pytest.raises(ClientError, match="'gone' does not exist"):
             call()
-    for file in (file for file in daemon.data_dir.rglob("*") if file.is_file()):
+    for file in stored_files(daemon.data_dir, tmp_path / "compact.sqlite3"):
         content = file.read_bytes().lower()
         assert b"quagmire" not in content, file
     assert client.create_collection("gone").documents == 0

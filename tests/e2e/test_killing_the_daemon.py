@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 import grpc
@@ -20,6 +21,7 @@ from edge_rag.client.requests import SearchOptions
 from edge_rag.core.jobs import JobState
 from tests.e2e.jobs import final_states, parts, stub, watch
 from tests.e2e.running_daemon import RunningDaemon, ingest
+from tests.e2e.stored_files import stored_files
 from tests.unit.retriever.test_storage_faults import require_whole_database
 
 _KILLS = 200 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 4
@@ -122,7 +124,7 @@ class Load:
 
 
 @pytest.mark.soak
-def test_a_daemon_killed_under_a_mixed_load_keeps_its_word(start: Callable[..., RunningDaemon]) -> None:
+def test_a_daemon_killed_under_a_mixed_load_keeps_its_word(start: Callable[..., RunningDaemon], tmp_path: Path) -> None:
     draw = random.Random(20261122)
     numbers = itertools.count(1)
     loads = [
@@ -133,7 +135,7 @@ def test_a_daemon_killed_under_a_mixed_load_keeps_its_word(start: Callable[..., 
     for _ in range(_KILLS):
         kill_under(daemon, loads, draw.randint(1, 25), draw.uniform(0, 0.05))
         daemon = start()
-        require_kept(daemon, loads)
+        require_kept(daemon, loads, tmp_path / "compact.sqlite3")
     assert daemon.stop() == 0
     require_whole_database(daemon.data_dir / "documents.sqlite3")
 
@@ -160,7 +162,7 @@ def kill_under(daemon: RunningDaemon, loads: list[Load], acknowledgements: int, 
     daemon.process.wait(30)
 
 
-def require_kept(daemon: RunningDaemon, loads: list[Load]) -> None:
+def require_kept(daemon: RunningDaemon, loads: list[Load], compact: Path) -> None:
     """Whatever was acknowledged is there and found, nothing else is, and no file has what is gone."""
     with Client(daemon.address) as client:
         for job in client.jobs(limit=100):
@@ -185,7 +187,7 @@ def require_kept(daemon: RunningDaemon, loads: list[Load]) -> None:
         status = client.status()
         assert sum(status.collections.values()) == len(stored) == len(present)
         assert sum(index.vectors or 0 for index in status.indexes) == sum(info.chunks for info in stored.values())
-    for file in (file for file in daemon.data_dir.rglob("*") if file.is_file()):
+    for file in stored_files(daemon.data_dir, compact):
         content = file.read_bytes()
         assert [version for version in gone if word_of(version).encode() in content] == [], file.name
     for load in loads:

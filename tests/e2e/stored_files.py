@@ -1,0 +1,21 @@
+"""What a data directory keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+
+def stored_files(data_dir: Path, compact: Path) -> Iterator[Path]:
+    """All files, but of the database only what is in its rows and trees: unused parts of pages may hold moved rows."""
+    database = data_dir / "documents.sqlite3"
+    compact.unlink(missing_ok=True)
+    connection = apsw.Connection(str(database))
+    try:
+        connection.execute("VACUUM INTO ?", (str(compact),))
+    finally:
+        connection.close()
+    yield compact
+    yield from (file for file in data_dir.rglob("*") if file.is_file() and file != database)
