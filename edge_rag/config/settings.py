@@ -151,7 +151,7 @@ class GeneratorSettings(_Section):
         description="Memory for KV pages, MiB; left out, the device profile's share of what is free.",
     )
     evidence_weight: float | None = Field(
-        default=None, ge=0, le=100, description="Weight of the retrieval evidence against the model in quote mode."
+        default=None, ge=0, le=10_000, description="Weight of the retrieval evidence against the model in quote mode."
     )
     not_found_below: float | None = Field(
         default=None,
