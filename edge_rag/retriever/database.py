@@ -24,11 +24,11 @@ _CHECKPOINT_BUSY_MS: Final = 200
 class Database:
     """A SQLite database in WAL mode with ``synchronous=FULL``: what was committed survives a loss of power.
 
-    Every page has a checksum. Each write is carried over from the log into the database and the log cut to nothing;
-    where a reader is in the way for long, the last such reader does it when it is done. So the log keeps nothing that
-    was removed, and no acknowledged transaction depends on the one place where a flipped byte looks like a write that
-    was cut off, the end of the log. What SQLite frees it overwrites; a copy that it left in the unused part of a page,
-    when it moved a row to another one, stays until that page is written anew.
+    Every page has a checksum. Each write is carried over from the log into the database and the log cut to nothing,
+    unless a reader is in the way for long: so what was removed is in no log either, once the next write finds the way
+    clear, and no acknowledged transaction depends on the one place where a flipped byte looks like a write that was cut
+    off, the end of the log. What SQLite frees it overwrites; a copy that it left in the unused part of a page, when it
+    moved a row to another one, stays until that page is written anew.
 
     May be used from any thread; writers wait for each other, readers for nobody.
     """
@@ -44,15 +44,12 @@ class Database:
         self._writing = threading.Lock()
         self._connections: dict[threading.Thread, apsw.Connection] = {}
         self._distrusted: set[apsw.Connection] = set()
-        self._behind = False  # whether the log holds what the database does not
         self._closed = False
         load_page_checksums()
         require_whole_log(path)
         with self.reading() as connection:
             self._require_checksums(connection)
             migrate(connection)
-            self._behind = True
-        self._catch_up()
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
@@ -63,7 +60,6 @@ class Database:
         """
         with self._translating():
             yield self._connection()
-        self._catch_up()
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
@@ -74,7 +70,6 @@ class Database:
         """
         with self._transaction("BEGIN") as connection:
             yield connection
-        self._catch_up()
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
@@ -86,9 +81,7 @@ class Database:
         with self._writing:
             with self._transaction("BEGIN IMMEDIATE") as connection:
                 yield connection
-            self._behind = True
-            self._carry_over(connection, _CHECKPOINT_BUSY_MS)
-        self._catch_up()
+            self._carry_over(connection)
 
     def close(self) -> None:
         """Closes all connections; idempotent. No thread may be using one."""
@@ -155,32 +148,17 @@ class Database:
         reserve_checksums(connection)
         connection.pragma("journal_mode", "WAL")
 
-    def _catch_up(self) -> None:
-        """Carries over what a reader that was in the way has left in the log, unless another is in the way now.
-
-        Called with nothing locked, by whoever is done with reading or writing: of those who could be in each other's
-        way, the last one finds the way clear.
-        """
-        if self._behind and self._writing.acquire(blocking=False):
-            try:
-                if self._behind:
-                    self._carry_over(self._connection(), 0)
-            finally:
-                self._writing.release()
-
-    def _carry_over(self, connection: apsw.Connection, patience_ms: int) -> None:
+    def _carry_over(self, connection: apsw.Connection) -> None:
         """Moves what was committed from the log into the database; what fails here fails nothing that was committed."""
         try:
-            connection.set_busy_timeout(patience_ms)
+            connection.set_busy_timeout(_CHECKPOINT_BUSY_MS)
             try:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                self._behind = False
             finally:
                 connection.set_busy_timeout(_BUSY_MS)
-        except (apsw.BusyError, apsw.LockedError):
-            return  # a reader needs the log a while longer, and catches up when it is done
+        except apsw.BusyError:
+            return  # a reader needs the log a while longer; the next write tries again
         except apsw.Error as error:
-            self._behind = False  # the next write tries again
             self._distrust()
             _log.error("the log could not be carried over into the database", error=str(self._translated(error)))
 

@@ -290,7 +290,7 @@ def test_a_new_certificate_is_served_without_a_restart(box: Box) -> None:
 
 def test_secrets_are_in_no_log(box: Box) -> None:
     log = box.running.log.read_text()
-    assert "4711" not in log
+    assert "Persephone" not in log
     assert not any(text.split("_", 2)[2] in log for text in box.tokens.values())
 
 

@@ -97,7 +97,9 @@ class LibraryMachine(RuleBasedStateMachine):
             for word in _WORDS:
                 (answer,) = self.directory.retriever.retrieve([RetrievalRequest(word, place, 50)])
                 assert isinstance(answer, Retrieved)
-                having = {hit.passage.document for hit in answer.hits if word in hit.passage.text}
+                hits = [hit for hit in answer.hits if word in hit.passage.text]
+                having = {hit.passage.document for hit in hits}
+                having |= {same.document for hit in hits for same in hit.passage.duplicates}
                 assert having == {name for (at, name), held in self.stored.items() if at == place and held == word}
 
     def teardown(self) -> None:
