@@ -14,7 +14,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 import edge_rag
-from edge_rag.config.settings import LogFormat, Settings
+from edge_rag.config.observing import LogFormat
+from edge_rag.config.settings import Settings
 from edge_rag.errors import EdgeRagError
 from edge_rag.parts.building import build
 from edge_rag.parts.entrance import make_entrance, request_limits

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from edge_rag.config.profile import DeviceProfile, builtin_profiles, choose, probe
-from edge_rag.config.settings import MilvusSettings, Settings
+from edge_rag.config.settings import Settings
+from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.status import ModelInUse
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from edge_rag.config.profile import DeviceFacts, DeviceProfile, kv_page_count, probe
-from edge_rag.config.settings import GeneratorSettings, Settings
+from edge_rag.config.settings import Settings
+from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.status import ModelInUse
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from edge_rag.config.observing import LogFormat
 from edge_rag.config.rereading import adopted, differing
-from edge_rag.config.settings import LogFormat, Settings
+from edge_rag.config.settings import Settings
 from edge_rag.parts.entrance import make_entrance, request_limits, token_file
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.grpc_server import GrpcServer

@@ -1,0 +1,51 @@
+"""Settings of what the daemon tells about itself."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import Field
+
+from edge_rag.config.section import DirectoryPath, Section
+
+
+class LogFormat(Enum):
+    """How log lines look."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogLevel(Enum):
+    """Least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogSettings(Section):
+    """The log, on standard error."""
+
+    level: LogLevel = Field(default=LogLevel.INFO, description="Least severity that is logged.")
+    format: LogFormat = Field(default=LogFormat.CONSOLE, description="Lines for people or JSON for machines.")
+
+
+class AuditSettings(Section):
+    """The trail of decisions about questions."""
+
+    entries: int = Field(default=10_000, ge=1, le=1_000_000, description="Decisions kept in memory.")
+    file: DirectoryPath | None = Field(
+        default=None, description="File that decisions are appended to as JSON lines; left out, none."
+    )
+    file_mib: int = Field(default=16, ge=1, le=4096, description="Size from which on a new file is begun, MiB.")
+    files_kept: int = Field(default=4, ge=1, le=100, description="Older files that are kept.")
+
+
+class MetricSettings(Section):
+    """Prometheus metrics."""
+
+    port: int | None = Field(
+        default=None, ge=1, le=65535, description="Loopback port to serve them on; left out, none."
+    )
