@@ -25,6 +25,7 @@ EdgeRagError
 │   ├── EmptyDocument
 │   └── DocumentTooLarge    a size, time or memory limit was reached while parsing
 ├── ConfigurationError      a configuration key, file or command-line value
+├── ProviderUnavailable     an execution provider cannot run a stage here; names it and the reason
 ├── AccessError             the files of tokens or certificates cannot be used
 ├── ModelError
 │   ├── ModelFolderInvalid  a file is missing, changed, or not allowed in a model folder
@@ -228,6 +229,20 @@ class DocumentTooLarge(DocumentRejected):
 
 class ConfigurationError(EdgeRagError):
     """A configuration key, file or command-line value is unusable."""
+
+
+class ProviderUnavailable(EdgeRagError):
+    """An execution provider cannot run a stage on this machine.
+
+    Args:
+        provider: Name of the provider.
+        reason: What is in the way.
+    """
+
+    def __init__(self, provider: str, reason: str) -> None:
+        super().__init__(f"{provider} cannot be used: {reason}")
+        self.provider = provider
+        self.reason = reason
 
 
 class AccessError(EdgeRagError):

@@ -173,7 +173,9 @@ def _ops_library() -> Check:
 
 
 def _profile(settings: Settings) -> Check:
-    from edge_rag.config.profile import builtin_profiles, choose, probe
+    from edge_rag.device.choosing import choose
+    from edge_rag.device.probing import probe
+    from edge_rag.device.profile_file import builtin_profiles
 
     facts = probe()
     machine = f"{facts.cores} cores, {facts.available_bytes / _GIB:.1f} GiB available"

@@ -12,7 +12,7 @@ from edge_rag.core.collection import CollectionInfo
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.measures import Latency
 from edge_rag.core.metadata import Metadata, MetadataValue
-from edge_rag.core.status import DaemonStatus, IndexInUse
+from edge_rag.core.status import DaemonStatus, IndexInUse, ModelInUse
 
 
 def citation_object(citation: Citation) -> dict[str, Any]:
@@ -102,12 +102,26 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "data_directory": str(status.data_directory),
         "profile": status.profile,
         "resident_bytes": status.resident_bytes,
-        "models": [asdict(model) for model in status.models],
+        "models": [model_object(model) for model in status.models],
         "stages": [asdict(stage) for stage in status.stages],
         "engine": asdict(status.engine),
         "collections": dict(status.collections),
         "indexes": [index_object(index) for index in status.indexes],
         "latencies": {latency.measure.value: latency_object(latency) for latency in status.latencies},
+    }
+
+
+def model_object(model: ModelInUse) -> dict[str, Any]:
+    """Returns a model and the role it fills; ``execution_provider`` is what it runs on."""
+    placement = model.placement
+    return {
+        "role": model.role,
+        "name": model.name,
+        "detail": model.detail,
+        "execution_provider": placement.used.value,
+        "wanted_provider": placement.wanted.value,
+        "why": placement.why,
+        "precision": placement.precision.value,
     }
 
 

@@ -12,6 +12,7 @@ from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.jsonable import status_object
 from edge_rag.cli.terminal import emit, visible
 from edge_rag.client import Client
+from edge_rag.core.placement import Placement, Precision
 from edge_rag.core.status import DaemonStatus, IndexInUse
 
 _EPILOG = """\b
@@ -54,7 +55,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         f"edge-rag {report.version} at {report.address}: {report.state.value}, up {up},"
         f" {report.resident_bytes / 2**20:.0f} MiB, profile {report.profile}",
         f"data         {report.data_directory}",
-        *(f"{m.role:<12} {m.name}, {m.execution_provider}, {m.detail}" for m in report.models),
+        *(f"{m.role:<12} {m.name}, {m.detail}; {placement_line(m.placement)}" for m in report.models),
         *(
             f"{s.name:<12} {s.running} running, {s.waiting} of {s.capacity} waiting,"
             f" {s.completed} done, {s.refused} refused"
@@ -73,6 +74,14 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
     ]
+
+
+def placement_line(placement: Placement) -> str:
+    """Returns where a stage runs and why, for people."""
+    on = f"on {placement.used.value}"
+    if placement.precision is not Precision.MODEL:
+        on += f" in {placement.precision.value}"
+    return f"{on} instead of {placement.wanted.value}: {placement.why}" if placement.stepped_down else on
 
 
 def index_line(index: IndexInUse) -> str:

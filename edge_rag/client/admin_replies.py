@@ -11,6 +11,7 @@ from edge_rag.client.values import UsageReport
 from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import ClientUsage, Latency, Measure
+from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.query import Priority
 from edge_rag.core.status import (
     DaemonState,
@@ -53,6 +54,21 @@ _INDEX_KINDS = {
     admin_pb2.INDEX_KIND_SEGMENT: IndexKind.SEGMENT,
     admin_pb2.INDEX_KIND_MILVUS: IndexKind.MILVUS,
 }
+_STAGES = {stage.value: stage for stage in Stage}
+_PROVIDERS = {
+    admin_pb2.EXECUTION_PROVIDER_CPU: Provider.CPU,
+    admin_pb2.EXECUTION_PROVIDER_CUDA: Provider.CUDA,
+    admin_pb2.EXECUTION_PROVIDER_TENSORRT: Provider.TENSORRT,
+    admin_pb2.EXECUTION_PROVIDER_QNN: Provider.QNN,
+    admin_pb2.EXECUTION_PROVIDER_OPENVINO: Provider.OPENVINO,
+}
+_PRECISIONS = {
+    admin_pb2.PRECISION_MODEL: Precision.MODEL,
+    admin_pb2.PRECISION_FP32: Precision.FP32,
+    admin_pb2.PRECISION_FP16: Precision.FP16,
+    admin_pb2.PRECISION_INT8: Precision.INT8,
+    admin_pb2.PRECISION_A16W8: Precision.A16W8,
+}
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
     rag_pb2.PRIORITY_NORMAL: Priority.NORMAL,
@@ -61,8 +77,21 @@ _PRIORITIES = {
 
 
 def model_in_use(message: admin_pb2.Model) -> ModelInUse:
-    """Reads a model and the role it fills."""
-    return ModelInUse(message.role, message.name, message.execution_provider, message.detail)
+    """Reads a model and the role it fills.
+
+    Raises:
+        ClientError: INTERNAL, its role, or what it runs on, is unknown.
+    """
+    placement = message.placement
+    stage, wanted, used = (
+        _STAGES.get(message.role),
+        _PROVIDERS.get(placement.wanted),
+        _PROVIDERS.get(placement.used),
+    )
+    precision = _PRECISIONS.get(placement.precision)
+    if stage is None or wanted is None or used is None or precision is None:
+        raise unreadable_reply(f"unknown role, provider or precision of the model {message.name!r}")
+    return ModelInUse(message.name, message.detail, Placement(stage, wanted, used, placement.why, precision))
 
 
 def index_in_use(message: admin_pb2.VectorIndex) -> IndexInUse:

@@ -1,1 +1,1 @@
-"""Configuration and device profiles."""
+"""Settings."""

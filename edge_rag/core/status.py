@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from edge_rag.core.measures import Latency
+from edge_rag.core.placement import Placement
 
 
 class DaemonState(Enum):
@@ -24,16 +25,19 @@ class ModelInUse:
     """A model that fills a role.
 
     Attributes:
-        role: ``embedder``, ``reranker`` or ``generator``.
         name: Name of its folder.
-        execution_provider: What it runs on.
         detail: How it runs.
+        placement: Which role it fills, and where it runs.
     """
 
-    role: str
     name: str
-    execution_provider: str
     detail: str
+    placement: Placement
+
+    @property
+    def role(self) -> str:
+        """``embedder``, ``reranker`` or ``generator``."""
+        return self.placement.stage.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from edge_rag.config.profile import DeviceProfile, builtin_profiles, choose, probe
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
+from edge_rag.core.placement import Stage
 from edge_rag.core.status import ModelInUse
+from edge_rag.device.choosing import choose
+from edge_rag.device.placing import place
+from edge_rag.device.probing import probe
+from edge_rag.device.profile import DeviceProfile, StageProfile
+from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
+from edge_rag.parts.cpu import on_cpu
 from edge_rag.parts.generators import GeneratorMaker
 from edge_rag.pipeline.answering import Pipeline, StageLimits
 from edge_rag.pipeline.ingest_jobs import IngestJobs
@@ -30,7 +36,7 @@ from edge_rag.runtime.model_manifest import MANIFEST_NAME
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
-from edge_rag.store.roles import RoleFolders, fill_roles, store_of
+from edge_rag.store.roles import fill_roles, store_of
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.metrics import Metrics
 
@@ -131,8 +137,12 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     configure_thread_pool(settings.threads or profile.threads(facts))
     store = store_of(settings)
     folders = fill_roles(settings, store)
-    embedder = TextEncoder.open(folders.embedder)
-    reranker, reranker_model = _reranker(folders, embedder)
+    stages = profile.stages
+    embedder, embedder_placement = place(
+        Stage.EMBEDDER, stages[Stage.EMBEDDER], on_cpu(lambda: TextEncoder.open(folders.embedder))
+    )
+    embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", embedder_placement)
+    reranker, reranker_model = _reranker(folders.reranker, embedder, embedder_model, stages[Stage.RERANKER])
     generators = GeneratorMaker(settings, store, profile, facts, watch)
     installed = generators.make(folders.generator.name)
     parsing = ParsingLimits(
@@ -160,10 +170,6 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     except BaseException:
         generator.close()
         raise
-    encoders = (
-        ModelInUse("embedder", folders.embedder.name, "CPUExecutionProvider", f"{embedder.dimension} dimensions"),
-        reranker_model,
-    )
     pipeline = Pipeline(
         directory.retriever,
         reranker,
@@ -180,7 +186,17 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
-    return Parts(directory, generator, generators, pipeline, precedence, ingesting, jobs, encoders, profile)
+    return Parts(
+        directory,
+        generator,
+        generators,
+        pipeline,
+        precedence,
+        ingesting,
+        jobs,
+        (embedder_model, reranker_model),
+        profile,
+    )
 
 
 def _milvus(wanted: MilvusSettings) -> MilvusAddress | None:
@@ -196,10 +212,12 @@ def _milvus(wanted: MilvusSettings) -> MilvusAddress | None:
     return MilvusAddress(uri, token, wanted.timeout_seconds)
 
 
-def _reranker(folders: RoleFolders, embedder: TextEncoder) -> tuple[Reranker, ModelInUse]:
-    folder = folders.reranker
+def _reranker(
+    folder: Path | None, embedder: TextEncoder, embedder_model: ModelInUse, wanted: StageProfile
+) -> tuple[Reranker, ModelInUse]:
     if folder is None:
-        in_use = ModelInUse("reranker", folders.embedder.name, "CPUExecutionProvider", "max-sim of token vectors")
-        return MaxSimReranker(embedder), in_use
-    in_use = ModelInUse("reranker", folder.name, "CPUExecutionProvider", "cross-encoder")
-    return CrossEncoderReranker(PairEncoder.open(folder), embedder), in_use
+        # The embedder's session does its work.
+        placement = replace(embedder_model.placement, stage=Stage.RERANKER)
+        return MaxSimReranker(embedder), ModelInUse(embedder_model.name, "max-sim of token vectors", placement)
+    encoder, placement = place(Stage.RERANKER, wanted, on_cpu(lambda: PairEncoder.open(folder)))
+    return CrossEncoderReranker(encoder, embedder), ModelInUse(folder.name, "cross-encoder", placement)

@@ -9,10 +9,15 @@ from typing import Final
 
 import numpy as np
 
-from edge_rag.config.profile import DeviceFacts, DeviceProfile, kv_page_count, probe
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
+from edge_rag.core.placement import Stage
 from edge_rag.core.status import ModelInUse
+from edge_rag.device.facts import DeviceFacts
+from edge_rag.device.memory_plan import kv_page_count
+from edge_rag.device.placing import place
+from edge_rag.device.probing import probe
+from edge_rag.device.profile import DeviceProfile
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.curve import StepSize, limits_on
@@ -24,6 +29,7 @@ from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.parts.cpu import on_cpu
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, verify_model_folder
@@ -86,6 +92,7 @@ class GeneratorMaker:
         self._settings = wanted
         self.store = store
         self._watch = watch
+        self._placing = profile.stages[Stage.GENERATOR]
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         self._limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
         self._kv_bytes = profile.kv_bytes(facts) if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB
@@ -121,7 +128,7 @@ class GeneratorMaker:
         return self._make(name, plan)
 
     def _make(self, name: str, plan: _Plan) -> Installed:
-        runner = plan.open()
+        runner, placement = place(Stage.GENERATOR, self._placing, on_cpu(plan.open))
         runner.run(FIRST_STEP)
         wanted = self._settings
         target = wanted.target_tpot_ms
@@ -141,7 +148,7 @@ class GeneratorMaker:
         tokenizer = ChatTokenizer.open(plan.folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
         generator = AnswerGenerator(engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite)
-        model = ModelInUse("generator", name, "CPUExecutionProvider", plan.detail)
+        model = ModelInUse(name, plan.detail, placement)
         return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
 
     def _plan(self, name: str) -> _Plan:

@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.measures import ClientUsage, Measure
+from edge_rag.core.placement import Precision, Provider
 from edge_rag.core.query import Priority
 from edge_rag.core.status import DaemonState, DaemonStatus, IndexInUse, IndexKind, ModelInUse
 
@@ -45,6 +46,20 @@ _INDEX_KINDS: Final = {
     IndexKind.SEGMENT: admin_pb2.INDEX_KIND_SEGMENT,
     IndexKind.MILVUS: admin_pb2.INDEX_KIND_MILVUS,
 }
+_PROVIDERS: Final = {
+    Provider.CPU: admin_pb2.EXECUTION_PROVIDER_CPU,
+    Provider.CUDA: admin_pb2.EXECUTION_PROVIDER_CUDA,
+    Provider.TENSORRT: admin_pb2.EXECUTION_PROVIDER_TENSORRT,
+    Provider.QNN: admin_pb2.EXECUTION_PROVIDER_QNN,
+    Provider.OPENVINO: admin_pb2.EXECUTION_PROVIDER_OPENVINO,
+}
+_PRECISIONS: Final = {
+    Precision.MODEL: admin_pb2.PRECISION_MODEL,
+    Precision.FP32: admin_pb2.PRECISION_FP32,
+    Precision.FP16: admin_pb2.PRECISION_FP16,
+    Precision.INT8: admin_pb2.PRECISION_INT8,
+    Precision.A16W8: admin_pb2.PRECISION_A16W8,
+}
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,
     Priority.INTERACTIVE: rag_pb2.PRIORITY_INTERACTIVE,
@@ -55,8 +70,17 @@ _PRIORITIES: Final = {
 
 def model(in_use: ModelInUse) -> admin_pb2.Model:
     """Returns a model and the role it fills."""
+    placement = in_use.placement
     return admin_pb2.Model(
-        role=in_use.role, name=in_use.name, execution_provider=in_use.execution_provider, detail=in_use.detail
+        role=in_use.role,
+        name=in_use.name,
+        detail=in_use.detail,
+        placement=admin_pb2.Placement(
+            wanted=_PROVIDERS[placement.wanted],
+            used=_PROVIDERS[placement.used],
+            why=placement.why,
+            precision=_PRECISIONS[placement.precision],
+        ),
     )
 
 

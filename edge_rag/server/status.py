@@ -35,6 +35,7 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.DocumentTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
     errors.AccessError: grpc.StatusCode.UNAVAILABLE,
     errors.ConfigurationError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ProviderUnavailable: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ModelError: grpc.StatusCode.INTERNAL,
     errors.ModelFolderInvalid: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ModelNotLowerable: grpc.StatusCode.FAILED_PRECONDITION,

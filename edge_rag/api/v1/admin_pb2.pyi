@@ -137,6 +137,78 @@ MEASURE_COMPLETION: Measure.ValueType  # 5
 """From the call to the end of its answer."""
 Global___Measure: _TypeAlias = Measure  # noqa: Y015
 
+class _ExecutionProvider:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ExecutionProviderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExecutionProvider.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EXECUTION_PROVIDER_UNSPECIFIED: _ExecutionProvider.ValueType  # 0
+    """Never sent."""
+    EXECUTION_PROVIDER_CPU: _ExecutionProvider.ValueType  # 1
+    """Processor cores."""
+    EXECUTION_PROVIDER_CUDA: _ExecutionProvider.ValueType  # 2
+    """An NVIDIA GPU, through CUDA."""
+    EXECUTION_PROVIDER_TENSORRT: _ExecutionProvider.ValueType  # 3
+    """An NVIDIA GPU, through TensorRT."""
+    EXECUTION_PROVIDER_QNN: _ExecutionProvider.ValueType  # 4
+    """A Qualcomm NPU."""
+    EXECUTION_PROVIDER_OPENVINO: _ExecutionProvider.ValueType  # 5
+    """An Intel GPU or NPU."""
+
+class ExecutionProvider(_ExecutionProvider, metaclass=_ExecutionProviderEnumTypeWrapper):
+    """An execution provider of ONNX Runtime."""
+
+EXECUTION_PROVIDER_UNSPECIFIED: ExecutionProvider.ValueType  # 0
+"""Never sent."""
+EXECUTION_PROVIDER_CPU: ExecutionProvider.ValueType  # 1
+"""Processor cores."""
+EXECUTION_PROVIDER_CUDA: ExecutionProvider.ValueType  # 2
+"""An NVIDIA GPU, through CUDA."""
+EXECUTION_PROVIDER_TENSORRT: ExecutionProvider.ValueType  # 3
+"""An NVIDIA GPU, through TensorRT."""
+EXECUTION_PROVIDER_QNN: ExecutionProvider.ValueType  # 4
+"""A Qualcomm NPU."""
+EXECUTION_PROVIDER_OPENVINO: ExecutionProvider.ValueType  # 5
+"""An Intel GPU or NPU."""
+Global___ExecutionProvider: _TypeAlias = ExecutionProvider  # noqa: Y015
+
+class _Precision:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRECISION_UNSPECIFIED: _Precision.ValueType  # 0
+    """Never sent."""
+    PRECISION_MODEL: _Precision.ValueType  # 1
+    """As the model's folder has its weights."""
+    PRECISION_FP32: _Precision.ValueType  # 2
+    """32-bit floating point."""
+    PRECISION_FP16: _Precision.ValueType  # 3
+    """16-bit floating point."""
+    PRECISION_INT8: _Precision.ValueType  # 4
+    """8-bit integers."""
+    PRECISION_A16W8: _Precision.ValueType  # 5
+    """Integers: activations of 16 bits, weights of 8."""
+
+class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
+    """What a stage computes in."""
+
+PRECISION_UNSPECIFIED: Precision.ValueType  # 0
+"""Never sent."""
+PRECISION_MODEL: Precision.ValueType  # 1
+"""As the model's folder has its weights."""
+PRECISION_FP32: Precision.ValueType  # 2
+"""32-bit floating point."""
+PRECISION_FP16: Precision.ValueType  # 3
+"""16-bit floating point."""
+PRECISION_INT8: Precision.ValueType  # 4
+"""8-bit integers."""
+PRECISION_A16W8: Precision.ValueType  # 5
+"""Integers: activations of 16 bits, weights of 8."""
+Global___Precision: _TypeAlias = Precision  # noqa: Y015
+
 class _DecisionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -526,31 +598,67 @@ class Model(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
-    EXECUTION_PROVIDER_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """`embedder`, `reranker` or `generator`."""
     name: _builtins.str
     """Name of its folder."""
-    execution_provider: _builtins.str
-    """Execution provider it runs on."""
     detail: _builtins.str
     """How it runs, for example `paged, int8 kv` or `max-sim`."""
+    @_builtins.property
+    def placement(self) -> Global___Placement:
+        """Where it runs."""
+
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
         name: _builtins.str = ...,
-        execution_provider: _builtins.str = ...,
         detail: _builtins.str = ...,
+        placement: Global___Placement | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "execution_provider", b"execution_provider", "name", b"name", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "name", b"name", "placement", b"placement", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class Placement(_message.Message):
+    """Where a stage runs. Where `used` is not `wanted`, it stepped down."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WANTED_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
+    wanted: Global___ExecutionProvider.ValueType
+    """Provider that the device profile puts first."""
+    used: Global___ExecutionProvider.ValueType
+    """Provider that it runs on."""
+    why: _builtins.str
+    """Reason for that, for people."""
+    precision: Global___Precision.ValueType
+    """What it computes in."""
+    def __init__(
+        self,
+        *,
+        wanted: Global___ExecutionProvider.ValueType = ...,
+        used: Global___ExecutionProvider.ValueType = ...,
+        why: _builtins.str = ...,
+        precision: Global___Precision.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["precision", b"precision", "used", b"used", "wanted", b"wanted", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class Stage(_message.Message):

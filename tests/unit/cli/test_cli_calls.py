@@ -272,7 +272,19 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
         address=scripted.address,
         data_directory="/var/lib/edge-rag",
         profile="cpu-x86",
-        models=[admin_pb2.Model(role="generator", name="quoter", execution_provider="CPU", detail="paged, int8 kv")],
+        models=[
+            admin_pb2.Model(
+                role="generator",
+                name="quoter",
+                detail="paged, int8 kv",
+                placement=admin_pb2.Placement(
+                    wanted=admin_pb2.EXECUTION_PROVIDER_CUDA,
+                    used=admin_pb2.EXECUTION_PROVIDER_CPU,
+                    why="no driver",
+                    precision=admin_pb2.PRECISION_MODEL,
+                ),
+            )
+        ],
         stages=[admin_pb2.Stage(name="retriever", waiting=1, capacity=256, running=2, completed=40, refused=3)],
         engine=admin_pb2.Engine(slots_busy=2, slots=8, pages_used=9, pages=64, page_tokens=16, kv_bytes=1 << 20),
         collections=[admin_pb2.CollectionSize(name="default", documents=11)],
@@ -294,7 +306,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
     scripted.script("GetStatus", lambda _, __: report)
     result = runner.invoke(main, ["status", "--wait", "30", "--server", scripted.address])
     assert result.exit_code == 0
-    assert "generator    quoter, CPU, paged, int8 kv" in result.stdout
+    assert "generator    quoter, paged, int8 kv; on cpu instead of cuda: no driver\n" in result.stdout
     assert "retriever    2 running, 1 of 256 waiting, 40 done, 3 refused" in result.stdout
     assert "2 of 8 slots" in result.stdout
     assert "9 of 64 pages of 16 tokens, 1.0 MiB" in result.stdout
@@ -305,6 +317,17 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
     as_json = json.loads(runner.invoke(main, ["status", "--json", "--server", scripted.address]).stdout)
     assert as_json["state"] == "serving"
     assert as_json["collections"] == {"default": 11}
+    assert as_json["models"] == [
+        {
+            "role": "generator",
+            "name": "quoter",
+            "detail": "paged, int8 kv",
+            "execution_provider": "cpu",
+            "wanted_provider": "cuda",
+            "why": "no driver",
+            "precision": "model",
+        }
+    ]
     assert [(index["collection"], index["kind"], index["recall"]) for index in as_json["indexes"]] == [
         ("default", "exact", None),
         ("large", "ivf-sq8", 0.981),

@@ -1,0 +1,71 @@
+"""Where a stage runs: execution providers, precision, and what happens where the wanted provider cannot be had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Provider(Enum):
+    """An execution provider of ONNX Runtime."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    TENSORRT = "tensorrt"
+    QNN = "qnn"
+    OPENVINO = "openvino"
+
+
+class Stage(Enum):
+    """A stage that runs a model."""
+
+    EMBEDDER = "embedder"
+    RERANKER = "reranker"
+    GENERATOR = "generator"
+
+
+class Precision(Enum):
+    """What a stage computes in.
+
+    MODEL: as the model's folder has its weights. A16W8: activations of 16 bits and weights of 8, both integers.
+    """
+
+    MODEL = "model"
+    FP32 = "fp32"
+    FP16 = "fp16"
+    INT8 = "int8"
+    A16W8 = "a16w8"
+
+
+class WhenUnmet(Enum):
+    """What to do where a stage cannot run on the provider that its profile puts first.
+
+    STOP: do not start, and say why. STEP_DOWN: take the next provider and say so aloud.
+    """
+
+    STOP = "stop"
+    STEP_DOWN = "step-down"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a stage runs.
+
+    Attributes:
+        stage: Which one.
+        wanted: Provider that the profile puts first.
+        used: Provider that it runs on.
+        why: Reason for that, for people: the rule where it is the wanted one, else what was in the way.
+        precision: What it computes in.
+    """
+
+    stage: Stage
+    wanted: Provider
+    used: Provider
+    why: str
+    precision: Precision
+
+    @property
+    def stepped_down(self) -> bool:
+        """Whether it runs on another provider than the profile puts first."""
+        return self.used is not self.wanted

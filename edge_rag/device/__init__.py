@@ -1,0 +1,1 @@
+"""What the box is: its facts, the profile for it, and what that plans."""

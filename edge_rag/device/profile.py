@@ -1,0 +1,104 @@
+"""Device profiles: what a kind of board gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edge_rag.core.placement import Precision, Provider, Stage, WhenUnmet
+from edge_rag.device.facts import DeviceFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderChoice:
+    """A provider that a stage may run on.
+
+    Attributes:
+        provider: Which one.
+        precision: What it computes in there.
+        options: Options of the provider, as ONNX Runtime names them.
+    """
+
+    provider: Provider
+    precision: Precision
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StageProfile:
+    """Where a stage runs.
+
+    Attributes:
+        providers: At least one, the wanted one first, no provider twice.
+        when_unmet: What to do where the first cannot be had.
+    """
+
+    providers: tuple[ProviderChoice, ...]
+    when_unmet: WhenUnmet
+
+
+@dataclass(frozen=True, slots=True)
+class ThermalPolicy:
+    """How a box slows down when it is hot or takes too much power.
+
+    Attributes:
+        throttle_celsius: Above this temperature of the hottest zone it does less.
+        resume_celsius: Below this one it does more again; lower than ``throttle_celsius``.
+        min_slots: Sequences that still run at once when it does least, at least 1.
+        power_budget_watts: Most power to take where the board measures it; None for no budget.
+    """
+
+    throttle_celsius: float
+    resume_celsius: float
+    min_slots: int
+    power_budget_watts: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """A rule that recognizes a kind of board: holds where everything it asks for does.
+
+    Attributes:
+        rank: Of the rules that hold, the highest rank wins: the more a rule asks for, the higher.
+        machines: Instruction sets, one of which the board has.
+    """
+
+    rank: int
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """What a kind of board gets.
+
+    Attributes:
+        name: Name of the profile.
+        title: What it is for, for people.
+        recognize: Rules, any of which recognizes the board.
+        threads_share: Computing threads as a share of the cores, (0, 1].
+        kv_memory_share: Share of the available memory that KV pages may take, (0, 1].
+        max_slots: Sequences that run at once.
+        max_step_tokens: Tokens computed in one step.
+        prefill_share: Share of a step that prompts keep however many sequences decode, (0, 1).
+        stages: Where each stage runs.
+        thermal: What happens when the box is hot.
+    """
+
+    name: str
+    title: str
+    recognize: tuple[Recognition, ...]
+    threads_share: float
+    kv_memory_share: float
+    max_slots: int
+    max_step_tokens: int
+    prefill_share: float
+    stages: Mapping[Stage, StageProfile]
+    thermal: ThermalPolicy
+
+    def threads(self, facts: DeviceFacts) -> int:
+        """Returns the number of computing threads, at least 1."""
+        return max(1, int(facts.cores * self.threads_share))
+
+    def kv_bytes(self, facts: DeviceFacts) -> int:
+        """Returns the memory that KV pages may take, bytes."""
+        return int(facts.available_bytes * self.kv_memory_share)

@@ -1,0 +1,161 @@
+"""Reading device profiles: TOML files with every key checked."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from edge_rag.core.placement import Precision, Provider, Stage, WhenUnmet
+from edge_rag.device.profile import DeviceProfile, ProviderChoice, Recognition, StageProfile, ThermalPolicy
+from edge_rag.errors import ConfigurationError
+
+_Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _RecognitionTable(_Table):
+    rank: int = Field(ge=1, le=1000)
+    machines: tuple[str, ...] = Field(min_length=1)
+
+
+class _ThreadsTable(_Table):
+    share: _Share
+
+
+class _MemoryTable(_Table):
+    kv_share: _Share
+
+
+class _BatchTable(_Table):
+    max_slots: int = Field(ge=1, le=256)
+    max_step_tokens: int = Field(ge=16, le=8192)
+    prefill_share: float = Field(gt=0, lt=1)
+
+
+class _ThermalTable(_Table):
+    throttle_celsius: float = Field(gt=0, le=150)
+    resume_celsius: float = Field(gt=0, le=150)
+    min_slots: int = Field(default=1, ge=1, le=256)
+    power_budget_watts: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.resume_celsius >= self.throttle_celsius:
+            raise ValueError("resume_celsius must be below throttle_celsius")
+        return self
+
+
+class _ProviderTable(_Table):
+    precision: Precision = Precision.MODEL
+    options: dict[str, str] = {}
+
+
+class _StageTable(_Table):
+    providers: tuple[Provider, ...] = Field(min_length=1)
+    when_unmet: WhenUnmet | None = None
+    cpu: _ProviderTable = _ProviderTable()
+    cuda: _ProviderTable = _ProviderTable()
+    tensorrt: _ProviderTable = _ProviderTable()
+    qnn: _ProviderTable = _ProviderTable()
+    openvino: _ProviderTable = _ProviderTable()
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        if len(set(self.providers)) < len(self.providers):
+            raise ValueError("providers names one twice")
+        return self
+
+    def value(self, when_unmet: WhenUnmet) -> StageProfile:
+        tables = {
+            Provider.CPU: self.cpu,
+            Provider.CUDA: self.cuda,
+            Provider.TENSORRT: self.tensorrt,
+            Provider.QNN: self.qnn,
+            Provider.OPENVINO: self.openvino,
+        }
+        choices = tuple(ProviderChoice(each, tables[each].precision, tables[each].options) for each in self.providers)
+        return StageProfile(choices, self.when_unmet or when_unmet)
+
+
+class _StagesTable(_Table):
+    embedder: _StageTable
+    reranker: _StageTable
+    generator: _StageTable
+
+
+class _ProfileTable(_Table):
+    title: str = Field(min_length=1)
+    when_unmet: WhenUnmet
+    recognize: tuple[_RecognitionTable, ...] = ()
+    threads: _ThreadsTable
+    memory: _MemoryTable
+    batch: _BatchTable
+    thermal: _ThermalTable
+    stages: _StagesTable
+
+
+def builtin_profiles() -> tuple[DeviceProfile, ...]:
+    """Returns the profiles that come with the package, by name.
+
+    Raises:
+        ConfigurationError: A profile file is damaged; names it and the key.
+    """
+    folder = files("edge_rag.device") / "profiles"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return tuple(
+        parse_profile(name.removesuffix(".toml"), name, (folder / name).read_text(encoding="utf-8")) for name in names
+    )
+
+
+def parse_profile(name: str, source: str, text: str) -> DeviceProfile:
+    """Reads a profile.
+
+    Args:
+        name: Name it gets.
+        source: File it is from, for errors.
+        text: TOML.
+
+    Raises:
+        ConfigurationError: A key is missing, unknown or has an unusable value; names the file and the key.
+    """
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{source}: not a TOML file: {error}") from error
+    return _checked(name, source, values)
+
+
+def _checked(name: str, source: str, values: dict[str, Any]) -> DeviceProfile:
+    try:
+        table = _ProfileTable.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()
+        )
+        raise ConfigurationError(f"{source}: {problems}") from error
+    stages = {
+        Stage.EMBEDDER: table.stages.embedder.value(table.when_unmet),
+        Stage.RERANKER: table.stages.reranker.value(table.when_unmet),
+        Stage.GENERATOR: table.stages.generator.value(table.when_unmet),
+    }
+    thermal = table.thermal
+    return DeviceProfile(
+        name=name,
+        title=table.title,
+        recognize=tuple(Recognition(rule.rank, rule.machines) for rule in table.recognize),
+        threads_share=table.threads.share,
+        kv_memory_share=table.memory.kv_share,
+        max_slots=table.batch.max_slots,
+        max_step_tokens=table.batch.max_step_tokens,
+        prefill_share=table.batch.prefill_share,
+        stages=stages,
+        thermal=ThermalPolicy(
+            thermal.throttle_celsius, thermal.resume_celsius, thermal.min_slots, thermal.power_budget_watts
+        ),
+    )
