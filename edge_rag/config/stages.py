@@ -78,6 +78,12 @@ class GeneratorSettings(Section):
         gt=0,
         description="Wanted time between two tokens, ms; slots are taken away and given back to meet it.",
     )
+    draft_tokens: int = Field(
+        default=8,
+        ge=0,
+        le=64,
+        description="Most tokens copied from passages and answer that a step checks where the model writes; 0: none.",
+    )
     aging_seconds: float = Field(
         default=30,
         gt=0,

@@ -23,6 +23,8 @@ class StepReport:
         preempted: Sequences that gave way before it.
         cache_query_tokens: Tokens of the sequences that entered with it, which the prefix cache was asked for.
         cache_hit_tokens: Those of them that were found.
+        drafted: Drafted tokens it checked.
+        accepted: Those of them that were right.
         schedule_s: Time to plan it, seconds.
         run_s: Time in the model, seconds.
         choose_s: Time to choose, commit and report tokens, seconds.
@@ -41,6 +43,8 @@ class StepReport:
     preempted: int
     cache_query_tokens: int
     cache_hit_tokens: int
+    drafted: int
+    accepted: int
     schedule_s: float
     run_s: float
     choose_s: float

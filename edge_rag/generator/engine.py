@@ -28,10 +28,11 @@ from edge_rag.generator.ports import (
     Unobserved,
     Unrecorded,
 )
-from edge_rag.generator.sampler import Choice, choose
+from edge_rag.generator.sampler import Choice
 from edge_rag.generator.scheduler import Scheduler
 from edge_rag.generator.sequence import Sequence, SequenceId, Status
 from edge_rag.generator.slot_control import SlotController
+from edge_rag.generator.speculation import Speculation
 
 
 class Engine:
@@ -47,6 +48,7 @@ class Engine:
         max_waiting_tokens: Most tokens that requests waiting for a first slot may come to; None for no bound.
         aging_s: Time without a slot after which a client's next request rises by a class, seconds.
         slot_control: Moves the number of slots; None leaves it at the limit.
+        draft_tokens: Most tokens that a request drafts for a step, 0 for none. The answers are the same.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Engine:
         max_waiting_tokens: int | None = None,
         aging_s: float = 30.0,
         slot_control: SlotController | None = None,
+        draft_tokens: int = 0,
     ) -> None:
         self._runner = runner
         self._pool = PagePool(runner.pages, runner.page_tokens)
@@ -69,6 +72,7 @@ class Engine:
         self._observer = observer or Unobserved()
         self._announcer = Announcer(decisions or Unrecorded())
         self._slot_control = slot_control
+        self._speculation = Speculation(draft_tokens)
         self._clock = clock
         self._live: dict[SequenceId, LiveRequest] = {}
         self._drain_rate = DrainRate()
@@ -116,6 +120,7 @@ class Engine:
         if request.deadline is not None and now >= request.deadline:
             raise DeadlineExceeded("generator")
         choice = Choice(request.sampling, self._runner.vocabulary_size, request.prompt)
+        drafter = self._speculation.drafter(request)
 
         def make(sequence_id: SequenceId) -> LiveRequest:
             self._announcer.queued(request, self._inbox.fill, now)
@@ -129,7 +134,7 @@ class Engine:
                 arrived=now,
                 deadline=request.deadline,
             )
-            return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now)
+            return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
 
         return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
 
@@ -196,6 +201,7 @@ class Engine:
 
     def _step(self) -> None:
         began = self._clock()
+        self._speculation.draft(self._live[s.id] for s in self._scheduler.running)
         plan = self._scheduler.schedule(began)
         if not plan.entries:
             return
@@ -205,18 +211,20 @@ class Engine:
             with Reservation(self._pool, plan) as pages:
                 logits = self._runner.run(pack(plan, self._sequences(plan), pages.tables, self._pool.page_tokens))
                 ran = self._clock()
-                asked = [self._live[entry.sequence] for entry in plan.entries if entry.wants_logits]
-                tokens = choose(logits, [r.choice for r in asked], [r.move for r in asked]) if asked else []
-                pages.commit()
+                said = self._speculation.choose(plan, self._live, logits)
+                accepted = {request.sequence.id: len(tokens) - 1 for request, tokens in said}
+                pages.commit(accepted)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests outside this step go on
             problem = str(error) if isinstance(error, InferenceFailed) else f"the step failed: {error!r}"
             self._drop([entry.sequence for entry in plan.entries], lambda: InferenceFailed(problem))
-            self._report(plan, planned - began, self._clock() - planned, 0.0, failed=True)
+            self._report(plan, 0, planned - began, self._clock() - planned, 0.0, failed=True)
             return
         self._scheduler.commit(plan)
-        for request, token in zip(asked, tokens, strict=True):
-            self._say(request, (token,))
-        self._report(plan, planned - began, ran - planned, self._clock() - ran, failed=False)
+        for request, tokens in said:
+            if all(self._say(request, (token,)) for token in tokens) and len(tokens) > 1:
+                self._scheduler.accept(request.sequence, len(tokens) - 1)
+        self._speculation.observe(plan, self._clock() - began)
+        self._report(plan, sum(accepted.values()), planned - began, ran - planned, self._clock() - ran, failed=False)
 
     def _enter(self, request: LiveRequest) -> None:
         """Lets a request in; one that the constraint decides by itself is over at once."""
@@ -302,12 +310,14 @@ class Engine:
             self._live[request.sequence.id] = request
         self._drop(tuple(self._live), lambda: NotReady("the generator is shutting down"))
 
-    def _report(self, plan: StepPlan, schedule_s: float, run_s: float, choose_s: float, failed: bool) -> None:
+    def _report(
+        self, plan: StepPlan, accepted: int, schedule_s: float, run_s: float, choose_s: float, failed: bool
+    ) -> None:
         counts, decodes = self._counts, plan.decodes
         gaps, self._gaps = tuple(self._gaps), []
         counts.steps += 1
         counts.decode_tokens += decodes
-        counts.prefill_tokens += plan.tokens - decodes
+        counts.prefill_tokens += plan.tokens - decodes - plan.drafted
         self._observer.on_step(
             StepReport(
                 tokens=plan.tokens,
@@ -320,6 +330,8 @@ class Engine:
                 preempted=len(plan.preempted),
                 cache_query_tokens=self._looked_up,
                 cache_hit_tokens=self._found,
+                drafted=plan.drafted,
+                accepted=accepted,
                 schedule_s=schedule_s,
                 run_s=run_s,
                 choose_s=choose_s,

@@ -9,9 +9,11 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import RequestReport
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.generator.constraint import AnyToken, Constraint, Ended, Forced, ModelMove
+from edge_rag.generator.drafter import Drafter
 from edge_rag.generator.ports import Outcome, TokenSink
 from edge_rag.generator.sampler import Choice
 from edge_rag.generator.sequence import Sequence
+from edge_rag.generator.step_cost import StepCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class LiveRequest:
         choice: How its tokens are chosen.
         constraint: What may be said next.
         move: The constraint's answer to that, where the model has a choice.
+        drafter: Drafts what it may say; None where nothing is drafted.
         sink: Where its tokens go.
         submitted: When it came, seconds on the engine's clock.
         started: When it first got a slot, or None.
@@ -71,6 +74,7 @@ class LiveRequest:
     sink: TokenSink
     submitted: float
     move: ModelMove = field(default_factory=AnyToken)
+    drafter: Drafter | None = None
     started: float | None = None
     forced: int = 0
     slot_since: float | None = None
@@ -95,6 +99,20 @@ class LiveRequest:
         self.first_said = now if self.first_said is None else self.first_said
         self.last_said = now
         return gap
+
+    def draft(self, most: int, sequences: int, cost: StepCost) -> None:
+        """Drafts what the next step may check, where it is the model's free choice and the answer has room.
+
+        Args:
+            most: Most tokens.
+            sequences: Sequences that say a token in the next step.
+            cost: What tokens cost.
+        """
+        sequence = self.sequence
+        sequence.draft = ()
+        most = min(most, sequence.max_tokens - sequence.generated - 1)
+        if self.drafter is not None and most > 0 and sequence.pending == 1 and isinstance(self.move, AnyToken):
+            sequence.draft = self.drafter.draft(sequence.tokens, most, sequences, cost)
 
     def say(self, chosen: tuple[int, ...] = ()) -> FinishReason | None:
         """Appends chosen tokens and whatever the constraint forces after them, and reports them.

@@ -28,7 +28,7 @@ def pack(
         page_tokens: Tokens a page holds.
     """
     entries = plan.entries
-    counts = np.array([entry.count for entry in entries], np.int32)
+    counts = np.array([entry.count + entry.drafted for entry in entries], np.int32)
     ends: NDArray[np.int32] = np.zeros(len(entries) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
     firsts = np.array([entry.first for entry in entries], np.int32)
@@ -41,7 +41,9 @@ def pack(
     page, offset = np.divmod(positions, np.int32(page_tokens))
     input_ids: list[int] = []
     for entry in entries:
-        input_ids += sequences[entry.sequence].tokens[entry.first : entry.first + entry.count]
+        sequence = sequences[entry.sequence]
+        input_ids += sequence.tokens[entry.first : entry.first + entry.count]
+        input_ids += sequence.draft[: entry.drafted]
     return PackedStep(
         input_ids=np.array(input_ids, np.int64),
         positions=positions,
@@ -49,6 +51,12 @@ def pack(
         cumulative_sequence_lengths=ends,
         block_table=block_table,
         logits_indices=np.array(
-            [end - 1 for entry, end in zip(entries, ends[1:].tolist(), strict=True) if entry.wants_logits], np.int64
+            [
+                token
+                for entry, end in zip(entries, ends[1:].tolist(), strict=True)
+                if entry.wants_logits
+                for token in range(end - 1 - entry.drafted, end)
+            ],
+            np.int64,
         ),
     )

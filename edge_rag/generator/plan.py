@@ -26,6 +26,7 @@ class PlanEntry:
     first: int  # position of the first token to compute, 0-based, in the sequence
     count: int  # tokens to compute, at least 1
     wants_logits: bool  # whether the last of them is the sequence's last token, so that the next one is chosen
+    drafted: int = 0  # drafted tokens computed after them, each with its logits; only where those are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,14 @@ class StepPlan:
     @property
     def tokens(self) -> int:
         """Tokens computed in the step."""
-        return sum(entry.count for entry in self.entries)
+        return sum(entry.count + entry.drafted for entry in self.entries)
+
+    @property
+    def drafted(self) -> int:
+        """Drafted tokens among them."""
+        return sum(entry.drafted for entry in self.entries)
 
     @property
     def decodes(self) -> int:
-        """Sequences that compute a single token."""
+        """Sequences that compute a single token, drafted ones not counted."""
         return sum(entry.count == 1 for entry in self.entries)

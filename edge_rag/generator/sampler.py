@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,16 +78,36 @@ class Choice:
         return int(np.searchsorted(mass, point, side="right"))
 
 
-def choose(logits: Logits, choices: Sequence[Choice], moves: Sequence[ModelMove]) -> list[int]:
-    """Chooses a token for each row.
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """One request's part of the logits.
+
+    Attributes:
+        choice: How it chooses.
+        move: What is allowed.
+        draft: Tokens that were computed after its last one. Only where ``move`` is any token: what is allowed after a
+            drafted token is not known.
+    """
+
+    choice: Choice
+    move: ModelMove
+    draft: tuple[int, ...] = ()
+
+
+def choose(logits: Logits, asked: Sequence[Asked]) -> list[tuple[int, ...]]:
+    """Chooses a token for each request, and further ones as long as its draft is what it would have said.
+
+    A drafted token is kept if and only if it is what the request chooses anyway, with its own random stream, so what is
+    said is the same with and without drafts, sampled or not. (With a draft that is certain of its tokens this is
+    speculative sampling, Leviathan et al., 2023, section 2.3: a token is kept with the probability that the model gives
+    it, else drawn from the others.)
 
     Args:
-        logits: float32 [R, V].
-        choices: How each row chooses.
-        moves: What each row allows.
+        logits: float32 [R, V]; for each request the row of its last token, then one for each drafted token.
+        asked: The requests.
 
     Returns:
-        R token ids.
+        For each request at least one token id: as many drafted tokens as were right, and the one chosen after them.
 
     Raises:
         InferenceFailed: A row holds something that is not a number.
@@ -94,10 +115,21 @@ def choose(logits: Logits, choices: Sequence[Choice], moves: Sequence[ModelMove]
     best = np.argmax(logits, axis=1).tolist()  # the first that is no number, if there is one
     if any(math.isnan(logits[row, token]) for row, token in enumerate(best)):
         raise InferenceFailed("the model's logits are not numbers")
-    return [
-        token if choice.is_argmax and isinstance(move, AnyToken) else choice.choose(row, move)
-        for token, row, choice, move in zip(best, logits, choices, moves, strict=True)
-    ]
+    first = 0
+    said: list[tuple[int, ...]] = []
+    for request in asked:
+        rows = range(first, first + len(request.draft) + 1)
+        first = rows.stop
+        plain = request.choice.is_argmax and isinstance(request.move, AnyToken)
+        tokens: list[int] = []
+        for row, drafted in zip(rows, (*request.draft, None), strict=True):
+            token = best[row] if plain else request.choice.choose(logits[row], request.move)
+            tokens.append(token)
+            if token != drafted:
+                break
+            request.choice.saw((token,))
+        said.append(tuple(tokens))
+    return said
 
 
 def penalized(scores: Logits, seen: NDArray[np.bool_], penalty: float) -> Logits:

@@ -133,20 +133,19 @@ class Scheduler:
             if count:
                 entries.append(PlanEntry(sequence.id, sequence.computed, count, count == sequence.pending))
                 promised += pages
-        return StepPlan(tuple(entries), tuple(verdicts))
+        return StepPlan(self._with_drafts(entries, promised), tuple(verdicts))
 
     def commit(self, plan: StepPlan) -> None:
         """Records that the step was computed."""
         counts = {entry.sequence: entry.count for entry in plan.entries}
         for sequence in self._running:
             if sequence.id in counts:
-                sequence.computed += counts[sequence.id]
                 sequence.steps += 1
-                self._pool.seal(sequence.id, sequence.trust_domain, sequence.tokens, sequence.computed, sequence.keys)
-                if sequence.computed > sequence.charged_tokens:
-                    generated = sequence.computed - sequence.charged_tokens
-                    self._shares[sequence.level].charge(sequence.client, GENERATED_WEIGHT * generated)
-                    sequence.charged_tokens = sequence.computed
+                self._advance(sequence, counts[sequence.id])
+
+    def accept(self, sequence: Sequence, tokens: int) -> None:
+        """Records that drafted tokens of the step that was committed last were right; they are the sequence's now."""
+        self._advance(sequence, tokens)
 
     def remove(self, sequences: Iterable[Sequence]) -> None:
         """Takes sequences out, finished or given up, and gives their pages back."""
@@ -231,6 +230,38 @@ class Scheduler:
             if room.lack is None:
                 self._enter(sequence, room, now, verdicts)
                 return True
+
+    def _advance(self, sequence: Sequence, tokens: int) -> None:
+        """Notes that the cache holds so many tokens more, and charges what was generated."""
+        sequence.computed += tokens
+        self._pool.seal(sequence.id, sequence.trust_domain, sequence.tokens, sequence.computed, sequence.keys)
+        if sequence.computed > sequence.charged_tokens:
+            generated = sequence.computed - sequence.charged_tokens
+            self._shares[sequence.level].charge(sequence.client, GENERATED_WEIGHT * generated)
+            sequence.charged_tokens = sequence.computed
+
+    def _with_drafts(self, entries: Iterable[PlanEntry], promised: int) -> tuple[PlanEntry, ...]:
+        """Adds drafts where the step and the pages have room to spare; nobody gives way to a draft.
+
+        Args:
+            entries: The step without drafts.
+            promised: Pages that it takes.
+        """
+        pool, planned = self._pool, tuple(entries)
+        drafts = {s.id: len(s.draft) for s in self._running if s.draft}
+        if not drafts:
+            return planned
+        left = self._limits.max_step_tokens - sum(entry.count for entry in planned)
+        result: list[PlanEntry] = []
+        for entry in planned:
+            drafted = min(drafts.get(entry.sequence, 0), left) if entry.wants_logits else 0
+            end = entry.first + entry.count
+            pages = max(pool.held(entry.sequence), pool.pages_for(end))
+            drafted = max(0, min(drafted, (pages + pool.available - promised) * pool.page_tokens - end))
+            promised += max(0, pool.pages_for(end + drafted) - pages)
+            left -= drafted
+            result.append(replace(entry, drafted=drafted) if drafted else entry)
+        return tuple(result)
 
     def _room(self, sequence: Sequence, leaving: Collection[Sequence] = ()) -> Room:
         return room_for(sequence, self._running, leaving, self._limits.max_slots, self._pool)

@@ -59,6 +59,7 @@ class Sequence:
         deferral: Why it was last said to wait, or None.
         charged_tokens: Tokens its client was charged for, or found in the cache; a recomputation is free.
         keys: Keys of its full pages, as far as they were needed.
+        draft: What it may well say next, to be checked in the next step if there is room.
     """
 
     id: SequenceId
@@ -82,6 +83,7 @@ class Sequence:
     deferral: Deferral | None = None
     charged_tokens: int = 0
     keys: list[PageKey] = field(default_factory=list)
+    draft: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)

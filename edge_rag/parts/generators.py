@@ -64,6 +64,7 @@ class _Plan:
         limits: How large its steps may be.
         cache_bytes: Most memory that keys and values take.
         detail: How it runs, for people.
+        draft_tokens: Most tokens that a request drafts for a step.
         open: Opens it.
     """
 
@@ -71,6 +72,7 @@ class _Plan:
     limits: SchedulerLimits
     cache_bytes: int
     detail: str
+    draft_tokens: int
     open: Callable[[], ModelRunner]
 
 
@@ -141,6 +143,7 @@ class GeneratorMaker:
             self._watch,
             max_waiting_tokens=wanted.queue_tokens,
             aging_s=wanted.aging_seconds,
+            draft_tokens=plan.draft_tokens,
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
         )
         cite = CiteSettings(Stemmer, wanted.unsupported)
@@ -162,7 +165,12 @@ class GeneratorMaker:
         sizes, slots = read_geometry(folder), self._limits.max_slots
         pages = kv_page_count(self._kv_bytes, sizes.page_bytes, sizes.page_tokens, slots, sizes.max_context)
         return _Plan(
-            folder, self._limits, pages * sizes.page_bytes, "paged, int8 kv", lambda: PagedDecoder.open(folder, pages)
+            folder,
+            self._limits,
+            pages * sizes.page_bytes,
+            "paged, int8 kv",
+            self._settings.draft_tokens,
+            lambda: PagedDecoder.open(folder, pages),
         )
 
     def _serial(self, folder: Path, why: str) -> _Plan:
@@ -183,6 +191,7 @@ class GeneratorMaker:
             SchedulerLimits(max_slots=1, max_step_tokens=tokens, prefill_tokens=tokens - 1),
             context * sizes.token_bytes,
             f"serial, onnxruntime-genai: {why}" if why else "serial, onnxruntime-genai",
+            0,
             lambda: SerialDecoder.open(folder, context),
         )
 

@@ -76,6 +76,12 @@ class EngineMetrics:
         self.cache_hits = Counter(
             "edge_rag_prefix_cache_hits_total", "Those of them that were found.", registry=registry
         )
+        self.drafted = Counter(
+            "edge_rag_spec_decode_num_draft_tokens_total", "Tokens drafted by prompt lookup.", registry=registry
+        )
+        self.accepted = Counter(
+            "edge_rag_spec_decode_num_accepted_tokens_total", "Those of them that were said.", registry=registry
+        )
         self.step_tokens = Histogram(
             "edge_rag_iteration_tokens", "Tokens computed in a step.", buckets=_TOKENS, registry=registry
         )
@@ -113,6 +119,8 @@ class EngineMetrics:
         self.failed_steps.inc(report.failed)
         self.cache_queries.inc(report.cache_query_tokens)
         self.cache_hits.inc(report.cache_hit_tokens)
+        self.drafted.inc(report.drafted)
+        self.accepted.inc(report.accepted)
         for gap in report.token_gaps_s:
             self.token_gap.observe(gap)
 

@@ -8,7 +8,7 @@ leave       without commit they go back                        the step never wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.kv.prefix import PageId
@@ -37,7 +37,9 @@ class Reservation:
         """
         pool = self._pool
         needs = {
-            entry.sequence: max(0, pool.pages_for(entry.first + entry.count) - pool.held(entry.sequence))
+            entry.sequence: max(
+                0, pool.pages_for(entry.first + entry.count + entry.drafted) - pool.held(entry.sequence)
+            )
             for entry in self._plan.entries
         }
         pages = pool.take(sum(needs.values()))
@@ -51,11 +53,19 @@ class Reservation:
         """Block table of each sequence in the step, with the reserved pages at its end."""
         return {sequence: (*self._pool.table(sequence), *taken) for sequence, taken in self._taken.items()}
 
-    def commit(self) -> None:
-        """Makes the reserved pages the sequences' own."""
-        for sequence, taken in self._taken.items():
-            self._pool.extend(sequence, taken)
-        self._taken.clear()
+    def commit(self, accepted: Mapping[SequenceId, int] = MappingProxyType({})) -> None:
+        """Makes the reserved pages the sequences' own; those that only held what was drafted in vain go back.
+
+        Args:
+            accepted: How many of its drafted tokens each sequence says; 0 where it is not named.
+        """
+        pool = self._pool
+        for entry in self._plan.entries:
+            sequence, taken = entry.sequence, self._taken[entry.sequence]
+            tokens = entry.first + entry.count + accepted.get(sequence, 0)
+            kept = max(0, pool.pages_for(tokens) - pool.held(sequence))
+            pool.extend(sequence, taken[:kept])
+            del taken[:kept]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -85,6 +86,27 @@ class GatedRunner:
         self._decoder.copy_page(source, target)
 
 
+class LeaningRunner(GatedRunner):
+    """The real decoder, leaning towards saying 12 tokens in turn and leaving some out now and then."""
+
+    def __init__(self, decoder: PagedDecoder) -> None:
+        super().__init__(decoder, self._count)
+        self.steps = 0.0
+
+    def clock(self) -> float:
+        """A clock on which each step takes a second, whatever is in it."""
+        return self.steps
+
+    def _count(self, step: PackedStep) -> None:
+        self.steps += 1
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        logits = super().run(step).copy()
+        last, place = (values[step.logits_indices] for values in (step.input_ids, step.positions))
+        logits[np.arange(len(logits)), 20 + (last + 1 + 4 * (place % 11 == 3)) % 12] += 5 * logits.std(axis=1)
+        return logits
+
+
 class Reports:
     """An observer that keeps what it gets."""
 
@@ -141,9 +163,11 @@ def generate(
     requests: Iterable[TokenRequest],
     limits: SchedulerLimits = LIMITS,
     observer: Reports | None = None,
+    draft_tokens: int = 0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[Recorder]:
     """Runs requests together and waits for all of them."""
-    engine = Engine(runner, limits, max_waiting=10_000, observer=observer)
+    engine = Engine(runner, limits, max_waiting=10_000, observer=observer, draft_tokens=draft_tokens, clock=clock)
     sinks = []
     for item in requests:
         sinks.append(Recorder())

@@ -28,6 +28,7 @@ from tests.unit.generator.support import (
     FAMILIES,
     LIMITS,
     GatedRunner,
+    LeaningRunner,
     Recorder,
     Reports,
     generate,
@@ -91,6 +92,34 @@ def test_an_answer_is_the_same_alone_together_and_preempted(
     reports = Reports()
     assert said(generate(tiny_decoder(family, pages), mixed(12), limits, reports)) == expected
     assert any(step.preempted for step in reports.steps) == preempts
+
+
+@pytest.mark.parametrize(
+    ("pages", "limits"),
+    [
+        pytest.param(64, SchedulerLimits(16, 512, 64), id="large steps"),
+        pytest.param(12, SchedulerLimits(8, 64, 16), id="few pages"),
+        pytest.param(64, SchedulerLimits(1, 12, 4), id="one after the other"),
+    ],
+)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_answer_is_the_same_with_drafts(family: str, pages: int, limits: SchedulerLimits) -> None:
+    runner = LeaningRunner(tiny_decoder(family, pages))
+    expected = said(generate(runner, mixed(12), limits))
+    reports = Reports()
+    assert said(generate(runner, mixed(12), limits, reports, 8, runner.clock)) == expected
+    assert 0 < sum(step.accepted for step in reports.steps) < sum(step.drafted for step in reports.steps)
+
+
+def test_a_text_that_repeats_itself_takes_fewer_steps_than_tokens() -> None:
+    runner = LeaningRunner(tiny_decoder())
+    plain, drafting = Reports(), Reports()
+    item = request(prompts(1, 20, 20)[0], 100)
+    assert said(generate(runner, [item], observer=plain)) == said(
+        generate(runner, [item], observer=drafting, draft_tokens=16, clock=runner.clock)
+    )
+    assert len(plain.steps) == 100
+    assert len(drafting.steps) < 60
 
 
 def test_a_request_displaced_by_a_higher_class_says_the_same() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edge_rag.core.query import Sampling
 from edge_rag.errors import InferenceFailed
 from edge_rag.generator.constraint import AnyToken, Masked, OneOf
-from edge_rag.generator.sampler import Choice, choose, probabilities
+from edge_rag.generator.sampler import Asked, Choice, choose, probabilities
 
 VOCABULARY = 12
 logits_rows = arrays(np.float32, VOCABULARY, elements=st.floats(-20, 20, width=32), unique=True)
@@ -78,7 +78,7 @@ def test_of_equal_logits_greedy_takes_the_smallest_id() -> None:
     logits = np.zeros(VOCABULARY, np.float32)
     logits[[4, 9]] = 1
     assert pick(logits, Sampling()) == [4]
-    assert choose(logits[None], [Choice(Sampling(), VOCABULARY, ())], [AnyToken()]) == [4]
+    assert choose(logits[None], [Asked(Choice(Sampling(), VOCABULARY, ()), AnyToken())]) == [(4,)]
 
 
 @given(logits_rows)
@@ -98,10 +98,26 @@ def test_without_a_seed_two_requests_differ() -> None:
 
 @given(st.lists(st.tuples(logits_rows, samplings), min_size=2, max_size=5))
 def test_neighbours_do_not_change_what_a_request_draws(rows: list[tuple[NDArray[np.float32], Sampling]]) -> None:
-    choices = [Choice(sampling, VOCABULARY, ()) for _, sampling in rows]
-    together = [choose(np.stack([logits for logits, _ in rows]), choices, [AnyToken()] * len(rows)) for _ in range(3)]
+    asked = [Asked(Choice(sampling, VOCABULARY, ()), AnyToken()) for _, sampling in rows]
+    together = [choose(np.stack([logits for logits, _ in rows]), asked) for _ in range(3)]
     for row, (logits, sampling) in enumerate(rows):
-        assert [step[row] for step in together] == pick(logits, sampling, draws=3)
+        assert [token for step in together for token in step[row]] == pick(logits, sampling, draws=3)
+
+
+@given(st.lists(logits_rows, min_size=1, max_size=6), samplings, st.data())
+def test_a_draft_changes_how_many_tokens_are_chosen_at_once_and_not_which(
+    rows: list[NDArray[np.float32]], sampling: Sampling, data: st.DataObject
+) -> None:
+    sampling = replace(sampling, repetition_penalty=data.draw(st.sampled_from((1.0, 1.4))))
+    plain = Choice(sampling, VOCABULARY, (1,))
+    expected: list[int] = []
+    for row in rows:
+        expected += choose(row[None], [Asked(plain, AnyToken())])[0]
+        plain.saw(expected[-1:])
+    right = data.draw(st.integers(0, len(rows) - 1))
+    wrong = [(expected[right] + 1) % VOCABULARY] * (len(rows) - 1 - right)
+    drafting = Asked(Choice(sampling, VOCABULARY, (1,)), AnyToken(), (*expected[:right], *wrong))
+    assert choose(np.stack(rows), [drafting]) == [tuple(expected[: right + 1])]
 
 
 def test_the_repetition_penalty_counts_the_prompt_and_what_was_said() -> None:
@@ -148,4 +164,4 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
     logits = np.zeros((1, VOCABULARY), np.float32)
     logits[0, 3] = np.nan
     with pytest.raises(InferenceFailed):
-        choose(logits, [Choice(Sampling(), VOCABULARY, ())], [AnyToken()])
+        choose(logits, [Asked(Choice(Sampling(), VOCABULARY, ()), AnyToken())])

@@ -58,7 +58,17 @@ class Bench:
     def kinds(self, sequence: Sequence) -> list[DecisionKind]:
         return [verdict.kind for verdict in self.verdicts[sequence.id]]
 
-    def step(self, fail: bool = False) -> StepPlan:
+    def step(self, fail: bool = False, draft: int = 0, right: int = 0) -> StepPlan:
+        """Runs a step.
+
+        Args:
+            fail: Whether the model fails.
+            draft: Tokens that each sequence drafts.
+            right: How many of them are right.
+        """
+        for sequence in self.scheduler.running:
+            room = sequence.max_tokens - sequence.generated - 1
+            sequence.draft = (7,) * min(draft, room) if sequence.pending == 1 else ()
         plan = self.scheduler.schedule(self.now)
         self.now += 1
         self.check(plan)
@@ -69,23 +79,28 @@ class Bench:
             return plan
         with Reservation(self.pool, plan) as pages:
             self.check_writes(plan, pages.tables)
-            pages.commit()
+            accepted = {entry.sequence: min(right, entry.drafted) for entry in plan.entries}
+            pages.commit(accepted)
         self.scheduler.commit(plan)
         for entry in plan.entries:
             sequence = self.sequences[entry.sequence]
             if entry.wants_logits:
-                sequence.tokens.append(len(sequence.tokens))
+                said = accepted[entry.sequence] + 1
+                sequence.tokens += range(len(sequence.tokens), len(sequence.tokens) + said)
                 if sequence.generated == sequence.max_tokens:
                     self.scheduler.remove([sequence])
                     self.finished.append(sequence.id)
+                else:
+                    self.scheduler.accept(sequence, said - 1)
         return plan
 
     def check_writes(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
         """Nobody writes to a page that another holds or could find."""
         before = self.pool.snapshot()
         for entry in plan.entries:
-            written = tables[entry.sequence][entry.first // PAGE : -(-(entry.first + entry.count) // PAGE)]
-            assert len(written) == -(-(entry.first + entry.count) // PAGE) - entry.first // PAGE
+            end = entry.first + entry.count + entry.drafted
+            written = tables[entry.sequence][entry.first // PAGE : -(-end // PAGE)]
+            assert len(written) == -(-end // PAGE) - entry.first // PAGE
             assert all(before.references[page] == 1 and page not in before.findable for page in written)
 
     def check(self, plan: StepPlan) -> None:
@@ -99,6 +114,8 @@ class Bench:
             assert sequence.status is Status.RUNNING
             assert entry.first == sequence.computed
             assert entry.wants_logits == (entry.first + entry.count == len(sequence.tokens))
+            assert entry.drafted <= len(sequence.draft)
+        assert plan.tokens <= self.scheduler.limits.max_step_tokens
         if not self.scheduler.idle:
             assert plan.entries, "there was work, and none of it was planned"
 
@@ -461,6 +478,39 @@ def test_waiting_is_said_once_for_each_reason() -> None:
     assert [v.reason for v in bench.verdicts[blocked.id]][:-1] == [Deferral.SLOTS.value, Deferral.PAGES.value]
 
 
+def test_drafts_take_what_a_step_has_to_spare() -> None:
+    bench = Bench(40, SchedulerLimits(4, 16, 4))
+    bench.submit(3, 40)
+    bench.submit(3, 40)
+    bench.step()
+    plan = bench.step(draft=10, right=3)
+    assert [(entry.count, entry.drafted) for entry in plan.entries] == [(1, 10), (1, 4)]
+    assert [s.computed for s in bench.sequences.values()] == [7, 7]
+    bench.submit(30, 5)
+    assert [(entry.count, entry.drafted) for entry in bench.step(draft=10).entries] == [(1, 0), (1, 0), (14, 0)]
+
+
+def test_nobody_gives_way_to_a_draft() -> None:
+    bench = Bench(7, SchedulerLimits(4, 32, 4))
+    bench.submit(9, 11)
+    bench.submit(9, 3)
+    bench.step()
+    plan = bench.step(draft=10, right=10)
+    assert plan.preempted == ()
+    assert [entry.drafted for entry in plan.entries] == [6, 1]
+    assert bench.wrong() == []
+
+
+def test_pages_of_what_was_drafted_in_vain_are_free_again() -> None:
+    bench = Bench(20, SchedulerLimits(4, 32, 4))
+    sequence = bench.submit(3, 30)
+    bench.step()
+    bench.step(draft=12, right=0)
+    assert bench.pool.held(sequence.id) == 1
+    bench.step(draft=12, right=12)
+    assert bench.pool.held(sequence.id) == 5
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Anything may happen in any order."""
 
@@ -501,10 +551,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         if unfinished:
             self.bench.scheduler.remove([unfinished[pick % len(unfinished)]])
 
-    @rule(count=st.integers(1, 6))
-    def step(self, count: int) -> None:
+    @rule(count=st.integers(1, 6), draft=st.integers(0, 12), right=st.integers(0, 12))
+    def step(self, count: int, draft: int, right: int) -> None:
         for _ in range(count):
-            self.bench.step()
+            self.bench.step(draft=draft, right=right)
 
     @rule()
     def failing_step(self) -> None:

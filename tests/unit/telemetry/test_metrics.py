@@ -30,6 +30,8 @@ STEP = StepReport(
     preempted=0,
     cache_query_tokens=64,
     cache_hit_tokens=48,
+    drafted=4,
+    accepted=3,
     schedule_s=0.001,
     run_s=0.2,
     choose_s=0.003,
@@ -107,6 +109,8 @@ def test_the_prefix_cache_is_measured_in_tokens(measured: Measured) -> None:
     measured.watch.on_step(STEP)
     assert measured["prefix_cache_queries_total"] == 128
     assert measured["prefix_cache_hits_total"] == 96
+    assert measured["spec_decode_num_draft_tokens_total"] == 8
+    assert measured["spec_decode_num_accepted_tokens_total"] == 6
 
 
 def test_gaps_between_tokens_are_measured_one_by_one(measured: Measured) -> None:
