@@ -176,11 +176,12 @@ def _profile(settings: Settings) -> Check:
     from edge_rag.device.choosing import choose
     from edge_rag.device.probing import probe
     from edge_rag.device.profile_file import builtin_profiles
+    from edge_rag.runtime.provider_devices import provider_devices
 
-    facts = probe()
+    facts = probe(provider_devices())
     machine = f"{facts.cores} cores, {facts.available_bytes / _GIB:.1f} GiB available"
     try:
-        profile = choose(settings.profile, facts, builtin_profiles())
+        profile = choose(settings.profile, facts, builtin_profiles()).profile
     except EdgeRagError as error:
         return Check("profile", Verdict.FAIL, f"{error} ({machine})", "name a profile with the key `profile`")
     detail = f"{profile.name}: {profile.threads(facts)} threads, {profile.kv_bytes(facts) >> 20} MiB for KV; {machine}"

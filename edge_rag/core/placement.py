@@ -69,3 +69,18 @@ class Placement:
     def stepped_down(self) -> bool:
         """Whether it runs on another provider than the profile puts first."""
         return self.used is not self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderDevice:
+    """Something ONNX Runtime can run a graph on.
+
+    Attributes:
+        provider: Through which execution provider.
+        kind: ``cpu``, ``gpu`` or ``npu``.
+        vendor: Who made it; empty where ONNX Runtime does not say.
+    """
+
+    provider: Provider
+    kind: str
+    vendor: str = ""

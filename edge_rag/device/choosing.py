@@ -1,32 +1,128 @@
-"""Choosing the profile for a machine."""
+"""Choosing the profile for a machine: rules over facts, the one of the highest rank that holds wins."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
 from edge_rag.device.facts import DeviceFacts
-from edge_rag.device.profile import DeviceProfile
+from edge_rag.device.profile import DeviceProfile, Recognition
 from edge_rag.errors import ConfigurationError
 
+AUTO: Final = "auto"
+"""Instead of a profile's name: recognize the board."""
 
-def choose(wanted: str, facts: DeviceFacts, profiles: tuple[DeviceProfile, ...]) -> DeviceProfile:
+_GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing a rule asks for.
+
+    Attributes:
+        holds: Whether the machine has it.
+        text: What was asked for and what was found, for people.
+    """
+
+    holds: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of a rule.
+
+    Attributes:
+        profile: Name of its profile.
+        rank: Its rank.
+        conditions: Everything it asks for.
+    """
+
+    profile: str
+    rank: int
+    conditions: tuple[Condition, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything it asks for is there."""
+        return all(condition.holds for condition in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The profile for a machine.
+
+    Attributes:
+        profile: The profile.
+        named: Whether it was asked for by name.
+        findings: What came of each rule, highest rank first.
+    """
+
+    profile: DeviceProfile
+    named: bool
+    findings: tuple[Finding, ...]
+
+    @property
+    def why(self) -> str:
+        """The reason in a line."""
+        if self.named:
+            return "named in the settings"
+        won = next(finding for finding in self.findings if finding.holds)
+        return "; ".join(condition.text for condition in won.conditions)
+
+
+def choose(wanted: str, facts: DeviceFacts, profiles: Sequence[DeviceProfile]) -> Choice:
     """Picks a profile.
 
     Args:
         wanted: Name of a profile, or ``auto``.
         facts: What was read off the machine.
-        profiles: Those to choose from.
+        profiles: Those to choose from; of rules of one rank the earlier profile's counts.
 
     Raises:
         ConfigurationError: None of that name, or none for this machine.
     """
-    for profile in profiles:
-        if profile.name == wanted:
-            return profile
+    pairs = [(rule, profile) for profile in profiles for rule in profile.recognize]
+    pairs.sort(key=lambda pair: -pair[0].rank)
+    findings = tuple(Finding(profile.name, rule.rank, tuple(conditions_of(rule, facts))) for rule, profile in pairs)
+    named = next((profile for profile in profiles if profile.name == wanted), None)
+    if named is not None:
+        return Choice(named, True, findings)
     known = ", ".join(profile.name for profile in profiles)
-    if wanted != "auto":
+    if wanted != AUTO:
         raise ConfigurationError(f"profile: there is no {wanted!r}; known profiles: {known}")
-    ranked = [
-        (rule.rank, profile) for profile in profiles for rule in profile.recognize if facts.machine in rule.machines
-    ]
-    if not ranked:
-        raise ConfigurationError(f"profile: nothing is known of {facts.machine!r}; known profiles: {known}")
-    return max(ranked, key=lambda pair: pair[0])[1]
+    for (_, profile), finding in zip(pairs, findings, strict=True):
+        if finding.holds:
+            return Choice(profile, False, findings)
+    raise ConfigurationError(f"profile: nothing is known of {facts.machine!r}; known profiles: {known}")
+
+
+def conditions_of(rule: Recognition, facts: DeviceFacts) -> Iterator[Condition]:
+    """Yields everything a rule asks for, and whether the machine has it."""
+    if rule.compatible:
+        names = facts.board.compatible
+        match = next((name for name in names if any(fnmatchcase(name, each) for each in rule.compatible)), None)
+        found = f"the device tree has {match}" if match else f"no {' or '.join(rule.compatible)} in the device tree"
+        yield Condition(match is not None, found)
+    if rule.machines:
+        holds = facts.machine in rule.machines
+        yield Condition(holds, f"the machine is {facts.machine}" + ("" if holds else f", not {_either(rule.machines)}"))
+    for accelerator in rule.accelerators:
+        holds = accelerator in facts.drivers.accelerators
+        yield Condition(holds, f"{'there is' if holds else 'no'} {accelerator.value} with its driver")
+    for provider in rule.providers:
+        holds = provider in facts.providers
+        yield Condition(holds, f"the provider {provider.value} is {'' if holds else 'not '}installed")
+    total = facts.memory.total_bytes / _GIB
+    if rule.min_memory_gib is not None:
+        holds = total >= rule.min_memory_gib
+        yield Condition(holds, f"{total:.1f} GiB of memory {'reach' if holds else 'are below'} {rule.min_memory_gib:g}")
+    if rule.max_memory_gib is not None:
+        holds = total < rule.max_memory_gib
+        yield Condition(holds, f"{total:.1f} GiB of memory {'are below' if holds else 'reach'} {rule.max_memory_gib:g}")
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(names)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
+from math import ceil
 
 from edge_rag.core.placement import Precision, Provider, Stage, WhenUnmet
-from edge_rag.device.facts import DeviceFacts
+from edge_rag.device.facts import Accelerator, DeviceFacts
+
+
+class ComputingCores(Enum):
+    """Which cores compute: all of them, or, where there are several kinds, only those of the faster ones."""
+
+    ALL = "all"
+    BIG = "big"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +68,23 @@ class Recognition:
     """A rule that recognizes a kind of board: holds where everything it asks for does.
 
     Attributes:
-        rank: Of the rules that hold, the highest rank wins: the more a rule asks for, the higher.
-        machines: Instruction sets, one of which the board has.
+        rank: Of the rules that hold, the highest rank wins: a board has one above its chip, a chip one above its
+            accelerator, and an instruction set the lowest.
+        machines: Instruction sets, one of which it has; empty for any.
+        compatible: Patterns with ``*``, one of which a name in its device tree matches; empty for any.
+        accelerators: What it has with a driver in place, all of them.
+        providers: Execution providers that are installed, all of them.
+        min_memory_gib: Least memory it has, GiB.
+        max_memory_gib: It has less memory than this, GiB.
     """
 
     rank: int
-    machines: tuple[str, ...]
+    machines: tuple[str, ...] = ()
+    compatible: tuple[str, ...] = ()
+    accelerators: tuple[Accelerator, ...] = ()
+    providers: tuple[Provider, ...] = ()
+    min_memory_gib: float | None = None
+    max_memory_gib: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +95,10 @@ class DeviceProfile:
         name: Name of the profile.
         title: What it is for, for people.
         recognize: Rules, any of which recognizes the board.
-        threads_share: Computing threads as a share of the cores, (0, 1].
+        computing_cores: Which cores compute.
+        threads_share: Computing threads as a share of these cores, (0, 1].
         kv_memory_share: Share of the available memory that KV pages may take, (0, 1].
+        reserve_bytes: Memory that is left alone, for what is not planned and for others, bytes.
         max_slots: Sequences that run at once.
         max_step_tokens: Tokens computed in one step.
         prefill_share: Share of a step that prompts keep however many sequences decode, (0, 1).
@@ -87,8 +109,10 @@ class DeviceProfile:
     name: str
     title: str
     recognize: tuple[Recognition, ...]
+    computing_cores: ComputingCores
     threads_share: float
     kv_memory_share: float
+    reserve_bytes: int
     max_slots: int
     max_step_tokens: int
     prefill_share: float
@@ -96,8 +120,17 @@ class DeviceProfile:
     thermal: ThermalPolicy
 
     def threads(self, facts: DeviceFacts) -> int:
-        """Returns the number of computing threads, at least 1."""
-        return max(1, int(facts.cores * self.threads_share))
+        """Returns the number of computing threads, at least 1: no more than cgroups give time for.
+
+        Threads share each product equally, so one on a core that is much slower would hold up the others: on boards
+        with cores of several kinds only the big ones count. The kernel's scheduler keeps busy threads on them.
+        """
+        processor = facts.processor
+        cores = len(processor.big if self.computing_cores is ComputingCores.BIG else processor.usable)
+        threads = int(cores * self.threads_share)
+        if processor.cpu_quota is not None:
+            threads = min(threads, ceil(processor.cpu_quota))
+        return max(1, threads)
 
     def kv_bytes(self, facts: DeviceFacts) -> int:
         """Returns the memory that KV pages may take, bytes."""

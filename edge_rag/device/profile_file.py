@@ -9,7 +9,15 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edge_rag.core.placement import Precision, Provider, Stage, WhenUnmet
-from edge_rag.device.profile import DeviceProfile, ProviderChoice, Recognition, StageProfile, ThermalPolicy
+from edge_rag.device.facts import Accelerator
+from edge_rag.device.profile import (
+    ComputingCores,
+    DeviceProfile,
+    ProviderChoice,
+    Recognition,
+    StageProfile,
+    ThermalPolicy,
+)
 from edge_rag.errors import ConfigurationError
 
 _Share = Annotated[float, Field(gt=0, le=1)]
@@ -21,15 +29,28 @@ class _Table(BaseModel):
 
 class _RecognitionTable(_Table):
     rank: int = Field(ge=1, le=1000)
-    machines: tuple[str, ...] = Field(min_length=1)
+    machines: tuple[str, ...] = ()
+    compatible: tuple[str, ...] = ()
+    accelerators: tuple[Accelerator, ...] = ()
+    providers: tuple[Provider, ...] = ()
+    min_memory_gib: float | None = Field(default=None, gt=0)
+    max_memory_gib: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _asks(self) -> Self:
+        if not (self.machines or self.compatible or self.accelerators):
+            raise ValueError("a rule must ask for machines, compatible or accelerators")
+        return self
 
 
 class _ThreadsTable(_Table):
+    cores: ComputingCores
     share: _Share
 
 
 class _MemoryTable(_Table):
     kv_share: _Share
+    reserve_mib: int = Field(ge=0, le=1 << 20)
 
 
 class _BatchTable(_Table):
@@ -148,9 +169,11 @@ def _checked(name: str, source: str, values: dict[str, Any]) -> DeviceProfile:
     return DeviceProfile(
         name=name,
         title=table.title,
-        recognize=tuple(Recognition(rule.rank, rule.machines) for rule in table.recognize),
+        recognize=tuple(Recognition(**rule.model_dump()) for rule in table.recognize),
+        computing_cores=table.threads.cores,
         threads_share=table.threads.share,
         kv_memory_share=table.memory.kv_share,
+        reserve_bytes=table.memory.reserve_mib << 20,
         max_slots=table.batch.max_slots,
         max_step_tokens=table.batch.max_step_tokens,
         prefill_share=table.batch.prefill_share,

@@ -34,6 +34,7 @@ from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.runtime.memory import give_back_free_memory
 from edge_rag.runtime.model_manifest import MANIFEST_NAME
 from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.provider_devices import provider_devices
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.store.roles import fill_roles, store_of
@@ -132,8 +133,8 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     Raises:
         EdgeRagError: Something is missing, altered or held by another daemon; what was built is closed again.
     """
-    facts = probe()
-    profile = choose(settings.profile, facts, builtin_profiles())
+    facts = probe(provider_devices())
+    profile = choose(settings.profile, facts, builtin_profiles()).profile
     configure_thread_pool(settings.threads or profile.threads(facts))
     store = store_of(settings)
     folders = fill_roles(settings, store)

@@ -1,0 +1,167 @@
+import platform
+from pathlib import Path
+
+import pytest
+
+from edge_rag.core.placement import Provider
+from edge_rag.device.cgroups import memory_limits
+from edge_rag.device.facts import Accelerator, CgroupLimit
+from edge_rag.device.probing import probe, read_facts
+from edge_rag.device.read_board import read_thermal
+from tests.unit.device.recorded_boards import recorded
+
+MIB = 1 << 20
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+
+
+def test_a_jetson_tells_release_power_mode_libraries_and_temperatures(tmp_path: Path) -> None:
+    facts = recorded("jetson-orin-nano-8g", tmp_path)
+    assert facts.board.model == "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"
+    assert facts.board.compatible == ("nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005", "nvidia,tegra234")
+    assert (facts.board.jetson_release, facts.board.power_mode) == ("36.4", "25W")
+    assert facts.drivers.accelerators == {Accelerator.TEGRA_GPU}
+    assert facts.drivers.libraries == {
+        "libcuda": "1.1",
+        "libcudart": "12.6.68",
+        "libcudnn": "9.3.0",
+        "libnvinfer": "10.3.0",
+    }
+    assert [(zone.name, zone.celsius, zone.passive_celsius, zone.critical_celsius) for zone in facts.thermal] == [
+        ("cpu-thermal", 51.218, 99.0, 104.5),
+        ("gpu-thermal", 49.906, 99.0, None),
+        ("tj-thermal", 51.218, None, None),
+    ]
+    assert facts.memory.swap_devices == ("/dev/zram0",)
+    assert facts.providers == {Provider.CPU, Provider.CUDA, Provider.TENSORRT}
+
+
+def test_an_integrated_gpu_is_not_taken_for_a_card(tmp_path: Path) -> None:
+    assert recorded("jetson-agx-thor", tmp_path).drivers.accelerators == {Accelerator.TEGRA_GPU}
+
+
+def test_a_card_without_a_driver_is_told_and_not_counted(tmp_path: Path) -> None:
+    drivers = recorded("pc-nvidia-no-driver", tmp_path).drivers
+    assert drivers.accelerators == frozenset()
+    assert drivers.without_driver == ("an NVIDIA card at 0000:01:00.0",)
+
+
+def test_a_driver_tells_its_version(tmp_path: Path) -> None:
+    drivers = recorded("pc-nvidia", tmp_path).drivers
+    assert drivers.driver == "580.95.05"
+    assert drivers.accelerators == {Accelerator.NVIDIA_GPU}
+
+
+def test_a_plugin_package_counts_as_an_installed_provider(tmp_path: Path) -> None:
+    facts = recorded("qcs6490-rubik-pi-3", tmp_path)
+    assert facts.providers == {Provider.CPU, Provider.QNN}
+    assert facts.drivers.accelerators == {Accelerator.QUALCOMM_NPU}
+
+
+def test_cores_of_several_kinds_are_told_apart_and_the_fast_ones_are_big(tmp_path: Path) -> None:
+    processor = recorded("qcs8550-aim300", tmp_path).processor
+    assert [core.cluster for core in processor.cores] == [2, 2, 2, 1, 1, 1, 1, 0]
+    assert [core.number for core in processor.big] == [3, 4, 5, 6, 7]
+
+
+def test_only_cores_this_process_may_run_on_are_counted(tmp_path: Path) -> None:
+    processor = recorded("container-1g", tmp_path).processor
+    assert (len(processor.cores), len(processor.usable), processor.cpu_quota) == (64, 16, 2.0)
+
+
+def test_where_the_process_may_only_use_slow_cores_these_are_the_big_ones(tmp_path: Path) -> None:
+    recorded("rk3588-rock-5b", tmp_path)
+    facts = read_facts(tmp_path, "aarch64", frozenset({0, 1}), {}, ())
+    assert [core.number for core in facts.processor.big] == [0, 1]
+
+
+def test_every_limit_above_a_nested_cgroup_counts_and_page_cache_does_not(tmp_path: Path) -> None:
+    memory = recorded("container-1g", tmp_path).memory
+    pod = "kubepods.slice/pod7.slice"
+    assert memory.limits == (
+        CgroupLimit(f"{pod}/cri-3f.scope/memory.max", 1024 * MIB, 60 * MIB),
+        CgroupLimit(f"{pod}/memory.max", 1280 * MIB, 512 * MIB),
+    )
+    assert memory.usable_bytes == 768 * MIB
+    assert memory.board_bytes == 1024 * MIB
+
+
+def test_version_1_of_cgroups_is_read_inside_a_container(tmp_path: Path) -> None:
+    facts = recorded("container-cgroup-v1", tmp_path)
+    assert facts.memory.limits == (CgroupLimit("memory.limit_in_bytes", 2048 * MIB, 100 * MIB),)
+    assert facts.processor.cpu_quota == 1.5
+
+
+def test_memory_high_is_a_limit_too(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/service\n",
+            "proc/self/mountinfo": "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
+            "sys/fs/cgroup/service/memory.max": "1000\n",
+            "sys/fs/cgroup/service/memory.high": "800\n",
+            "sys/fs/cgroup/service/memory.current": "300\n",
+        },
+    )
+    assert [(limit.file, limit.headroom_bytes) for limit in memory_limits(tmp_path)] == [
+        ("service/memory.max", 700),
+        ("service/memory.high", 500),
+    ]
+
+
+def test_a_path_that_leads_out_of_the_namespace_is_read_at_the_mount(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/../other\n",
+            "proc/self/mountinfo": "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
+            "sys/fs/cgroup/memory.max": "1000\n",
+            "sys/fs/cgroup/memory.current": "1200\n",
+        },
+    )
+    assert [(limit.file, limit.headroom_bytes) for limit in memory_limits(tmp_path)] == [("memory.max", 0)]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"proc/self/cgroup": "garbage\n", "proc/self/mountinfo": "garbage\n"},
+        {
+            "proc/self/cgroup": "0::/\n",
+            "proc/self/mountinfo": "30 24 0:26 / /cg rw - cgroup2 cgroup rw\n",
+            "cg/memory.max": "lots\n",
+        },
+    ],
+)
+def test_a_machine_without_limits_has_none(files: dict[str, str], tmp_path: Path) -> None:
+    write(tmp_path, files)
+    assert memory_limits(tmp_path) == ()
+
+
+def test_a_sensor_that_is_off_is_left_out(tmp_path: Path) -> None:
+    zones = "sys/class/thermal/thermal_zone"
+    write(
+        tmp_path,
+        {
+            f"{zones}0/temp": "-274000\n",
+            f"{zones}1/temp": "Resource busy",
+            f"{zones}10/temp": "1000",
+            f"{zones}2/temp": "0",
+        },
+    )
+    assert [(zone.name, zone.celsius) for zone in read_thermal(tmp_path)] == [
+        ("thermal_zone2", 0),
+        ("thermal_zone10", 1),
+    ]
+
+
+def test_the_machine_the_tests_run_on_can_be_probed() -> None:
+    facts = probe()
+    assert facts.machine == platform.machine()
+    assert facts.cores >= 1
+    assert 0 < facts.available_bytes <= facts.memory.total_bytes
