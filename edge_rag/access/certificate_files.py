@@ -7,9 +7,42 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from edge_rag.access.certificates import KeyPair, check_pair, issue_client, issue_server, make_authority
+from edge_rag.access.certificates import (
+    KeyPair,
+    check_pair,
+    fingerprint,
+    issue_client,
+    issue_server,
+    last_of,
+    lasting_name,
+    make_authority,
+    server_name,
+    signed,
+)
 from edge_rag.core.durable_file import replace_file
 from edge_rag.errors import AccessError
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """How clients recognize a daemon from now on.
+
+    Attributes:
+        sha256: SHA-256 of the certificate that it serves TLS with, 32 bytes.
+        authority: Certificates, PEM, of those whose signature on its certificate is to be believed.
+        server_name: Name to verify its certificate against, whatever address it is called by.
+        lasting: Whether it will be recognized by its next certificate too; not where nobody above it is known.
+    """
+
+    sha256: bytes
+    authority: bytes
+    server_name: str
+    lasting: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the authority's certificate, the first where there are several, as lower-case hexadecimal."""
+        return fingerprint(self.authority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +53,13 @@ class TlsFiles:
         certificate: Its certificate, PEM, with those between it and the authority, if there are any.
         key: Its private key, PEM.
         client_authority: Certificates, PEM, of those who sign clients' certificates; None where clients have none.
+        authority: Certificates, PEM, of those who signed the daemon's, for newcomers; None where none are named.
     """
 
     certificate: Path
     key: Path
     client_authority: Path | None
+    authority: Path | None = None
 
     def read(self) -> tuple[KeyPair, bytes | None]:
         """Returns the key pair, and the client authority's certificates.
@@ -38,6 +73,27 @@ class TlsFiles:
         except AccessError as error:
             raise AccessError(f"{self.certificate}, {self.key}: {error}") from error
         return pair, None if self.client_authority is None else _read(self.client_authority)
+
+    def introduction(self, own_authority: Path) -> Introduction:
+        """Returns how clients recognize the daemon.
+
+        Args:
+            own_authority: Certificate of `tls init`'s authority; taken where no other is named and it has signed.
+
+        Raises:
+            AccessError: A file cannot be read or is damaged, or the certificate has no name.
+        """
+        chain = _read(self.certificate)
+        try:
+            sha256, name = bytes.fromhex(fingerprint(chain)), server_name(chain)
+            if self.authority is not None:
+                return Introduction(sha256, _read(self.authority), name, lasting=True)
+            if own_authority.exists() and signed(chain, own := _read(own_authority)):
+                return Introduction(sha256, own, name, lasting=True)
+            above = last_of(chain)
+            return Introduction(sha256, above, name, lasting=bytes.fromhex(fingerprint(above)) != sha256)
+        except AccessError as error:
+            raise AccessError(f"{self.certificate}: {error}") from error
 
 
 class CertificateFolder:
@@ -83,7 +139,7 @@ class CertificateFolder:
         """
         fresh = not self._authority_key.exists()
         authority = make_authority(f"edge-rag on {name}", now) if fresh else self.authority()
-        server = issue_server(authority, hosts, now)
+        server = issue_server(authority, [*hosts, lasting_name(authority.certificate)], now)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if fresh:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -24,6 +25,9 @@ AUTHORITY_DAYS: Final = 3650
 
 CERTIFICATE_DAYS: Final = 825
 """Longest life that all clients accept of a certificate signed by a private authority."""
+
+LASTING_NAMES: Final = "edge-rag.internal"
+"""Domain of names that a box keeps whatever it is called; nobody else's, since `internal` is kept for private use."""
 
 _CLOCK_SKEW: Final = timedelta(days=1)
 """Boards without a battery start with a clock of the past."""
@@ -89,6 +93,71 @@ def fingerprint(certificate: bytes) -> str:
         AccessError: It is no certificate.
     """
     return _read_certificate(certificate).fingerprint(hashes.SHA256()).hex()
+
+
+def lasting_name(authority: bytes) -> str:
+    """Returns the name that every certificate of an authority, PEM, has for its box, beside those it is called by.
+
+    Raises:
+        AccessError: It is no certificate.
+    """
+    return f"{fingerprint(authority)[:32]}.{LASTING_NAMES}"
+
+
+def server_name(certificate: bytes) -> str:
+    """Returns the name in a server's certificate, PEM, that is likely to be in the next one too.
+
+    That is its lasting name, else its first host name other than ``localhost``, else its first address. A client that
+    verifies against it need not care by which address it calls.
+
+    Raises:
+        AccessError: It is no certificate, or has no name.
+    """
+    try:
+        names = _read_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError) as error:
+        raise AccessError("the certificate has no names (subjectAltName)") from error
+    hosts = [name for name in names.get_values_for_type(x509.DNSName) if "*" not in name]
+    lasting = [name for name in hosts if name.endswith(f".{LASTING_NAMES}")]
+    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    for found in (*lasting, *(name for name in hosts if name != "localhost"), *addresses, *hosts):
+        return found
+    raise AccessError("the certificate has no names (subjectAltName)")
+
+
+def to_pem(certificate: bytes) -> bytes:
+    """Returns a certificate, DER, as PEM.
+
+    Raises:
+        AccessError: It is no certificate.
+    """
+    try:
+        return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
+    except ValueError as error:
+        raise AccessError("the certificate is damaged") from error
+
+
+def signed(chain: bytes, authority: bytes) -> bool:
+    """Whether an authority, PEM, is the one above the last of a chain of certificates, PEM.
+
+    Raises:
+        AccessError: One of them is no certificate.
+    """
+    issuer = _read_certificate(authority)
+    try:
+        _read_chain(chain)[-1].verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def last_of(chain: bytes) -> bytes:
+    """Returns the last certificate of a chain, PEM.
+
+    Raises:
+        AccessError: One of them is no certificate.
+    """
+    return _read_chain(chain)[-1].public_bytes(serialization.Encoding.PEM)
 
 
 def expires(certificate: bytes) -> datetime:
@@ -184,6 +253,13 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Key
 def _read_certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
+    except ValueError as error:
+        raise AccessError("the certificate is damaged") from error
+
+
+def _read_chain(pem: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
         raise AccessError("the certificate is damaged") from error
 

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from edge_rag.access.exclusive import exclusively
 from edge_rag.access.token import Token, is_shown_by, key_of
+from edge_rag.access.token_record import TokenRecord
 from edge_rag.core.durable_file import replace_file
-from edge_rag.core.identity import Identity, Quota, Role
-from edge_rag.core.query import Priority
+from edge_rag.core.identity import Identity
 from edge_rag.errors import AccessError, TokenNotFound
 
 _FORMAT: Final = 2
-_Positive = Annotated[int, Field(ge=1)] | None
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    key: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-    name: str
-    roles: tuple[Role, ...]
-    collections: tuple[str, ...] | None
-    priority_max: str
-    requests_per_minute: _Positive
-    tokens_per_minute: _Positive
-    concurrent_requests: _Positive
-    created: datetime
-    expires: datetime | None
 
 
 class _File(BaseModel):
@@ -45,7 +27,7 @@ class _File(BaseModel):
 
     format: Literal[1, 2]
     sha256: str | None = None
-    tokens: tuple[_Record, ...]
+    tokens: tuple[TokenRecord, ...]
 
     @model_validator(mode="after")
     def _is_as_written(self) -> _File:
@@ -141,7 +123,7 @@ class TokenFile:
     def _read(self) -> dict[str, Token]:
         try:
             records = _File.model_validate_json(self._path.read_bytes()).tokens
-            return {record.key: _token(record) for record in records}
+            return {record.key: record.token() for record in records}
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -151,54 +133,15 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Token]]:
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self._path.with_name(f".{self._path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise AccessError(f"{self._path}: cannot be changed: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with exclusively(self._path):
             tokens = self._read()
             yield tokens
-            content = _written(tuple(_record(token) for token in tokens.values()))
-            replace_file(self._path, content, mode=0o600)
-        except OSError as error:
-            raise AccessError(f"{self._path}: cannot be changed: {error.strerror}") from error
-        finally:
-            os.close(lock)
+            replace_file(self._path, _written(tuple(TokenRecord.of(token) for token in tokens.values())), mode=0o600)
 
 
-def _written(records: tuple[_Record, ...]) -> bytes:
+def _written(records: tuple[TokenRecord, ...]) -> bytes:
     return _File(format=_FORMAT, sha256=_digest(records), tokens=records).model_dump_json(indent=1).encode()
 
 
-def _digest(records: tuple[_Record, ...]) -> str:
+def _digest(records: tuple[TokenRecord, ...]) -> str:
     return hashlib.sha256("\n".join(record.model_dump_json() for record in records).encode()).hexdigest()
-
-
-def _token(record: _Record) -> Token:
-    identity = Identity(
-        name=record.name,
-        roles=frozenset(record.roles),
-        collections=None if record.collections is None else frozenset(record.collections),
-        priority_ceiling=Priority[record.priority_max.upper()],
-        quota=Quota(record.requests_per_minute, record.tokens_per_minute, record.concurrent_requests),
-    )
-    return Token(record.key, bytes.fromhex(record.sha256), identity, record.created, record.expires)
-
-
-def _record(token: Token) -> _Record:
-    identity = token.identity
-    return _Record(
-        key=token.key,
-        sha256=token.digest.hex(),
-        name=identity.name,
-        roles=tuple(sorted(identity.roles, key=lambda role: role.value)),
-        collections=None if identity.collections is None else tuple(sorted(identity.collections)),
-        priority_max=identity.priority_ceiling.name.lower(),
-        requests_per_minute=identity.quota.requests_per_minute,
-        tokens_per_minute=identity.quota.tokens_per_minute,
-        concurrent_requests=identity.quota.concurrent_requests,
-        created=token.created,
-        expires=token.expires,
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import click
@@ -13,34 +15,64 @@ from edge_rag.client import Client
 from edge_rag.client.channel import server_address
 from edge_rag.client.credentials import Credentials
 from edge_rag.client.known_servers import KnownServer, KnownServers
+from edge_rag.client.pairing import pair
+from edge_rag.core.pairing_code import PairingCode
 
 _PROMPT_S = 10.0
+_LINK = re.compile(r"edge-rag://([^/]+)/([^/]+)")
 
 
 @click.command(
     epilog="""\b
 Examples:
+  edge-rag connect 10.0.0.7:7421 --code 5NRHCG-NQ4TR4-80B2FJ-MZMJV4-H4MVWB-CV34H7-1BV5MG
+  edge-rag connect edge-rag://10.0.0.7:7421/5NRHCG-NQ4TR4-80B2FJ-MZMJV4-H4MVWB-CV34H7-1BV5MG
   edge-rag connect manuals.ship.lan:7421 --ca ca.pem --token-file ward-3.token
-  edge-rag ask --server manuals.ship.lan:7421 "What do I do when the gas alarm sounds?"
+
+\b
+The code comes from `edge-rag pair` on the box. It tells which box it is from,
+and no other is shown it. With --code - it is read from standard input.
 """
 )
-@click.argument("address")
-@click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True, metavar="FILE",
-              help="Certificate of the box's authority.")  # fmt: skip
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--code", metavar="CODE", help="One-time code; - for standard input.")
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="Instead of a code: certificate of the box's authority.")  # fmt: skip
 @click.option("--token-file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-              required=True, metavar="FILE", help="File that holds the token; - for standard input.")  # fmt: skip
+              metavar="FILE", help="File that holds the token, with --ca; - for standard input.")  # fmt: skip
 @options.as_json
-def connect(address: str, ca: Path, token_file: Path, as_json: bool) -> ExitCode:
-    """Keeps the credentials for a box on the network, after trying them; commands with --server ADDRESS use them."""
-    place = server_address(address)
-    with click.open_file(str(token_file)) as file:
-        token = file.read().strip()
-    authority = ca.read_bytes()
-    with Client(place, timeout_s=_PROMPT_S, credentials=Credentials(authority, token)) as client:
-        who = client.whoami()
-    KnownServers().keep(KnownServer(address=place, authority=authority.decode("ascii", "replace"), token=token))
-    if as_json:
-        emit({"server": place, "name": who.name, "roles": sorted(role.value for role in who.roles)})
+def connect(address: str, code: str | None, ca: Path | None, token_file: Path | None, as_json: bool) -> ExitCode:
+    """Gets and keeps the credentials for a box on the network; commands with --server HOST:PORT use them then."""
+    link = _LINK.fullmatch(address)
+    if link is not None and code is None:
+        address, code = link[1], link[2]
+    if code is not None and (ca is None and token_file is None):
+        new = pair(server_address(address), _code(code), _PROMPT_S)
+        KnownServers().keep(new)  # before it is tried: the code is used, and the token cannot be had again
+    elif code is None and ca is not None and token_file is not None:
+        with click.open_file(str(token_file)) as file:
+            new = KnownServer(
+                address=server_address(address),
+                authority=ca.read_bytes().decode("ascii", "replace"),
+                token=file.read().strip(),
+            )
     else:
-        notes().print(visible(f"{place} knows this client as {who.name}"), style="dim")
+        raise click.UsageError("Give either --code or both --ca and --token-file.")
+    credentials = Credentials(new.authority.encode(), new.token, server_name=new.server_name)
+    with Client(new.address, timeout_s=_PROMPT_S, credentials=credentials) as client:
+        who = client.whoami()
+    KnownServers().keep(new)
+    if as_json:
+        roles = sorted(role.value for role in who.roles)
+        emit({"server": new.address, "box": new.box, "name": who.name, "roles": roles})
+    else:
+        box = "" if new.box is None else f" ({new.box})"
+        notes().print(visible(f"{new.address}{box} knows this client as {who.name}"), style="dim")
     return ExitCode.OK
+
+
+def _code(text: str) -> PairingCode:
+    try:
+        return PairingCode.parse(sys.stdin.readline() if text == "-" else text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--code") from error

@@ -21,6 +21,7 @@ from edge_rag.cli.exits import ExitCode, error_object, exit_code
 from edge_rag.cli.ingest import ingest
 from edge_rag.cli.jobs import jobs
 from edge_rag.cli.models import models
+from edge_rag.cli.pair import pair
 from edge_rag.cli.search import search
 from edge_rag.cli.serve import serve
 from edge_rag.cli.status import status
@@ -116,6 +117,7 @@ for command in (
     models,
     token,
     tls,
+    pair,
     connect,
     doctor,
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -106,12 +107,23 @@ def client(name: str, directory: Path, config: Path | None, data_dir: Path | Non
 def own_names() -> list[str]:
     """Returns the names and addresses by which this machine can be called."""
     host = socket.gethostname()
-    names = [host, f"{host.partition('.')[0]}.local", "localhost"]
-    for addresses in psutil.net_if_addrs().values():
-        for address in addresses:
-            if address.family in (socket.AF_INET, socket.AF_INET6):
-                names.append(address.address.partition("%")[0])
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys([host, f"{host.partition('.')[0]}.local", "localhost", *_addresses()]))
+
+
+def own_addresses() -> list[str]:
+    """Returns this machine's addresses on networks: IPv4 first, none of loopback or of one link only."""
+    found = {ipaddress.ip_address(address) for address in _addresses()}
+    usable = [address for address in found if not address.is_loopback and not address.is_link_local]
+    return [str(address) for address in sorted(usable, key=lambda address: (address.version, int(address)))]
+
+
+def _addresses() -> list[str]:
+    return [
+        address.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    ]
 
 
 def _folder(config: Path | None, data_dir: Path | None) -> CertificateFolder:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.table import Table
@@ -24,6 +25,33 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _QUOTA = re.compile(r"(\d{1,9})\s*(requests/min|tokens/min|at once)")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def identity_options(command: Command) -> Command:
+    """Adds the options that describe an identity and the life of its token."""
+    options_in_order = (
+        click.option("--name", required=True, metavar="NAME", help="Whose it is; shares and usage are counted by it."),
+        click.option(
+            "--roles", default="reader", show_default=True, metavar="ROLES", help="Of reader, writer and admin."
+        ),
+        click.option("--collections", metavar="NAMES", help="Collections it is for, with commas. [default: all]"),
+        click.option(
+            "--priority-max",
+            type=click.Choice([priority.name.lower() for priority in Priority]),
+            default="interactive",
+            show_default=True,
+            help="Most urgent class its requests get.",
+        ),
+        click.option("--quota", metavar="QUOTA", help='For example "60 requests/min, 20000 tokens/min, 2 at once".'),
+        click.option(
+            "--days", type=click.IntRange(1, 36500), metavar="N", help="Days until it expires. [default: never]"
+        ),
+    )
+    for option in reversed(options_in_order):
+        command = option(command)
+    return command
 
 
 @click.group(
@@ -47,18 +75,7 @@ Examples:
   edge-rag token create --name guest --days 7 > guest.token
 """
 )
-@click.option("--name", required=True, metavar="NAME", help="Whose it is; shares and usage are counted by it.")
-@click.option("--roles", default="reader", show_default=True, metavar="ROLES", help="Of reader, writer and admin.")
-@click.option("--collections", metavar="NAMES", help="Collections it is for, with commas. [default: all]")
-@click.option(
-    "--priority-max",
-    type=click.Choice([priority.name.lower() for priority in Priority]),
-    default="interactive",
-    show_default=True,
-    help="Most urgent class its requests get.",
-)
-@click.option("--quota", metavar="QUOTA", help='For example "60 requests/min, 20000 tokens/min, 2 at once".')
-@click.option("--days", type=click.IntRange(1, 36500), metavar="N", help="Days until it expires. [default: never]")
+@identity_options
 @place
 @options.as_json
 def create(
@@ -83,7 +100,7 @@ def create(
         emit({**_object(made), "token": text})
         return ExitCode.OK
     click.echo(text)
-    notes().print(visible(f"{name}: {_rights(identity)}. It is not shown again."), style="dim")
+    notes().print(visible(f"{name}: {rights(identity)}. It is not shown again."), style="dim")
     return ExitCode.OK
 
 
@@ -102,7 +119,7 @@ def list_tokens(config: Path | None, data_dir: Path | None, as_json: bool) -> Ex
         ends = "never" if known.expires is None else f"{known.expires.astimezone():%Y-%m-%d}"
         over = known.expires is not None and known.expires <= now
         made = f"{known.created.astimezone():%Y-%m-%d}"
-        table.add_row(visible(known.identity.name), _rights(known.identity), made, f"{ends} (over)" if over else ends)
+        table.add_row(visible(known.identity.name), rights(known.identity), made, f"{ends} (over)" if over else ends)
     notes().print(table)
     return ExitCode.OK
 
@@ -165,7 +182,8 @@ def _tokens(config: Path | None, data_dir: Path | None) -> TokenFile:
     return TokenFile(settings.access.tokens or token_path(settings.data_directory))
 
 
-def _rights(identity: Identity) -> str:
+def rights(identity: Identity) -> str:
+    """Returns what an identity may do, for people."""
     places = "all collections" if identity.collections is None else ", ".join(sorted(identity.collections))
     quota = identity.quota
     bounds = [

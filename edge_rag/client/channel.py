@@ -47,7 +47,10 @@ def open_channel(address: str, credentials: Credentials | None = None) -> grpc.C
     channel = grpc.ssl_channel_credentials(credentials.authority, credentials.key, credentials.certificate)
     if credentials.token is not None:
         channel = grpc.composite_channel_credentials(channel, grpc.access_token_call_credentials(credentials.token))
-    return grpc.secure_channel(address, channel, options=_CHANNEL_OPTIONS)
+    options: tuple[tuple[str, str | int], ...] = _CHANNEL_OPTIONS
+    if credentials.server_name is not None:
+        options += (("grpc.ssl_target_name_override", credentials.server_name),)
+    return grpc.secure_channel(address, channel, options=options)
 
 
 class AnswerCall(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_rag.client.failures import CallStatus, ClientError
@@ -24,12 +24,14 @@ class Credentials:
         token: What the client shows; None for nothing.
         certificate: The client's certificate, PEM; None for none.
         key: Its private key, PEM; goes with the certificate.
+        server_name: Name that the server's certificate must hold; None for the host of the address.
     """
 
     authority: bytes
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     certificate: bytes | None = None
-    key: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+    server_name: str | None = None
 
 
 def credentials_for(address: str, known: KnownServers | None = None) -> Credentials | None:
@@ -42,7 +44,8 @@ def credentials_for(address: str, known: KnownServers | None = None) -> Credenti
         ClientError: INVALID_ARGUMENT, a file cannot be read.
     """
     kept = (known or KnownServers()).find(address)
-    authority = _file(AUTHORITY_VARIABLE) or (kept.authority.encode() if kept is not None else None)
+    named = _file(AUTHORITY_VARIABLE)
+    authority = named or (kept.authority.encode() if kept is not None else None)
     if authority is None:
         return None
     token = _file(TOKEN_VARIABLE)
@@ -51,6 +54,7 @@ def credentials_for(address: str, known: KnownServers | None = None) -> Credenti
         token.decode("utf-8", "replace").strip() if token is not None else (kept.token if kept is not None else None),
         _file(CERTIFICATE_VARIABLE),
         _file(KEY_VARIABLE),
+        kept.server_name if kept is not None and named is None else None,
     )
 
 

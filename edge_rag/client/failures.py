@@ -9,6 +9,7 @@ from typing import Any, cast
 import grpc
 
 _PUSHBACK = "grpc-retry-pushback-ms"
+_NOT_BELIEVED = "certificate_verify_failed"
 _NEVER_CONNECTED = ("failed to connect", "connection refused", "dns resolution failed", "no such file or directory")
 
 
@@ -78,6 +79,14 @@ def client_error(failure: grpc.RpcError, address: str) -> ClientError:
     """
     status = CallStatus[failure.code().name]
     details = failure.details() or status.value.replace("_", " ").lower()
+    if status is CallStatus.UNAVAILABLE and _NOT_BELIEVED in details.lower():
+        return ClientError(
+            CallStatus.UNAUTHENTICATED,
+            f"what answers at {address} is not the box that is known there: its certificate is of somebody else",
+            advice="It was told nothing. Where the box got new certificates, pair anew with `edge-rag connect`; else "
+            "somebody may be in between",
+            connected=False,
+        )
     if status is CallStatus.UNAVAILABLE and any(mark in details.lower() for mark in _NEVER_CONNECTED):
         return ClientError(
             status,

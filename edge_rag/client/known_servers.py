@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from edge_rag.client.failures import CallStatus, ClientError
 from edge_rag.core.durable_file import replace_file
 
+_FORMAT = 2
+
 
 class KnownServer(BaseModel):
     """A server and how to call it.
@@ -19,19 +21,30 @@ class KnownServer(BaseModel):
         address: HOST:PORT.
         authority: Certificates, PEM, of those who may sign its own.
         token: What the client shows; None for nothing.
+        server_name: Name that its certificate is verified against; None for the address's.
+        box: Name of the box, for people; None where it was not told.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str
     authority: str
-    token: str | None = None
+    token: str | None = Field(default=None, repr=False)
+    server_name: str | None = None
+    box: str | None = None
+
+    def is_same_box(self, other: KnownServer) -> bool:
+        """Whether two entries are about one box, at whatever addresses."""
+        return self.server_name is not None and (self.authority, self.server_name) == (
+            other.authority,
+            other.server_name,
+        )
 
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Annotated[int, Field(ge=1, le=1)] = 1
+    format: Annotated[int, Field(ge=1, le=_FORMAT)] = 1
     servers: tuple[KnownServer, ...] = ()
 
 
@@ -72,14 +85,20 @@ class KnownServers:
             ) from error
 
     def keep(self, server: KnownServer) -> None:
-        """Keeps a server in place of one at the same address.
+        """Keeps a server in place of one at the same address, and of what was kept of the same box at another.
 
         Raises:
             ClientError: INVALID_ARGUMENT, the file cannot be changed.
         """
-        others = tuple(other for other in self.servers() if other.address != server.address)
+        others = tuple(
+            other for other in self.servers() if other.address != server.address and not other.is_same_box(server)
+        )
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(self.path, _File(servers=(server, *others)).model_dump_json(indent=1).encode(), mode=0o600)
+            replace_file(
+                self.path,
+                _File(format=_FORMAT, servers=(server, *others)).model_dump_json(indent=1).encode(),
+                mode=0o600,
+            )
         except OSError as error:
             raise ClientError(CallStatus.INVALID_ARGUMENT, f"{self.path}: {error.strerror}") from error

@@ -11,6 +11,11 @@ def token_path(data_directory: Path) -> Path:
     return data_directory / "access" / "tokens.json"
 
 
+def pairing_path(data_directory: Path) -> Path:
+    """Returns the file of one-time codes."""
+    return data_directory / "access" / "pairings.json"
+
+
 def certificate_path(data_directory: Path) -> Path:
     """Returns the folder of the authority and the certificates it signed."""
     return data_directory / "tls"

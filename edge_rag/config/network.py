@@ -29,6 +29,10 @@ class TlsSettings(Section):
     client_authority: FilePath | None = Field(
         default=None, description="Who signs clients' certificates, PEM; left out, the authority of `tls init`."
     )
+    authority: FilePath | None = Field(
+        default=None,
+        description="Who signed the certificate, PEM, for `pair` to hand out; left out, the authority of `tls init`.",
+    )
     client_certificates: bool = Field(default=False, description="Whether clients must show a certificate.")
     always: bool = Field(default=False, description="Whether loopback addresses get TLS and credentials as well.")
 

@@ -23,6 +23,7 @@ def adopted(present: Settings, wanted: Settings) -> Settings:
                     "certificate": tls.certificate,
                     "key": tls.key,
                     "client_authority": tls.client_authority,
+                    "authority": tls.authority,
                 }
             ),
             "access": wanted.access,

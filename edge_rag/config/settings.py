@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from edge_rag.config.discovery import DiscoverySettings
 from edge_rag.config.models import ModelSettings
 from edge_rag.config.network import AccessSettings, LimitSettings, TlsSettings
 from edge_rag.config.observing import AuditSettings, LogSettings, MetricSettings
@@ -56,6 +57,7 @@ class Settings(BaseSettings):
     log: LogSettings = Field(default_factory=LogSettings)
     tls: TlsSettings = Field(default_factory=TlsSettings)
     access: AccessSettings = Field(default_factory=AccessSettings)
+    discovery: DiscoverySettings = Field(default_factory=DiscoverySettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
     metrics: MetricSettings = Field(default_factory=MetricSettings)
 

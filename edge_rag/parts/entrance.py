@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from edge_rag.access.certificate_files import CertificateFolder, TlsFiles
+from edge_rag.access.certificate_files import CertificateFolder, Introduction, TlsFiles
+from edge_rag.access.pairing_file import PairingFile
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.token_file import TokenFile
-from edge_rag.config.access_paths import certificate_path, credential, token_path
+from edge_rag.config.access_paths import certificate_path, credential, pairing_path, token_path
 from edge_rag.config.settings import Settings
+from edge_rag.errors import AccessError
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.listening import Doors, TlsOptions, open_doors
+from edge_rag.server.newcomers import Newcomers
 from edge_rag.server.wire import RequestLimits
 
 
@@ -19,11 +22,10 @@ def make_entrance(settings: Settings) -> tuple[Doors, Doorkeeper]:
         ConfigurationError: An address would be open to other machines without TLS and credentials.
         AccessError: The file of tokens cannot be used.
     """
-    tokens = token_file(settings)
-    doors = open_doors(
-        settings.listen, settings.local_listen, settings.tls.always, _tls(settings), may_enter=bool(tokens.tokens())
-    )
-    return doors, Doorkeeper(tokens, QuotaLedger())
+    tokens, pairings = token_file(settings), pairing_file(settings)
+    may_enter = bool(tokens.tokens()) or bool(pairings.open_pairings())
+    doors = open_doors(settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), may_enter)
+    return doors, Doorkeeper(tokens, QuotaLedger(), newcomers(settings))
 
 
 def token_file(settings: Settings) -> TokenFile:
@@ -31,23 +33,51 @@ def token_file(settings: Settings) -> TokenFile:
     return TokenFile(settings.access.tokens or token_path(settings.data_directory))
 
 
+def pairing_file(settings: Settings) -> PairingFile:
+    """Returns the codes of those who may become known."""
+    return PairingFile(pairing_path(settings.data_directory))
+
+
+def newcomers(settings: Settings) -> Newcomers:
+    """Returns who exchanges codes for tokens."""
+    return Newcomers(
+        pairing_file(settings), token_file(settings), lambda: introduction(settings), settings.discovery.box_name()
+    )
+
+
+def introduction(settings: Settings) -> Introduction:
+    """Returns how clients recognize the daemon, by the certificates that are there now.
+
+    Raises:
+        AccessError: There is no certificate, or its files cannot be used.
+    """
+    options = tls_options(settings)
+    if options is None:
+        raise AccessError("there is no certificate; make one with `edge-rag tls init`")
+    own = CertificateFolder(certificate_path(settings.data_directory)).authority_certificate
+    return options.files.introduction(own)
+
+
 def request_limits(settings: Settings) -> RequestLimits:
     """Returns what one request may ask for, and gets where it does not say."""
     return RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
 
 
-def _tls(settings: Settings) -> TlsOptions | None:
+def tls_options(settings: Settings) -> TlsOptions | None:
+    """Returns how TLS is served; None where there is no certificate."""
     folder = CertificateFolder(certificate_path(settings.data_directory))
     wanted = settings.tls
     authority = wanted.client_authority or credential("edge-rag.client-authority")
     if authority is None and folder.authority_certificate.exists():
         authority = folder.authority_certificate
     if wanted.certificate is not None and wanted.key is not None:
-        return TlsOptions(TlsFiles(wanted.certificate, wanted.key, authority), wanted.client_certificates)
+        return TlsOptions(
+            TlsFiles(wanted.certificate, wanted.key, authority, wanted.authority), wanted.client_certificates
+        )
     certificate, key = credential("edge-rag.certificate"), credential("edge-rag.key")
     if certificate is not None and key is not None:
-        return TlsOptions(TlsFiles(certificate, key, authority), wanted.client_certificates)
+        return TlsOptions(TlsFiles(certificate, key, authority, wanted.authority), wanted.client_certificates)
     if not folder.is_made():
         return None
     server = folder.server
-    return TlsOptions(TlsFiles(server.certificate, server.key, authority), wanted.client_certificates)
+    return TlsOptions(TlsFiles(server.certificate, server.key, authority, wanted.authority), wanted.client_certificates)

@@ -75,7 +75,13 @@ class Calls:
 
     @asynccontextmanager
     async def serve(
-        self, role: Role | None, method: str, context: ServicerContext, request_id: str = ""
+        self,
+        role: Role | None,
+        method: str,
+        context: ServicerContext,
+        request_id: str = "",
+        *,
+        needs_identity: bool = True,
     ) -> AsyncIterator[Call]:
         """Wraps the body of a call; what it raises reaches the client as the status it stands for.
 
@@ -84,6 +90,8 @@ class Calls:
             method: Name of the RPC, for example ``Ask``.
             context: The call.
             request_id: Id the client gave, may be empty.
+            needs_identity: Whether strangers are turned away. They are everywhere but in ``Access.Pair``, by which they
+                stop being strangers; it takes what all of them together may ask for in a minute off one quota.
         """
         started = time.monotonic()
         call_id = RequestId(uuid.uuid4().hex)
@@ -93,7 +101,7 @@ class Calls:
         self._metrics.calls.inc()
         try:
             call_id = wire.request_id(request_id, call_id)
-            identity = self._doorkeeper.identify(context)
+            identity = (self._doorkeeper.identify if needs_identity else self._doorkeeper.stranger)(context)
             if role is not None and not identity.is_a(role):
                 raise PermissionDenied(f"{method} needs the role {role.value}; {identity.name} does not have it")
             with self._inside(identity) as backend:

@@ -9,7 +9,8 @@ import grpc
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.token_file import TokenFile
 from edge_rag.core.identity import Identity, local_identity
-from edge_rag.errors import Unauthenticated
+from edge_rag.errors import PermissionDenied, Unauthenticated
+from edge_rag.server.newcomers import STRANGER, Newcomers
 
 _AUTHORIZATION: Final = "authorization"
 _SCHEME: Final = "bearer "
@@ -24,15 +25,28 @@ class Doorkeeper:
     Args:
         tokens: The tokens there are.
         quotas: What callers have used.
+        newcomers: Gives those who show a code their credentials.
     """
 
-    def __init__(self, tokens: TokenFile, quotas: QuotaLedger) -> None:
+    def __init__(self, tokens: TokenFile, quotas: QuotaLedger, newcomers: Newcomers) -> None:
         self._tokens = tokens
         self.quotas = quotas
+        self.newcomers = newcomers
 
-    def use(self, tokens: TokenFile) -> None:
-        """Goes by other tokens from the next call on."""
+    def use(self, tokens: TokenFile, newcomers: Newcomers) -> None:
+        """Goes by other tokens and codes from the next call on."""
         self._tokens = tokens
+        self.newcomers = newcomers
+
+    def stranger(self, context: grpc.aio.ServicerContext[Any, Any]) -> Identity:
+        """Returns the identity of somebody who shows nothing yet.
+
+        Raises:
+            PermissionDenied: The connection is without TLS, so that whatever is said over it may be heard.
+        """
+        if not _is_private(context):
+            raise PermissionDenied("this needs TLS")
+        return STRANGER
 
     def identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> Identity:
         """Returns who calls.
@@ -42,7 +56,7 @@ class Doorkeeper:
             AccessError: The file of tokens cannot be used.
         """
         peer = context.auth_context()
-        if b"ssl" not in tuple(peer.get("transport_security_type", ())):
+        if not _is_private(context):
             return local_identity(_address(context.peer()))
         shown = _bearer(context)
         if shown is not None:
@@ -56,6 +70,10 @@ class Doorkeeper:
                 return identity
             raise Unauthenticated("the client's certificate names nobody who is let in; see edge-rag token create")
         raise Unauthenticated("credentials are needed: metadata `authorization: Bearer TOKEN`")
+
+
+def _is_private(context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+    return b"ssl" in tuple(context.auth_context().get("transport_security_type", ()))
 
 
 def _bearer(context: grpc.aio.ServicerContext[Any, Any]) -> str | None:

@@ -91,7 +91,7 @@ class GrpcServer:
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(calls, document_bytes), self._server)
         collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(calls), self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(AdminService(calls), self._server)
-        access_pb2_grpc.add_AccessServicer_to_server(AccessService(calls), self._server)
+        access_pb2_grpc.add_AccessServicer_to_server(AccessService(calls, doorkeeper), self._server)
         self._health = aio_health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)

@@ -73,7 +73,8 @@ def open_doors(main: str, local: str | None, always_tls: bool, tls: TlsOptions |
     if not may_enter:
         raise ConfigurationError(
             f"listen: {main} needs credentials, and there are none; make some with "
-            "`edge-rag token create --name NAME`, or listen on 127.0.0.1, [::1] or unix:PATH"
+            "`edge-rag pair --name NAME` or `edge-rag token create --name NAME`, or listen on 127.0.0.1, [::1] or "
+            "unix:PATH"
         )
     return Doors(main, tls, local)
 

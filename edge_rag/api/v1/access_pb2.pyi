@@ -102,3 +102,65 @@ class WhoAmIResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WhoAmIResponse: _TypeAlias = WhoAmIResponse  # noqa: Y015
+
+@_typing.final
+class PairRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Which code it is: symbols 21 to 24 of it, as `edge-rag pair` writes them but without hyphens. INVALID_ARGUMENT: not 4
+    of `0123456789ABCDEFGHJKMNPQRSTVWXYZ`.
+    """
+    secret: _builtins.str
+    """What makes it good: symbols 25 to 36. INVALID_ARGUMENT: not 12 of these."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        secret: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "secret", b"secret"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairRequest: _TypeAlias = PairRequest  # noqa: Y015
+
+@_typing.final
+class PairResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
+    SERVER_NAME_FIELD_NUMBER: _builtins.int
+    BOX_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the caller's identity from now on."""
+    token: _builtins.str
+    """What it shows from now on, as the metadata `authorization: Bearer TOKEN`. Cannot be had again."""
+    authority: _builtins.bytes
+    """Certificates, PEM, of those whose signature on the daemon's certificate is to be believed."""
+    server_name: _builtins.str
+    """The name that the daemon's certificate is to be verified against, whatever address is called."""
+    box: _builtins.str
+    """Name of the box, for people and for telling announcements on the network apart; proves nothing."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        token: _builtins.str = ...,
+        authority: _builtins.bytes = ...,
+        server_name: _builtins.str = ...,
+        box: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "box", b"box", "name", b"name", "server_name", b"server_name", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairResponse: _TypeAlias = PairResponse  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AccessStub:
-    """For every caller.
+    """For every caller, and for those who are to become one.
     """
 
     def __init__(self, channel):
@@ -40,15 +40,31 @@ class AccessStub:
                 request_serializer=edge__rag_dot_v1_dot_access__pb2.WhoAmIRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_access__pb2.WhoAmIResponse.FromString,
                 _registered_method=True)
+        self.Pair = channel.unary_unary(
+                '/edge_rag.v1.Access/Pair',
+                request_serializer=edge__rag_dot_v1_dot_access__pb2.PairRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_access__pb2.PairResponse.FromString,
+                _registered_method=True)
 
 
 class AccessServicer:
-    """For every caller.
+    """For every caller, and for those who are to become one.
     """
 
     def WhoAmI(self, request, context):
         """Returns who the daemon takes the caller for. UNAUTHENTICATED: no credentials, or none that are known. UNAVAILABLE:
         starting or shutting down.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pair(self, request, context):
+        """Exchanges a one-time code of `edge-rag pair` for credentials. The only call of these services that needs none. Before
+        a client sends anything it compares the daemon's certificate with the first half of the code, and connects anew
+        trusting that certificate alone. Never repeat it: a code is good once. UNAUTHENTICATED: the code is wrong, used, over,
+        or void after too many wrong secrets; which of these is not told. PERMISSION_DENIED: not over TLS.
+        RESOURCE_EXHAUSTED: too many codes were shown lately. UNAVAILABLE: starting or shutting down, or no token can be made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -62,6 +78,11 @@ def add_AccessServicer_to_server(servicer, server):
                     request_deserializer=edge__rag_dot_v1_dot_access__pb2.WhoAmIRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_access__pb2.WhoAmIResponse.SerializeToString,
             ),
+            'Pair': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pair,
+                    request_deserializer=edge__rag_dot_v1_dot_access__pb2.PairRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_access__pb2.PairResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'edge_rag.v1.Access', rpc_method_handlers)
@@ -71,7 +92,7 @@ def add_AccessServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Access:
-    """For every caller.
+    """For every caller, and for those who are to become one.
     """
 
     @staticmethod
@@ -91,6 +112,33 @@ class Access:
             '/edge_rag.v1.Access/WhoAmI',
             edge__rag_dot_v1_dot_access__pb2.WhoAmIRequest.SerializeToString,
             edge__rag_dot_v1_dot_access__pb2.WhoAmIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pair(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edge_rag.v1.Access/Pair',
+            edge__rag_dot_v1_dot_access__pb2.PairRequest.SerializeToString,
+            edge__rag_dot_v1_dot_access__pb2.PairResponse.FromString,
             options,
             channel_credentials,
             insecure,

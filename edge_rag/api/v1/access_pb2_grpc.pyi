@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AccessStub:
-    """For every caller."""
+    """For every caller, and for those who are to become one."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -37,19 +37,33 @@ class AccessStub:
     """Returns who the daemon takes the caller for. UNAUTHENTICATED: no credentials, or none that are known. UNAVAILABLE:
     starting or shutting down.
     """
+    Pair: _grpc.UnaryUnaryMultiCallable[_access_pb2.PairRequest, _access_pb2.PairResponse]
+    """Exchanges a one-time code of `edge-rag pair` for credentials. The only call of these services that needs none. Before
+    a client sends anything it compares the daemon's certificate with the first half of the code, and connects anew
+    trusting that certificate alone. Never repeat it: a code is good once. UNAUTHENTICATED: the code is wrong, used, over,
+    or void after too many wrong secrets; which of these is not told. PERMISSION_DENIED: not over TLS.
+    RESOURCE_EXHAUSTED: too many codes were shown lately. UNAVAILABLE: starting or shutting down, or no token can be made.
+    """
 
 @_typing.type_check_only
 class AccessAsyncStub(AccessStub):
-    """For every caller."""
+    """For every caller, and for those who are to become one."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WhoAmI: _aio.UnaryUnaryMultiCallable[_access_pb2.WhoAmIRequest, _access_pb2.WhoAmIResponse]  # type: ignore[assignment]
     """Returns who the daemon takes the caller for. UNAUTHENTICATED: no credentials, or none that are known. UNAVAILABLE:
     starting or shutting down.
     """
+    Pair: _aio.UnaryUnaryMultiCallable[_access_pb2.PairRequest, _access_pb2.PairResponse]  # type: ignore[assignment]
+    """Exchanges a one-time code of `edge-rag pair` for credentials. The only call of these services that needs none. Before
+    a client sends anything it compares the daemon's certificate with the first half of the code, and connects anew
+    trusting that certificate alone. Never repeat it: a code is good once. UNAUTHENTICATED: the code is wrong, used, over,
+    or void after too many wrong secrets; which of these is not told. PERMISSION_DENIED: not over TLS.
+    RESOURCE_EXHAUSTED: too many codes were shown lately. UNAVAILABLE: starting or shutting down, or no token can be made.
+    """
 
 class AccessServicer(metaclass=_abc_1.ABCMeta):
-    """For every caller."""
+    """For every caller, and for those who are to become one."""
 
     @_abc_1.abstractmethod
     def WhoAmI(
@@ -59,6 +73,19 @@ class AccessServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_access_pb2.WhoAmIResponse, _abc.Awaitable[_access_pb2.WhoAmIResponse]]:
         """Returns who the daemon takes the caller for. UNAUTHENTICATED: no credentials, or none that are known. UNAVAILABLE:
         starting or shutting down.
+        """
+
+    @_abc_1.abstractmethod
+    def Pair(
+        self,
+        request: _access_pb2.PairRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.PairResponse, _abc.Awaitable[_access_pb2.PairResponse]]:
+        """Exchanges a one-time code of `edge-rag pair` for credentials. The only call of these services that needs none. Before
+        a client sends anything it compares the daemon's certificate with the first half of the code, and connects anew
+        trusting that certificate alone. Never repeat it: a code is good once. UNAUTHENTICATED: the code is wrong, used, over,
+        or void after too many wrong secrets; which of these is not told. PERMISSION_DENIED: not over TLS.
+        RESOURCE_EXHAUSTED: too many codes were shown lately. UNAVAILABLE: starting or shutting down, or no token can be made.
         """
 
 def add_AccessServicer_to_server(servicer: AccessServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

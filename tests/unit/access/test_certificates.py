@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.access.certificate_files import CertificateFolder, TlsFiles
-from edge_rag.access.certificates import KeyPair, check_pair, expires, fingerprint, make_authority
+from edge_rag.access.certificates import KeyPair, check_pair, expires, fingerprint, issue_server, make_authority
 from edge_rag.errors import AccessError
 
 NOW = datetime.now(UTC)
@@ -108,3 +108,36 @@ def test_what_is_no_host_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="neither a host name nor an address"):
         CertificateFolder(tmp_path).make("box", ["schön.lan"], NOW)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_clients_recognize_a_box_by_a_name_that_outlasts_its_certificates(folder: CertificateFolder) -> None:
+    authority = folder.authority_certificate
+    first = folder.server.introduction(authority)
+    folder.make("box", ["elsewhere.lan"], NOW)
+    second = folder.server.introduction(authority)
+    assert first.sha256 != second.sha256
+    assert (first.server_name, first.authority, first.lasting) == (second.server_name, second.authority, True)
+    assert first.server_name.endswith(".edge-rag.internal")
+    shake_hands(server_context(folder.server), ssl.create_default_context(cafile=str(authority)), second.server_name)
+
+
+def test_a_certificate_of_others_is_introduced_by_the_signer_that_is_known(
+    folder: CertificateFolder, tmp_path: Path
+) -> None:
+    other = make_authority("somebody else", NOW)
+    pair = issue_server(other, ["localhost", "10.0.0.7", "manuals.lan"], NOW)
+    named, chained, alone = tmp_path / "ca.pem", tmp_path / "chain.pem", tmp_path / "alone.pem"
+    named.write_bytes(other.certificate)
+    chained.write_bytes(pair.certificate + other.certificate)
+    alone.write_bytes(pair.certificate)
+    key = tmp_path / "key.pem"
+    own = folder.authority_certificate
+    for files, authority, lasting in (
+        (TlsFiles(alone, key, None, named), other.certificate, True),
+        (TlsFiles(chained, key, None), other.certificate, True),
+        (TlsFiles(alone, key, None), pair.certificate, False),
+    ):
+        introduction = files.introduction(own)
+        assert (introduction.authority, introduction.lasting) == (authority, lasting)
+        assert introduction.server_name == "manuals.lan"
+        assert introduction.sha256.hex() == fingerprint(pair.certificate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -139,3 +140,18 @@ def test_a_role_that_is_not_known_lets_nobody_in(tmp_path: Path) -> None:
     path.write_text(json.dumps(stored))
     with pytest.raises(AccessError, match="damaged"):
         TokenFile(path).identify(text)
+
+
+def test_a_file_of_an_earlier_version_is_still_what_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    record: dict[str, object] = {
+        "key": "0123456789abcdef",
+        "sha256": hashlib.sha256(b"A" * 43).hexdigest(),
+        "name": "ward-3",
+    }
+    record |= {"name": "ward-3", "roles": ["reader"], "collections": ["manuals"], "priority_max": "normal"}
+    record |= {"requests_per_minute": 60, "tokens_per_minute": 20000, "concurrent_requests": 2}
+    record |= {"created": "2026-11-21T00:00:00Z", "expires": None}
+    digest = "32ee05c55b7f5b292b755fdf5513e4ddbddaf3ae1924e3580eece386303626b7"
+    path.write_text(json.dumps({"format": 2, "sha256": digest, "tokens": [record]}))
+    assert TokenFile(path, lambda: NOW).identify("erag_0123456789abcdef_" + "A" * 43) == WARD
