@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import structlog
@@ -24,15 +25,19 @@ from edge_rag.runtime.memory import share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
 from edge_rag.server.report import Reporter
+from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit import AuditTrail
 from edge_rag.telemetry.audit_file import AuditFile
+from edge_rag.telemetry.board_metrics import BoardMetrics
 from edge_rag.telemetry.engine_metrics import EngineMetrics
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics import Metrics
 from edge_rag.telemetry.service_manager import ServiceManager
+from edge_rag.telemetry.stage_metrics import StageMetrics
 from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.throttle.thermal_zones import temperatures
 
 _LAST_WORDS_SECONDS: Final = 2.0
 """How long clients have to take in how their calls ended."""
@@ -82,7 +87,7 @@ async def _serve(
     latencies = Latencies()
     metrics = Metrics(registry, latencies)
     trail = AuditTrail(settings.audit.entries, None if audit_file is None else audit_file.write)
-    watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger(), manager.alive)
+    watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger(), Activity(), manager.alive)
     registry.register(watch.usage)
     gate = Gate()
     doors, doorkeeper = make_entrance(settings)
@@ -104,20 +109,24 @@ async def _serve(
         raise
     try:
         watch.metrics.read_from(parts.generator.snapshot, lambda: 0 if audit_file is None else audit_file.dropped)
-        if settings.metrics.port is not None:
-            metrics.serve(settings.metrics.port)
+        registry.register(BoardMetrics(watch.activity, partial(temperatures, settings.heat.sysfs)))
         reporter = Reporter(
             pipeline=parts.pipeline,
             generator=parts.generator,
             ingesting=parts.ingesting,
             library=parts.directory.library,
             latencies=latencies,
+            activity=watch.activity,
+            temperatures=partial(temperatures, settings.heat.sysfs),
             models=parts.models,
             profile=parts.profile.name,
             data_directory=settings.data_directory,
             address=addresses[0],
             started_at=started_at,
         )
+        registry.register(StageMetrics(reporter.stages))
+        if settings.metrics.port is not None:
+            metrics.serve(settings.metrics.port)
         library = parts.directory.library
         gate.open(
             Backend(

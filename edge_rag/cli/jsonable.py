@@ -12,7 +12,7 @@ from edge_rag.core.collection import CollectionInfo
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.measures import Latency
 from edge_rag.core.metadata import Metadata, MetadataValue
-from edge_rag.core.status import DaemonStatus, IndexInUse, ModelInUse
+from edge_rag.core.status import DaemonStatus, EngineSnapshot, IndexInUse, ModelInUse
 
 
 def citation_object(citation: Citation) -> dict[str, Any]:
@@ -104,7 +104,9 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "resident_bytes": status.resident_bytes,
         "models": [model_object(model) for model in status.models],
         "stages": [asdict(stage) for stage in status.stages],
-        "engine": asdict(status.engine),
+        "engine": engine_object(status.engine),
+        "devices": [asdict(device) for device in status.devices],
+        "temperatures": {reading.zone: reading.celsius for reading in status.temperatures},
         "collections": dict(status.collections),
         "indexes": [index_object(index) for index in status.indexes],
         "latencies": {latency.measure.value: latency_object(latency) for latency in status.latencies},
@@ -123,6 +125,12 @@ def model_object(model: ModelInUse) -> dict[str, Any]:
         "why": placement.why,
         "precision": placement.precision.value,
     }
+
+
+def engine_object(engine: EngineSnapshot) -> dict[str, Any]:
+    """Returns the generator's batch and cache."""
+    slots = [{**asdict(slot), "priority": slot.priority.name.lower()} for slot in engine.sequences]
+    return {**asdict(engine), "sequences": slots}
 
 
 def index_object(index: IndexInUse) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from edge_rag.cli import options
 from edge_rag.cli.answers import duration
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.jsonable import status_object
+from edge_rag.cli.status_watch import watch_status
 from edge_rag.cli.terminal import emit, visible
 from edge_rag.client import Client
 from edge_rag.core.placement import Placement, Precision
@@ -19,7 +20,9 @@ _EPILOG = """\b
 Examples:
   edge-rag status
   edge-rag status --wait 60          # until the daemon serves
+  edge-rag status --watch            # a live view, until Ctrl-C
   edge-rag status --json | jq .engine
+  edge-rag status --watch --json --interval 10 >> status.jsonl
 """
 
 
@@ -31,12 +34,31 @@ Examples:
     metavar="SECONDS",
     help="Wait this long for the daemon to be there and to serve.",
 )
+@click.option("--watch", is_flag=True, help="Show it again and again, as a live view where there is a terminal.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(0.1, 3600),
+    metavar="SECONDS",
+    help="Time between two reports with --watch. [default: 1]",
+)
 @options.connection
-def status(wait_s: float | None, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
+def status(
+    wait_s: float | None,
+    watch: bool,
+    interval_s: float | None,
+    server: str | None,
+    timeout_s: float | None,
+    as_json: bool,
+) -> ExitCode:
     """Shows what a daemon is doing: models, queues, batch, cache, latencies and collections."""
+    if interval_s is not None and not watch:
+        raise click.UsageError("--interval goes with --watch.")
     with Client(server, timeout_s=timeout_s) as client:
         if wait_s is not None:
             client.wait_until_serving(wait_s)
+        if watch:
+            return watch_status(client, interval_s or 1.0, as_json)
         report = client.status()
     if as_json:
         emit(status_object(report))
@@ -58,14 +80,17 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         *(f"{m.role:<12} {m.name}, {m.detail}; {placement_line(m.placement)}" for m in report.models),
         *(
             f"{s.name:<12} {s.running} running, {s.waiting} of {s.capacity} waiting,"
-            f" {s.completed} done, {s.refused} refused"
+            f" {s.completed} done, {s.refused} refused, busy {s.busy:.0%}"
             for s in report.stages
         ),
+        *(f"{d.name:<12} busy {d.busy:.0%} of the last 5 s with {', '.join(d.stages)}" for d in report.devices),
+        *(f"temperature  {t.zone} {t.celsius:.0f} °C" for t in report.temperatures),
         f"batch        {engine.slots_busy} of {engine.slots} slots, {engine.steps} steps,"
         f" {engine.generated_tokens} tokens generated, {engine.prefill_tokens} prefilled,"
         f" {engine.preemptions} preemptions",
-        f"kv cache     {engine.pages_used} of {engine.pages} pages of {engine.page_tokens} tokens,"
-        f" {engine.kv_bytes / 2**20:.1f} MiB",
+        f"tokens       {engine.generated_per_s:.1f}/s said, {engine.computed_per_s:.1f}/s computed in the last 5 s",
+        f"kv cache     {engine.pages_used} of {engine.pages} pages of {engine.page_tokens} tokens held,"
+        f" {engine.pages_cached} cached, {engine.kv_bytes / 2**20:.1f} MiB",
         *(
             f"{latency.measure.value:<12} p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
             f" p99 {duration(latency.p99_s)} of the latest {latency.samples}"

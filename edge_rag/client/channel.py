@@ -81,6 +81,18 @@ class DecisionsCall(Protocol):
         ...
 
 
+class StatusCall(Protocol):
+    """A running ``WatchStatus`` call, as gRPC gives it."""
+
+    def __iter__(self) -> Iterator[admin_pb2.WatchStatusResponse]:
+        """Iterates over the messages to come."""
+        ...
+
+    def cancel(self) -> object:
+        """Ends the call."""
+        ...
+
+
 class BackupCall(Protocol):
     """A running ``Backup`` call, as gRPC gives it."""
 

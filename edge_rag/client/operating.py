@@ -12,10 +12,11 @@ from edge_rag.api.v1 import (
     access_pb2,
     admin_pb2,
 )
-from edge_rag.client import access_replies, admin_replies
+from edge_rag.client import access_replies, admin_replies, status_replies
 from edge_rag.client.channel import (
     BackupCall,
     DecisionsCall,
+    StatusCall,
 )
 from edge_rag.client.connection import Connection
 from edge_rag.client.failures import client_error, unreadable_reply
@@ -43,7 +44,26 @@ class AdminCalls(Connection):
         """
         request = admin_pb2.GetStatusRequest()
         reply = self._repeat(lambda timeout_s: self._admin.GetStatus(request, timeout=timeout_s))
-        return admin_replies.daemon_status(reply)
+        return status_replies.daemon_status(reply)
+
+    def watch_status(self, interval_s: float = 1.0) -> Iterator[DaemonStatus]:
+        """Yields what the daemon is doing, again and again, until it shuts down.
+
+        Args:
+            interval_s: Time between two reports, seconds, 0.1 to 3600.
+
+        Raises:
+            ClientError: The call failed; it is not repeated.
+        """
+        request = admin_pb2.WatchStatusRequest(interval_seconds=interval_s)
+        call = cast(StatusCall, self._admin.WatchStatus(request, timeout=self._timeout_s))
+        try:
+            for message in call:
+                yield status_replies.daemon_status(message.status)
+        except grpc.RpcError as failure:
+            raise client_error(failure, self.address) from failure
+        finally:
+            call.cancel()
 
     def whoami(self) -> Identity:
         """Returns who the daemon takes this client for.
@@ -73,7 +93,7 @@ class AdminCalls(Connection):
         """
         request = admin_pb2.UseModelRequest(role=role, name=name)
         try:
-            return admin_replies.model_in_use(self._admin.UseModel(request, timeout=self._timeout_s).model)
+            return status_replies.model_in_use(self._admin.UseModel(request, timeout=self._timeout_s).model)
         except grpc.RpcError as failure:
             raise client_error(failure, self.address) from failure
 
@@ -115,7 +135,7 @@ class AdminCalls(Connection):
         """
         request = admin_pb2.MoveIndexRequest(collection=collection, home=_HOMES[home])
         try:
-            return admin_replies.index_in_use(self._admin.MoveIndex(request, timeout=self._timeout_s).index)
+            return status_replies.index_in_use(self._admin.MoveIndex(request, timeout=self._timeout_s).index)
         except grpc.RpcError as failure:
             raise client_error(failure, self.address) from failure
 

@@ -17,6 +17,7 @@ from edge_rag.config.observing import AuditSettings, LogSettings, MetricSettings
 from edge_rag.config.paths import default_data_directory
 from edge_rag.config.section import DirectoryPath
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
+from edge_rag.config.throttling import HeatSettings
 from edge_rag.errors import ConfigurationError
 
 _MIB = 1 << 20
@@ -60,6 +61,7 @@ class Settings(BaseSettings):
     discovery: DiscoverySettings = Field(default_factory=DiscoverySettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
     metrics: MetricSettings = Field(default_factory=MetricSettings)
+    heat: HeatSettings = Field(default_factory=HeatSettings)
 
     @property
     def document_bytes(self) -> int:

@@ -28,6 +28,7 @@ class StepReport:
         schedule_s: Time to plan it, seconds.
         run_s: Time in the model, seconds.
         choose_s: Time to choose, commit and report tokens, seconds.
+        generated_tokens: Tokens said since the step before, forced ones included.
         token_gaps_s: For each sequence that said something, not for the first time: seconds since it last did. Tokens
             that a constraint forces come at once and make one gap.
         failed: Whether the model failed.
@@ -48,6 +49,7 @@ class StepReport:
     schedule_s: float
     run_s: float
     choose_s: float
+    generated_tokens: int
     token_gaps_s: tuple[float, ...]
     failed: bool
 

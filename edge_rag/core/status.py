@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
+from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import Latency
-from edge_rag.core.placement import Placement
+from edge_rag.core.placement import Placement, Provider
+from edge_rag.core.query import Priority
+
+_DEVICES: Final = {Provider.CPU: "cpu", Provider.CUDA: "gpu", Provider.TENSORRT: "gpu", Provider.QNN: "npu"}
+
+
+def device_of(provider: Provider) -> str:
+    """Returns what an execution provider computes on: ``cpu``, ``gpu``, ``npu``, else its own name."""
+    return _DEVICES.get(provider, provider.value)
 
 
 class DaemonState(Enum):
@@ -51,6 +61,7 @@ class StageSnapshot:
         running: Requests being worked on.
         completed: Requests done since start, failed ones included.
         refused: Requests refused because the queue was full, since start.
+        busy: Share of the last 5 seconds in which it computed, 0 to 1.
     """
 
     name: str
@@ -59,6 +70,83 @@ class StageSnapshot:
     running: int
     completed: int
     refused: int
+    busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What one device did for the stages.
+
+    Attributes:
+        name: As ``device_of`` gives it.
+        busy: Share of the last 5 seconds in which at least one stage computed on it, 0 to 1.
+        stages: Stages that did so since start.
+    """
+
+    name: str
+    busy: float
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Temperature:
+    """A thermal zone at one moment.
+
+    Attributes:
+        zone: Its name, as the board gives it.
+        celsius: Its temperature.
+    """
+
+    zone: str
+    celsius: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """A request that runs; nothing of what it asks.
+
+    Attributes:
+        request_id: Its id.
+        client: Whose it is.
+        priority: Class it came in.
+        age_s: Since it was submitted to the engine, seconds.
+        prompt_tokens: Length of its prompt.
+        cached_tokens: Prompt tokens that were found in the prefix cache.
+        computed_tokens: Tokens whose keys and values the cache holds.
+        generated_tokens: Tokens said.
+        max_tokens: Most tokens it may say.
+        pages: Pages it holds.
+        preemptions: How often it had to give way.
+    """
+
+    request_id: RequestId
+    client: str
+    priority: Priority
+    age_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    generated_tokens: int
+    max_tokens: int
+    pages: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageMap:
+    """Who has the KV pages, cell by cell in order of their numbers.
+
+    Attributes:
+        cell_pages: Pages a cell stands for, at least 1; the last one may stand for fewer.
+        held: Pages of each cell that one sequence holds.
+        shared: Those that several hold.
+        cached: Those that nobody holds whose content can still be found; the rest is free.
+    """
+
+    cell_pages: int
+    held: tuple[int, ...]
+    shared: tuple[int, ...]
+    cached: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +156,7 @@ class EngineSnapshot:
     Attributes:
         slots_busy: Slots in use.
         slots: Slots there are.
-        pages_used: Pages in use.
+        pages_used: Pages that sequences hold.
         pages: Pages there are.
         page_tokens: Tokens a page holds.
         kv_bytes: KV memory over all layers, bytes.
@@ -76,6 +164,11 @@ class EngineSnapshot:
         generated_tokens: Tokens generated since start.
         prefill_tokens: Prompt tokens computed since start.
         preemptions: Times a running request had to give way, since start.
+        pages_cached: Pages nobody holds whose content can still be found.
+        generated_per_s: Tokens generated a second, over the last 5 seconds.
+        computed_per_s: Tokens computed a second, prompts included, over the last 5 seconds.
+        sequences: What runs, best rank first.
+        page_map: Who has the pages.
     """
 
     slots_busy: int
@@ -88,6 +181,11 @@ class EngineSnapshot:
     generated_tokens: int
     prefill_tokens: int
     preemptions: int
+    pages_cached: int
+    generated_per_s: float
+    computed_per_s: float
+    sequences: tuple[SlotUse, ...]
+    page_map: PageMap
 
 
 class IndexKind(Enum):
@@ -144,6 +242,8 @@ class DaemonStatus:
         resident_bytes: Resident memory of the process.
         address: Address the daemon listens on.
         latencies: Percentiles, one a measure of which there are samples.
+        devices: What stages compute on, by name.
+        temperatures: Thermal zones, in the board's order.
     """
 
     version: str
@@ -159,3 +259,5 @@ class DaemonStatus:
     resident_bytes: int
     address: str
     latencies: tuple[Latency, ...]
+    devices: tuple[DeviceUse, ...]
+    temperatures: tuple[Temperature, ...]

@@ -19,6 +19,7 @@ from edge_rag.generator.counts import EngineSnapshot
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.live import TokenRequest
+from edge_rag.generator.look import EngineLook
 from edge_rag.generator.ports import Stemmer, TokenSink
 from edge_rag.generator.prompt import PromptSettings, passage_text, passages_that_fit, user_text
 from edge_rag.generator.quote import Quotable, Quotation, QuoteRules, quotation
@@ -126,6 +127,10 @@ class AnswerGenerator:
     def snapshot(self) -> EngineSnapshot:
         """Returns the engine's state."""
         return self._engine.snapshot()
+
+    def look(self) -> EngineLook:
+        """Returns what runs and who has the pages, between two steps."""
+        return self._engine.look()
 
     def forget(self, trust_domain: str) -> None:
         """Drops what is cached of a trust domain; requests under way go on."""

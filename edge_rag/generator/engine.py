@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from edge_rag.core.measures import StepReport
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, InvalidRequest, NotReady, RequestCancelled
@@ -17,6 +17,7 @@ from edge_rag.generator.inbox import Inbox
 from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.kv.reservation import Reservation
 from edge_rag.generator.live import LiveRequest, TokenRequest
+from edge_rag.generator.look import EngineLook, Lookout, look_at
 from edge_rag.generator.packing import pack
 from edge_rag.generator.plan import StepPlan
 from edge_rag.generator.policy import SchedulerLimits
@@ -49,6 +50,7 @@ class Engine:
         aging_s: Time without a slot after which a client's next request rises by a class, seconds.
         slot_control: Moves the number of slots; None leaves it at the limit.
         draft_tokens: Most tokens that a request drafts for a step, 0 for none. The answers are the same.
+        working: Makes what is entered while the model runs.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Engine:
         aging_s: float = 30.0,
         slot_control: SlotController | None = None,
         draft_tokens: int = 0,
+        working: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._runner = runner
         self._pool = PagePool(runner.pages, runner.page_tokens)
@@ -73,12 +76,15 @@ class Engine:
         self._announcer = Announcer(decisions or Unrecorded())
         self._slot_control = slot_control
         self._speculation = Speculation(draft_tokens)
+        self._working = working
         self._clock = clock
         self._live: dict[SequenceId, LiveRequest] = {}
         self._drain_rate = DrainRate()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._counts = Counts()
+        self._lookout = Lookout(look_at((), self._pool, clock()))
         self._gaps: list[float] = []
+        self._said = 0
         self._slots_busy = self._looked_up = self._found = 0
 
     @property
@@ -171,6 +177,10 @@ class Engine:
             refused=self._inbox.refused,
         )
 
+    def look(self) -> EngineLook:
+        """Returns what runs and who has the pages, between two steps; any thread, waits for the step under way."""
+        return self._lookout.ask(self._inbox.wake)
+
     def close(self, grace_s: float = 0.0) -> None:
         """Stops: refuses new requests, lets the others finish, and gives up those that take longer.
 
@@ -188,6 +198,7 @@ class Engine:
         try:
             while (taken := self._inbox.take(self._scheduler.idle)) is not None:
                 self._observer.on_turn()
+                self._lookout.show(self._look)
                 requests, cancelled = taken
                 for request in requests:
                     self._enter(request)
@@ -209,7 +220,9 @@ class Engine:
         planned = self._clock()
         try:
             with Reservation(self._pool, plan) as pages:
-                logits = self._runner.run(pack(plan, self._sequences(plan), pages.tables, self._pool.page_tokens))
+                step = pack(plan, self._sequences(plan), pages.tables, self._pool.page_tokens)
+                with self._working():
+                    logits = self._runner.run(step)
                 ran = self._clock()
                 said = self._speculation.choose(plan, self._live, logits)
                 accepted = {request.sequence.id: len(tokens) - 1 for request, tokens in said}
@@ -225,6 +238,9 @@ class Engine:
                 self._scheduler.accept(request.sequence, len(tokens) - 1)
         self._speculation.observe(plan, self._clock() - began)
         self._report(plan, sum(accepted.values()), planned - began, ran - planned, self._clock() - ran, failed=False)
+
+    def _look(self) -> EngineLook:
+        return look_at((self._live[s.id] for s in self._scheduler.running), self._pool, self._clock())
 
     def _enter(self, request: LiveRequest) -> None:
         """Lets a request in; one that the constraint decides by itself is over at once."""
@@ -249,7 +265,9 @@ class Engine:
             self._drop([request.sequence.id], lambda: own)
             return False
         if request.sequence.generated > before:
-            self._counts.generated_tokens += request.sequence.generated - before
+            said = request.sequence.generated - before
+            self._counts.generated_tokens += said
+            self._said += said
             if (gap := request.spoke(self._clock())) is not None:
                 self._gaps.append(gap)
         if reason is not None:
@@ -315,6 +333,7 @@ class Engine:
     ) -> None:
         counts, decodes = self._counts, plan.decodes
         gaps, self._gaps = tuple(self._gaps), []
+        said, self._said = self._said, 0
         counts.steps += 1
         counts.decode_tokens += decodes
         counts.prefill_tokens += plan.tokens - decodes - plan.drafted
@@ -335,6 +354,7 @@ class Engine:
                 schedule_s=schedule_s,
                 run_s=run_s,
                 choose_s=choose_s,
+                generated_tokens=said,
                 token_gaps_s=gaps,
                 failed=failed,
             )

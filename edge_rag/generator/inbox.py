@@ -34,6 +34,7 @@ class Inbox:
         self._waiting_tokens = 0
         self._last_id = 0
         self._refused = 0
+        self._woken = False
         self._closing = False
         self._aborting = False
 
@@ -105,6 +106,12 @@ class Inbox:
             self._forgotten.append(trust_domain)
             self._changed.notify()
 
+    def wake(self) -> None:
+        """Has the engine go round once even if there is nothing to do."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify()
+
     def take_forgotten(self) -> list[str]:
         """Returns the trust domains whose cache is to be dropped; to be asked after ``take``, for the engine."""
         with self._changed:
@@ -138,8 +145,9 @@ class Inbox:
             New requests in order of arrival and cancellations; None once the inbox is closed and nothing is left to do.
         """
         with self._changed:
-            if idle and not (self._requests or self._cancelled or self._forgotten or self._closing):
+            if idle and not (self._requests or self._cancelled or self._forgotten or self._woken or self._closing):
                 self._changed.wait(IDLE_TURN_S)
+            self._woken = False
             if self._aborting or (self._closing and idle and not self._requests):
                 return None
             taken = self._requests, self._cancelled

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.placement import Stage
-from edge_rag.core.status import ModelInUse
+from edge_rag.core.status import ModelInUse, device_of
 from edge_rag.device.choosing import choose
 from edge_rag.device.placing import place
 from edge_rag.device.probing import probe
@@ -38,6 +40,7 @@ from edge_rag.runtime.provider_devices import provider_devices
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.store.roles import fill_roles, store_of
+from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.metrics import Metrics
 
@@ -159,6 +162,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         spool_bytes=settings.ingest.spool_mib * _MIB,
     )
     generator = GeneratorExchange(installed)
+    working = _working(watch.activity, embedder_model, reranker_model)
     precedence = Precedence()
     try:
         directory = open_data_directory(
@@ -167,6 +171,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
             retrieval,
             give_way=precedence.give_way,
             forget=generator.forget,
+            working=partial(working, "ingest"),
         )
     except BaseException:
         generator.close()
@@ -184,6 +189,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         ),
         watch,
         precedence=precedence,
+        working=working,
     )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
@@ -198,6 +204,15 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         (embedder_model, reranker_model),
         profile,
     )
+
+
+def _working(
+    activity: Activity, embedder: ModelInUse, reranker: ModelInUse
+) -> Callable[[str], AbstractContextManager[None]]:
+    """Notes that a stage computes on the device of its model."""
+    embeds = device_of(embedder.placement.used)
+    devices = {"retriever": embeds, "ingest": embeds, "reranker": device_of(reranker.placement.used)}
+    return lambda stage: activity.working(stage, devices[stage])
 
 
 def _milvus(wanted: MilvusSettings) -> MilvusAddress | None:

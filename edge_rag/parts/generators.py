@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import numpy as np
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.placement import Stage
-from edge_rag.core.status import ModelInUse
+from edge_rag.core.status import ModelInUse, device_of
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import kv_page_count
 from edge_rag.device.placing import place
@@ -145,6 +146,7 @@ class GeneratorMaker:
             aging_s=wanted.aging_seconds,
             draft_tokens=plan.draft_tokens,
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
+            working=partial(self._watch.activity.working, "generator", device_of(placement.used)),
         )
         cite = CiteSettings(Stemmer, wanted.unsupported)
         prompt = PromptSettings(not_found=wanted.not_found_text)

@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
@@ -95,6 +97,7 @@ class Pipeline:
         decisions: Keeps the trail of decisions.
         clock: Monotonic seconds.
         precedence: Told while questions are being answered.
+        working: Makes what is entered while a stage, given by its name, works on a batch.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class Pipeline:
         decisions: DecisionSink,
         clock: Callable[[], float] = time.monotonic,
         precedence: Precedence | None = None,
+        working: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
     ) -> None:
         self._precedence = precedence or Precedence(clock)
         self._generator = generator
@@ -113,10 +117,20 @@ class Pipeline:
         self._clock = clock
         self._announcer = StageAnnouncer(decisions, clock)
         self._retrieving: Stage[RetrievalRequest, Retrieved] = Stage(
-            "retriever", retriever.retrieve, limits.retriever_queue, limits.retriever_batch, clock
+            "retriever",
+            retriever.retrieve,
+            limits.retriever_queue,
+            limits.retriever_batch,
+            clock,
+            partial(working, "retriever"),
         )
         self._reranking: Stage[RerankRequest, Reranked] = Stage(
-            "reranker", reranker.rerank, limits.reranker_queue, limits.reranker_batch, clock
+            "reranker",
+            reranker.rerank,
+            limits.reranker_queue,
+            limits.reranker_batch,
+            clock,
+            partial(working, "reranker"),
         )
 
     def ask(self, query: Query) -> AnswerStream:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -53,6 +54,7 @@ class Stage(Generic[In, Out]):
         capacity: Most requests that may wait.
         max_batch: Most requests a batch.
         clock: Monotonic seconds.
+        working: Makes what is entered while a batch is in work.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class Stage(Generic[In, Out]):
         capacity: int,
         max_batch: int,
         clock: Callable[[], float] = time.monotonic,
+        working: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._name = name
         self._work = work
         self._capacity = capacity
         self._max_batch = max_batch
         self._clock = clock
+        self._working = working
         self._queue: deque[_Item[In, Out]] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -133,7 +137,8 @@ class Stage(Generic[In, Out]):
         while batch := self._next_batch():
             started = self._clock()
             try:
-                results: Sequence[Out | Exception] = self._work([item.request for item in batch])
+                with self._working():
+                    results: Sequence[Out | Exception] = self._work([item.request for item in batch])
             except Exception as error:  # noqa: BLE001 - whatever a batch raises belongs to its requests
                 results = [error] * len(batch)
             took = self._clock() - started

@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -47,6 +48,7 @@ class Library:
         give_way: Called between two batches of chunks with the seconds that the last one took; returns when ingest may
             go on.
         forget: Called with a collection's name after text of it was removed: what else was derived from it is to go.
+        working: Makes what is entered while chunks are embedded.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Library:
         chunk_limits: ChunkLimits,
         give_way: Callable[[float], None],
         forget: Callable[[str], None],
+        working: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._store = store
         self._vectors = vectors
@@ -66,6 +69,7 @@ class Library:
         self._chunk_limits = chunk_limits
         self._give_way = give_way
         self._forget = forget
+        self._working = working
         self._most_chunk_tokens = embedder.max_tokens - chunk_limits.context - SPECIAL_TOKENS
         self._committing = threading.Lock()
 
@@ -237,7 +241,8 @@ class Library:
         for first in range(0, len(texts), _TEXTS_AT_ONCE):
             progress(IngestPhase.EMBEDDING, first, len(texts))
             began = time.monotonic()
-            parts.append(self._embedder.embed(texts[first : first + _TEXTS_AT_ONCE]))
+            with self._working():
+                parts.append(self._embedder.embed(texts[first : first + _TEXTS_AT_ONCE]))
             self._give_way(time.monotonic() - began)
         return np.concatenate(parts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,6 +125,7 @@ def open_data_directory(
     *,
     give_way: Callable[[float], None] = _go_on,
     forget: Callable[[str], None] = _nothing_else,
+    working: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> OpenedDirectory:
     """Opens a data directory, making it if need be.
 
@@ -137,6 +138,7 @@ def open_data_directory(
         settings: What can be chosen; the defaults if None.
         give_way: Called between two batches of an ingest with the seconds that the last one took.
         forget: Called with a collection's name after text of it was removed.
+        working: Makes what is entered while chunks of a document are embedded.
 
     Raises:
         DataDirectoryInUse: Another daemon holds it.
@@ -158,7 +160,7 @@ def open_data_directory(
         vectors.load(store.collections())
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
-        library = Library(store, vectors, parser, embedder, limits, give_way, forget)
+        library = Library(store, vectors, parser, embedder, limits, give_way, forget, working)
         spool = Spool(path / "spool")
         jobs = JobStore(database, spool, settings.spool_bytes)
         jobs.recover()

@@ -9,7 +9,8 @@ from contextlib import aclosing
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
 from edge_rag.core.identity import Role
-from edge_rag.server import admin_messages, wire
+from edge_rag.core.status import DaemonState
+from edge_rag.server import admin_messages, status_messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
 from edge_rag.telemetry.audit import AuditPage
 
@@ -28,7 +29,19 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.GetStatusRequest, context: ServicerContext
     ) -> admin_pb2.GetStatusResponse:
         async with self._calls.serve(Role.ADMIN, "GetStatus", context) as call:
-            return admin_messages.status(await asyncio.to_thread(call.backend.status))
+            return status_messages.status(await asyncio.to_thread(call.backend.status))
+
+    async def WatchStatus(  # noqa: N802, D102 - named and described by the proto
+        self, request: admin_pb2.WatchStatusRequest, context: ServicerContext
+    ) -> AsyncIterator[admin_pb2.WatchStatusResponse]:
+        async with self._calls.serve(Role.ADMIN, "WatchStatus", context) as call:
+            interval_s = wire.interval_s(request)
+            while True:
+                report = await asyncio.to_thread(call.backend.status)
+                yield admin_pb2.WatchStatusResponse(status=status_messages.status(report))
+                if report.state is DaemonState.DRAINING:
+                    return
+                await self._calls.drains_within(interval_s)
 
     async def ListDecisions(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.ListDecisionsRequest, context: ServicerContext
@@ -58,7 +71,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             role, name = wire.model(request)
             # Not given up half-way when the caller goes: the swap ends by itself, one way or the other.
             model = await asyncio.shield(asyncio.to_thread(call.backend.use_model, role, name))
-            return admin_pb2.UseModelResponse(model=admin_messages.model(model))
+            return admin_pb2.UseModelResponse(model=status_messages.model(model))
 
     async def MoveIndex(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.MoveIndexRequest, context: ServicerContext
@@ -67,7 +80,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             collection, home = wire.index_move(request)
             # Like a swap of models: the move ends by itself, one way or the other.
             moved = await asyncio.shield(asyncio.to_thread(call.backend.library.move_index, collection, home))
-            return admin_pb2.MoveIndexResponse(index=admin_messages.vector_index(moved))
+            return admin_pb2.MoveIndexResponse(index=status_messages.vector_index(moved))
 
     async def Backup(  # noqa: N802, D102 - named and described by the proto
         self, request: admin_pb2.BackupRequest, context: ServicerContext

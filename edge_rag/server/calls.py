@@ -133,6 +133,10 @@ class Calls:
         """Gives calls that begin from now on another deadline at most, seconds."""
         self._most_seconds = most_seconds
 
+    async def drains_within(self, seconds: float) -> bool:
+        """Waits so long, or until the daemon drains; returns whether it does."""
+        return await self._gate.drains_within(seconds)
+
     def pay(self, call: Call, tokens: int) -> None:
         """Takes tokens that a call used off its caller's quota."""
         self._doorkeeper.quotas.pay(call.identity, tokens)

@@ -54,6 +54,7 @@ class Gate:
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._draining = asyncio.Event()
 
     @property
     def state(self) -> DaemonState:
@@ -68,6 +69,15 @@ class Gate:
     def drain(self) -> None:
         """Refuses new calls; those let through go on."""
         self._state = DaemonState.DRAINING
+        self._draining.set()
+
+    async def drains_within(self, seconds: float) -> bool:
+        """Waits so long, or until the daemon drains; returns whether it does."""
+        try:
+            await asyncio.wait_for(self._draining.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
     async def idle(self) -> None:
         """Waits until no call is inside."""

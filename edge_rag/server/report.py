@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 import psutil
 
 import edge_rag
-from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot
+from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot, Temperature
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingesting import Ingesting
 from edge_rag.pipeline.ports import DocumentLibrary
+from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.latencies import Latencies
 
 
@@ -28,6 +29,8 @@ class Reporter:
         ingesting: The ingest stage.
         library: Documents.
         latencies: Percentiles.
+        activity: What was done in the last seconds.
+        temperatures: Reads the thermal zones.
         models: Returns what fills each role.
         profile: Device profile in force.
         data_directory: Directory of the data.
@@ -40,6 +43,8 @@ class Reporter:
     ingesting: Ingesting
     library: DocumentLibrary
     latencies: Latencies
+    activity: Activity
+    temperatures: Callable[[], tuple[Temperature, ...]]
     models: Callable[[], tuple[ModelInUse, ...]]
     profile: str
     data_directory: Path
@@ -49,14 +54,7 @@ class Reporter:
     def status(self, state: DaemonState) -> DaemonStatus:
         """Returns the report; reads the number of documents from the database."""
         installed, engine = self.generator.current, self.generator.snapshot()
-        generator = StageSnapshot(
-            "generator",
-            engine.waiting,
-            engine.capacity,
-            engine.running,
-            engine.completed + engine.failed,
-            engine.refused,
-        )
+        look = installed.generator.look()
         return DaemonStatus(
             version=edge_rag.__version__,
             state=state,
@@ -64,7 +62,7 @@ class Reporter:
             data_directory=self.data_directory,
             profile=self.profile,
             models=self.models(),
-            stages=(*self.pipeline.snapshots(), generator, self.ingesting.snapshot()),
+            stages=self.stages(),
             engine=EngineSnapshot(
                 slots_busy=engine.running,
                 slots=engine.slots,
@@ -76,10 +74,31 @@ class Reporter:
                 generated_tokens=engine.generated_tokens,
                 prefill_tokens=engine.prefill_tokens,
                 preemptions=engine.preemptions,
+                pages_cached=engine.pages_cached,
+                generated_per_s=self.activity.generated.per_second(),
+                computed_per_s=self.activity.computed.per_second(),
+                sequences=look.sequences,
+                page_map=look.page_map,
             ),
             collections=self.library.collections(),
             indexes=self.library.indexes(),
             resident_bytes=psutil.Process().memory_info().rss,
             address=self.address,
             latencies=self.latencies.read(),
+            devices=self.activity.devices(),
+            temperatures=self.temperatures(),
         )
+
+    def stages(self) -> tuple[StageSnapshot, ...]:
+        """Returns the stages in pipeline order, ingest last."""
+        engine = self.generator.snapshot()
+        generator = StageSnapshot(
+            "generator",
+            engine.waiting,
+            engine.capacity,
+            engine.running,
+            engine.completed + engine.failed,
+            engine.refused,
+        )
+        stages = (*self.pipeline.snapshots(), generator, self.ingesting.snapshot())
+        return tuple(replace(stage, busy=self.activity.stage_share(stage.name)) for stage in stages)

@@ -205,6 +205,17 @@ def about(request: admin_pb2.ListDecisionsRequest) -> tuple[RequestId | None, in
     return request_id(request.request_id, RequestId("")) or None, limit
 
 
+def interval_s(request: admin_pb2.WatchStatusRequest) -> float:
+    """Returns the time between two messages, seconds.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    if not request.HasField("interval_seconds"):
+        return 1.0
+    return _real("interval_seconds", request.interval_seconds, 0.1, 3600.0)
+
+
 def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
     """Returns the role and the name of the model that is to fill it.
 

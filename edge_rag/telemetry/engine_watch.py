@@ -1,4 +1,5 @@
-"""What the engine reports to: the audit trail, metrics, percentiles, usage and the watchdog at once."""
+"""What the engine reports to: the audit trail, metrics, percentiles, usage, activity and the watchdog
+at once."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable
 
 from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.measures import Measure, RequestReport, StepReport
+from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit import AuditTrail
 from edge_rag.telemetry.engine_metrics import EngineMetrics
 from edge_rag.telemetry.latencies import Latencies
@@ -20,6 +22,7 @@ class EngineWatch:
         metrics: Counts.
         latencies: Keeps the percentiles.
         usage: Sums up by client.
+        activity: Knows what was done in the last seconds.
         alive: Called at every turn of the engine's loop; feeds the watchdog.
     """
 
@@ -29,17 +32,21 @@ class EngineWatch:
         metrics: EngineMetrics,
         latencies: Latencies,
         usage: UsageLedger,
+        activity: Activity,
         alive: Callable[[], None],
     ) -> None:
         self.trail = trail
         self.metrics = metrics
         self.latencies = latencies
         self.usage = usage
+        self.activity = activity
         self.on_turn = alive
 
     def on_step(self, report: StepReport) -> None:
         """A step was done, or failed."""
         self.metrics.on_step(report)
+        self.activity.computed.add(report.tokens)
+        self.activity.generated.add(report.generated_tokens)
         if report.token_gaps_s:
             self.latencies.add(Measure.TOKEN_GAP, report.token_gaps_s)
 

@@ -356,6 +356,50 @@ class GetStatusRequest(_message.Message):
 Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 
 @_typing.final
+class WatchStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
+    interval_seconds: _builtins.float
+    """Time between two messages, seconds, 0.1 to 3600; default 1. INVALID_ARGUMENT outside."""
+    def __init__(
+        self,
+        *,
+        interval_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_interval_seconds", b"_interval_seconds", "interval_seconds", b"interval_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_interval_seconds", b"_interval_seconds", "interval_seconds", b"interval_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__interval_seconds: _TypeAlias = _typing.Literal["interval_seconds"]  # noqa: Y015
+    _WhichOneofArgType__interval_seconds: _TypeAlias = _typing.Literal["_interval_seconds", b"_interval_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__interval_seconds) -> _WhichOneofReturnType__interval_seconds | None: ...
+
+Global___WatchStatusRequest: _TypeAlias = WatchStatusRequest  # noqa: Y015
+
+@_typing.final
+class WatchStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def status(self) -> Global___GetStatusResponse:
+        """What the daemon is doing."""
+
+    def __init__(
+        self,
+        *,
+        status: Global___GetStatusResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchStatusResponse: _TypeAlias = WatchStatusResponse  # noqa: Y015
+
+@_typing.final
 class GetStatusResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -372,6 +416,8 @@ class GetStatusResponse(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     LATENCIES_FIELD_NUMBER: _builtins.int
     INDEXES_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    TEMPERATURES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -412,6 +458,14 @@ class GetStatusResponse(_message.Message):
     def indexes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VectorIndex]:
         """How the vectors of each collection are searched, by name."""
 
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:
+        """What stages compute on, by name; one that nothing has been computed on since start is left out."""
+
+    @_builtins.property
+    def temperatures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Temperature]:
+        """Thermal zones, in the board's order; none where it shows none."""
+
     def __init__(
         self,
         *,
@@ -428,14 +482,74 @@ class GetStatusResponse(_message.Message):
         address: _builtins.str = ...,
         latencies: _abc.Iterable[Global___Latency] | None = ...,
         indexes: _abc.Iterable[Global___VectorIndex] | None = ...,
+        devices: _abc.Iterable[Global___Device] | None = ...,
+        temperatures: _abc.Iterable[Global___Temperature] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "models", b"models", "profile", b"profile", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "models", b"models", "profile", b"profile", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Device(_message.Message):
+    """A device that stages compute on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`cpu`, `gpu`, `npu`, or the name of an execution provider."""
+    busy: _builtins.float
+    """Share of the last 5 seconds in which at least one stage computed on it, 0 to 1."""
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Stages that did so since start, `ingest` among them."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        busy: _builtins.float = ...,
+        stages: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "name", b"name", "stages", b"stages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Device: _TypeAlias = Device  # noqa: Y015
+
+@_typing.final
+class Temperature(_message.Message):
+    """A thermal zone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ZONE_FIELD_NUMBER: _builtins.int
+    CELSIUS_FIELD_NUMBER: _builtins.int
+    zone: _builtins.str
+    """Its name, as the board gives it."""
+    celsius: _builtins.float
+    """Degrees Celsius."""
+    def __init__(
+        self,
+        *,
+        zone: _builtins.str = ...,
+        celsius: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["celsius", b"celsius", "zone", b"zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Temperature: _TypeAlias = Temperature  # noqa: Y015
 
 @_typing.final
 class VectorIndex(_message.Message):
@@ -672,6 +786,7 @@ class Stage(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`retriever`, `reranker`, `generator` or `ingest`."""
     waiting: _builtins.int
@@ -684,6 +799,8 @@ class Stage(_message.Message):
     """Requests done since start."""
     refused: _builtins.int
     """Requests refused because the queue was full, since start."""
+    busy: _builtins.float
+    """Share of the last 5 seconds in which it computed, 0 to 1."""
     def __init__(
         self,
         *,
@@ -693,10 +810,11 @@ class Stage(_message.Message):
         running: _builtins.int = ...,
         completed: _builtins.int = ...,
         refused: _builtins.int = ...,
+        busy: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "completed", b"completed", "name", b"name", "refused", b"refused", "running", b"running", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "capacity", b"capacity", "completed", b"completed", "name", b"name", "refused", b"refused", "running", b"running", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -718,12 +836,17 @@ class Engine(_message.Message):
     GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
     PREFILL_TOKENS_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    PAGES_CACHED_FIELD_NUMBER: _builtins.int
+    GENERATED_PER_SECOND_FIELD_NUMBER: _builtins.int
+    COMPUTED_PER_SECOND_FIELD_NUMBER: _builtins.int
+    SEQUENCES_FIELD_NUMBER: _builtins.int
+    PAGE_MAP_FIELD_NUMBER: _builtins.int
     slots_busy: _builtins.int
     """Slots in use."""
     slots: _builtins.int
     """Slots there are."""
     pages_used: _builtins.int
-    """Pages in use."""
+    """Pages that requests hold."""
     pages: _builtins.int
     """Pages there are."""
     page_tokens: _builtins.int
@@ -738,6 +861,20 @@ class Engine(_message.Message):
     """Prompt tokens computed since start."""
     preemptions: _builtins.int
     """Times a running request had to give way, since start."""
+    pages_cached: _builtins.int
+    """Pages nobody holds whose content can still be found."""
+    generated_per_second: _builtins.float
+    """Tokens generated a second, over the last 5 seconds."""
+    computed_per_second: _builtins.float
+    """Tokens computed a second, prompts included, over the last 5 seconds."""
+    @_builtins.property
+    def sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]:
+        """What runs, best rank first."""
+
+    @_builtins.property
+    def page_map(self) -> Global___PageMap:
+        """Who has the pages."""
+
     def __init__(
         self,
         *,
@@ -751,14 +888,121 @@ class Engine(_message.Message):
         generated_tokens: _builtins.int = ...,
         prefill_tokens: _builtins.int = ...,
         preemptions: _builtins.int = ...,
+        pages_cached: _builtins.int = ...,
+        generated_per_second: _builtins.float = ...,
+        computed_per_second: _builtins.float = ...,
+        sequences: _abc.Iterable[Global___Slot] | None = ...,
+        page_map: Global___PageMap | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page_map", b"page_map"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated_tokens", b"generated_tokens", "kv_bytes", b"kv_bytes", "page_tokens", b"page_tokens", "pages", b"pages", "pages_used", b"pages_used", "preemptions", b"preemptions", "prefill_tokens", b"prefill_tokens", "slots", b"slots", "slots_busy", b"slots_busy", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_per_second", b"computed_per_second", "generated_per_second", b"generated_per_second", "generated_tokens", b"generated_tokens", "kv_bytes", b"kv_bytes", "page_map", b"page_map", "page_tokens", b"page_tokens", "pages", b"pages", "pages_cached", b"pages_cached", "pages_used", b"pages_used", "preemptions", b"preemptions", "prefill_tokens", b"prefill_tokens", "sequences", b"sequences", "slots", b"slots", "slots_busy", b"slots_busy", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Engine: _TypeAlias = Engine  # noqa: Y015
+
+@_typing.final
+class Slot(_message.Message):
+    """A request that runs; nothing of what it asks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    AGE_SECONDS_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    COMPUTED_TOKENS_FIELD_NUMBER: _builtins.int
+    GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
+    PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Its id."""
+    client: _builtins.str
+    """Whose it is."""
+    priority: _rag_pb2.Priority.ValueType
+    """Class it came in."""
+    age_seconds: _builtins.float
+    """Since it came to the generator, seconds."""
+    prompt_tokens: _builtins.int
+    """Tokens of its prompt."""
+    cached_tokens: _builtins.int
+    """Those of them that were found in the prefix cache."""
+    computed_tokens: _builtins.int
+    """Tokens whose keys and values the cache holds."""
+    generated_tokens: _builtins.int
+    """Tokens said."""
+    max_tokens: _builtins.int
+    """Most tokens it may say."""
+    pages: _builtins.int
+    """Pages it holds."""
+    preemptions: _builtins.int
+    """How often it had to give way."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        client: _builtins.str = ...,
+        priority: _rag_pb2.Priority.ValueType = ...,
+        age_seconds: _builtins.float = ...,
+        prompt_tokens: _builtins.int = ...,
+        cached_tokens: _builtins.int = ...,
+        computed_tokens: _builtins.int = ...,
+        generated_tokens: _builtins.int = ...,
+        max_tokens: _builtins.int = ...,
+        pages: _builtins.int = ...,
+        preemptions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "cached_tokens", b"cached_tokens", "client", b"client", "computed_tokens", b"computed_tokens", "generated_tokens", b"generated_tokens", "max_tokens", b"max_tokens", "pages", b"pages", "preemptions", b"preemptions", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Slot: _TypeAlias = Slot  # noqa: Y015
+
+@_typing.final
+class PageMap(_message.Message):
+    """Who has the KV pages, in cells in order of their numbers; at most 512 cells. What is in none of the three is free."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CELL_PAGES_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
+    cell_pages: _builtins.int
+    """Pages a cell stands for, at least 1; the last cell may stand for fewer."""
+    @_builtins.property
+    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Pages of each cell that one request holds."""
+
+    @_builtins.property
+    def shared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those that several requests hold."""
+
+    @_builtins.property
+    def cached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those that nobody holds whose content can still be found."""
+
+    def __init__(
+        self,
+        *,
+        cell_pages: _builtins.int = ...,
+        held: _abc.Iterable[_builtins.int] | None = ...,
+        shared: _abc.Iterable[_builtins.int] | None = ...,
+        cached: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "cell_pages", b"cell_pages", "held", b"held", "shared", b"shared"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PageMap: _TypeAlias = PageMap  # noqa: Y015
 
 @_typing.final
 class CollectionSize(_message.Message):

@@ -40,6 +40,11 @@ class AdminStub:
                 request_serializer=edge__rag_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.WatchStatus = channel.unary_stream(
+                '/edge_rag.v1.Admin/WatchStatus',
+                request_serializer=edge__rag_dot_v1_dot_admin__pb2.WatchStatusRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_admin__pb2.WatchStatusResponse.FromString,
+                _registered_method=True)
         self.ListDecisions = channel.unary_stream(
                 '/edge_rag.v1.Admin/ListDecisions',
                 request_serializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsRequest.SerializeToString,
@@ -73,6 +78,14 @@ class AdminServicer:
 
     def GetStatus(self, request, context):
         """Returns what the daemon is doing now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchStatus(self, request, context):
+        """Sends what the daemon is doing now, and again and again, until the call is cancelled or the daemon shuts down; the
+        last message says that it drains. INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,6 +149,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=edge__rag_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
             ),
+            'WatchStatus': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchStatus,
+                    request_deserializer=edge__rag_dot_v1_dot_admin__pb2.WatchStatusRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_admin__pb2.WatchStatusResponse.SerializeToString,
+            ),
             'ListDecisions': grpc.unary_stream_rpc_method_handler(
                     servicer.ListDecisions,
                     request_deserializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsRequest.FromString,
@@ -190,6 +208,33 @@ class Admin:
             '/edge_rag.v1.Admin/GetStatus',
             edge__rag_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             edge__rag_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/edge_rag.v1.Admin/WatchStatus',
+            edge__rag_dot_v1_dot_admin__pb2.WatchStatusRequest.SerializeToString,
+            edge__rag_dot_v1_dot_admin__pb2.WatchStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

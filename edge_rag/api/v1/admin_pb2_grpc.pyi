@@ -35,6 +35,10 @@ class AdminStub:
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
     """Returns what the daemon is doing now."""
+    WatchStatus: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchStatusRequest, _admin_pb2.WatchStatusResponse]
+    """Sends what the daemon is doing now, and again and again, until the call is cancelled or the daemon shuts down; the
+    last message says that it drains. INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
+    """
     ListDecisions: _grpc.UnaryStreamMultiCallable[_admin_pb2.ListDecisionsRequest, _admin_pb2.ListDecisionsResponse]
     """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
     INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
@@ -72,6 +76,10 @@ class AdminAsyncStub(AdminStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Returns what the daemon is doing now."""
+    WatchStatus: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchStatusRequest, _admin_pb2.WatchStatusResponse]  # type: ignore[assignment]
+    """Sends what the daemon is doing now, and again and again, until the call is cancelled or the daemon shuts down; the
+    last message says that it drains. INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
+    """
     ListDecisions: _aio.UnaryStreamMultiCallable[_admin_pb2.ListDecisionsRequest, _admin_pb2.ListDecisionsResponse]  # type: ignore[assignment]
     """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
     INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
@@ -112,6 +120,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
         """Returns what the daemon is doing now."""
+
+    @_abc_1.abstractmethod
+    def WatchStatus(
+        self,
+        request: _admin_pb2.WatchStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.WatchStatusResponse], _abc.AsyncIterator[_admin_pb2.WatchStatusResponse]]:
+        """Sends what the daemon is doing now, and again and again, until the call is cancelled or the daemon shuts down; the
+        last message says that it drains. INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
+        """
 
     @_abc_1.abstractmethod
     def ListDecisions(

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from edge_rag.core.status import PageMap
 from edge_rag.generator.kv.prefix import PageId, PageKey, PrefixIndex, extend_chain
 from edge_rag.generator.sequence import SequenceId
 
@@ -175,6 +176,18 @@ class PagePool:
         """Lets go of everything a sequence holds; nothing happens if it holds nothing."""
         self._sealed.pop(sequence, None)
         self.give_back(self._tables.pop(sequence, []))
+
+    def map(self, cells: int) -> PageMap:
+        """Returns who has the pages, in at most so many cells."""
+        size = max(1, -(-self.pages // cells))
+        counts = [[0] * -(-self.pages // size) for _ in range(3)]
+        held, shared, cached = counts
+        for page, holders in enumerate(self._references):
+            if holders:
+                (held if holders == 1 else shared)[page // size] += 1
+        for page in self._prefixes.idle:
+            cached[page // size] += 1
+        return PageMap(size, tuple(held), tuple(shared), tuple(cached))
 
     def snapshot(self) -> PoolSnapshot:
         """Returns the state as a value."""

@@ -72,6 +72,9 @@ class ScriptedDaemon(rag_pb2_grpc.RagServicer, documents_pb2_grpc.DocumentsServi
     def GetStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("GetStatus")(request, context)
 
+    def WatchStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
+        yield from self._next("WatchStatus")(request, context)
+
     def UseModel(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("UseModel")(request, context)
 

@@ -13,11 +13,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.cli.main import main
-from edge_rag.client import CallStatus, Client, ClientError, admin_replies
+from edge_rag.client import CallStatus, Client, ClientError, admin_replies, status_replies
 from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.measures import Measure
 from edge_rag.core.query import Priority
-from edge_rag.server import admin_messages
+from edge_rag.core.status import DaemonState
+from edge_rag.server import admin_messages, status_messages
 from edge_rag.telemetry.audit_file import entry_object
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, refusing
 from tests.unit.telemetry.decisions import decision
@@ -138,11 +139,16 @@ def test_usage_names_the_clients_and_sums_up_the_others(runner: CliRunner, scrip
 
 def test_every_kind_measure_and_priority_survives_the_wire() -> None:
     assert set(admin_replies._KINDS.values()) == set(DecisionKind)
-    assert set(admin_replies._MEASURES.values()) == set(Measure)
-    assert set(admin_replies._PRIORITIES.values()) == set(Priority)
+    assert set(status_replies._MEASURES.values()) == set(Measure)
+    assert set(status_replies._STATES.values()) == set(DaemonState)
+    assert set(admin_replies._PRIORITIES.values()) == set(status_replies._PRIORITIES.values()) == set(Priority)
     for ours, theirs in (
         (admin_messages._KINDS, admin_replies._KINDS),
-        (admin_messages._MEASURES, admin_replies._MEASURES),
+        (status_messages._MEASURES, status_replies._MEASURES),
+        (status_messages._STATES, status_replies._STATES),
+        (status_messages._INDEX_KINDS, status_replies._INDEX_KINDS),
+        (status_messages._PROVIDERS, status_replies._PROVIDERS),
+        (status_messages._PRECISIONS, status_replies._PRECISIONS),
     ):
         assert {wire: value for value, wire in ours.items()} == theirs
 

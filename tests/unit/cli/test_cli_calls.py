@@ -286,7 +286,9 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
             )
         ],
         stages=[admin_pb2.Stage(name="retriever", waiting=1, capacity=256, running=2, completed=40, refused=3)],
-        engine=admin_pb2.Engine(slots_busy=2, slots=8, pages_used=9, pages=64, page_tokens=16, kv_bytes=1 << 20),
+        engine=admin_pb2.Engine(
+            slots_busy=2, slots=8, pages_used=9, pages=64, page_tokens=16, kv_bytes=1 << 20, pages_cached=5
+        ),
         collections=[admin_pb2.CollectionSize(name="default", documents=11)],
         indexes=[
             admin_pb2.VectorIndex(collection="default", kind=admin_pb2.INDEX_KIND_EXACT, vectors=40),
@@ -309,7 +311,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
     assert "generator    quoter, paged, int8 kv; on cpu instead of cuda: no driver\n" in result.stdout
     assert "retriever    2 running, 1 of 256 waiting, 40 done, 3 refused" in result.stdout
     assert "2 of 8 slots" in result.stdout
-    assert "9 of 64 pages of 16 tokens, 1.0 MiB" in result.stdout
+    assert "9 of 64 pages of 16 tokens held, 5 cached, 1.0 MiB" in result.stdout
     assert "collections  default (11)" in result.stdout
     assert "index        default: exact, 40 vectors\n" in result.stdout
     assert "large: ivf-sq8, 90000 vectors, 12 beside 33.0 MiB, recall@10 0.981, built 2026-05-01 12:30" in result.stdout

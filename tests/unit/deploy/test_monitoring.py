@@ -15,16 +15,20 @@ from prometheus_client import CollectorRegistry
 from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.document import IngestStatus
+from edge_rag.core.status import StageSnapshot, Temperature
 from edge_rag.generator.counts import EngineSnapshot
 from edge_rag.server.status import STATUS
+from edge_rag.telemetry.activity import Activity
+from edge_rag.telemetry.board_metrics import BoardMetrics
 from edge_rag.telemetry.engine_metrics import EngineMetrics
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.stage_metrics import StageMetrics
 from edge_rag.telemetry.usage import UsageLedger
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MONITORING = DEPLOY / "monitoring"
-LANGUAGE = {"sum", "by", "rate", "increase", "histogram_quantile", "topk", "and", "on", "__rate_interval", "le"}
+LANGUAGE = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "topk", "and", "on", "__rate_interval", "le"}
 OF_PROMETHEUS = {"up", "job", "instance"}
 
 
@@ -52,6 +56,10 @@ def known() -> tuple[set[str], set[str]]:
     usage.refused("somebody")
     registry.register(usage)
     engine.read_from(lambda: EngineSnapshot(*([1] * len(EngineSnapshot.__slots__))), lambda: 0)
+    activity = Activity()
+    with activity.working("retriever", "cpu"):
+        registry.register(BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),)))
+    registry.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
     labelled = (
         calls.requests,
         calls.queue_time,

@@ -11,6 +11,7 @@ from edge_rag.core.answer import Finished, FinishReason, StageTime, Usage
 from edge_rag.core.decision import DecisionKind
 from edge_rag.core.document import IngestOutcome, IngestStatus
 from edge_rag.core.measures import Measure, RequestReport, StepReport
+from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit import AuditTrail
 from edge_rag.telemetry.engine_metrics import EngineMetrics
 from edge_rag.telemetry.engine_watch import EngineWatch
@@ -35,6 +36,7 @@ STEP = StepReport(
     schedule_s=0.001,
     run_s=0.2,
     choose_s=0.003,
+    generated_tokens=5,
     token_gaps_s=(0.2, 0.3),
     failed=False,
 )
@@ -73,7 +75,7 @@ class Measured:
         self.latencies = Latencies()
         self.metrics = Metrics(self.registry, self.latencies)
         self.engine = EngineMetrics(self.registry)
-        self.watch = EngineWatch(AuditTrail(10), self.engine, self.latencies, UsageLedger(), lambda: None)
+        self.watch = EngineWatch(AuditTrail(10), self.engine, self.latencies, UsageLedger(), Activity(), lambda: None)
 
     def __getitem__(self, name: str) -> float | None:
         return self.registry.get_sample_value(f"edge_rag_{name}")

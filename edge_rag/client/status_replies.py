@@ -1,0 +1,176 @@
+"""The daemon's report on itself, from protobuf to values."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from pathlib import Path
+
+from edge_rag.api.v1 import admin_pb2, rag_pb2
+from edge_rag.client.failures import unreadable_reply
+from edge_rag.core.ids import RequestId
+from edge_rag.core.measures import Latency, Measure
+from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.query import Priority
+from edge_rag.core.status import (
+    DaemonState,
+    DaemonStatus,
+    DeviceUse,
+    EngineSnapshot,
+    IndexInUse,
+    IndexKind,
+    ModelInUse,
+    PageMap,
+    SlotUse,
+    StageSnapshot,
+    Temperature,
+)
+
+_STATES = {
+    admin_pb2.DAEMON_STATE_STARTING: DaemonState.STARTING,
+    admin_pb2.DAEMON_STATE_SERVING: DaemonState.SERVING,
+    admin_pb2.DAEMON_STATE_DRAINING: DaemonState.DRAINING,
+}
+_MEASURES = {
+    admin_pb2.MEASURE_QUEUE: Measure.QUEUE,
+    admin_pb2.MEASURE_FIRST_TOKEN: Measure.FIRST_TOKEN,
+    admin_pb2.MEASURE_PER_TOKEN: Measure.PER_TOKEN,
+    admin_pb2.MEASURE_TOKEN_GAP: Measure.TOKEN_GAP,
+    admin_pb2.MEASURE_COMPLETION: Measure.COMPLETION,
+}
+_INDEX_KINDS = {
+    admin_pb2.INDEX_KIND_EXACT: IndexKind.EXACT,
+    admin_pb2.INDEX_KIND_SEGMENT: IndexKind.SEGMENT,
+    admin_pb2.INDEX_KIND_MILVUS: IndexKind.MILVUS,
+}
+_STAGES = {stage.value: stage for stage in Stage}
+_PROVIDERS = {
+    admin_pb2.EXECUTION_PROVIDER_CPU: Provider.CPU,
+    admin_pb2.EXECUTION_PROVIDER_CUDA: Provider.CUDA,
+    admin_pb2.EXECUTION_PROVIDER_TENSORRT: Provider.TENSORRT,
+    admin_pb2.EXECUTION_PROVIDER_QNN: Provider.QNN,
+    admin_pb2.EXECUTION_PROVIDER_OPENVINO: Provider.OPENVINO,
+}
+_PRECISIONS = {
+    admin_pb2.PRECISION_MODEL: Precision.MODEL,
+    admin_pb2.PRECISION_FP32: Precision.FP32,
+    admin_pb2.PRECISION_FP16: Precision.FP16,
+    admin_pb2.PRECISION_INT8: Precision.INT8,
+    admin_pb2.PRECISION_A16W8: Precision.A16W8,
+}
+_PRIORITIES = {
+    rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
+    rag_pb2.PRIORITY_NORMAL: Priority.NORMAL,
+    rag_pb2.PRIORITY_BATCH: Priority.BATCH,
+}
+
+
+def model_in_use(message: admin_pb2.Model) -> ModelInUse:
+    """Reads a model and the role it fills.
+
+    Raises:
+        ClientError: INTERNAL, its role, or what it runs on, is unknown.
+    """
+    placement = message.placement
+    stage, wanted, used = (
+        _STAGES.get(message.role),
+        _PROVIDERS.get(placement.wanted),
+        _PROVIDERS.get(placement.used),
+    )
+    precision = _PRECISIONS.get(placement.precision)
+    if stage is None or wanted is None or used is None or precision is None:
+        raise unreadable_reply(f"unknown role, provider or precision of the model {message.name!r}")
+    return ModelInUse(message.name, message.detail, Placement(stage, wanted, used, placement.why, precision))
+
+
+def index_in_use(message: admin_pb2.VectorIndex) -> IndexInUse:
+    """Reads how a collection is searched.
+
+    Raises:
+        ClientError: INTERNAL, the kind is unknown.
+    """
+    kind = _INDEX_KINDS.get(message.kind)
+    if kind is None:
+        raise unreadable_reply(f"unknown kind of index {message.kind}")
+    return IndexInUse(
+        collection=message.collection,
+        kind=kind,
+        vectors=message.vectors if message.HasField("vectors") else None,
+        fresh=message.fresh,
+        size_bytes=message.size_bytes,
+        recall=message.recall if message.HasField("recall") else None,
+        built_at=message.built_at.ToDatetime(tzinfo=UTC) if message.HasField("built_at") else None,
+        build_s=message.build_seconds if message.HasField("build_seconds") else None,
+        pending=message.pending,
+    )
+
+
+def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
+    """Reads the response of ``GetStatus``.
+
+    Raises:
+        ClientError: INTERNAL, the state is unknown.
+    """
+    state = _STATES.get(message.state)
+    if state is None:
+        raise unreadable_reply(f"unknown daemon state {message.state}")
+    return DaemonStatus(
+        version=message.version,
+        state=state,
+        started_at=message.started_at.ToDatetime(tzinfo=UTC),
+        address=message.address,
+        data_directory=Path(message.data_directory),
+        profile=message.profile,
+        resident_bytes=message.resident_bytes,
+        models=tuple(model_in_use(model) for model in message.models),
+        stages=tuple(
+            StageSnapshot(s.name, s.waiting, s.capacity, s.running, s.completed, s.refused, s.busy)
+            for s in message.stages
+        ),
+        engine=_engine(message.engine),
+        collections={c.name: c.documents for c in message.collections},
+        indexes=tuple(index_in_use(index) for index in message.indexes),
+        latencies=tuple(
+            Latency(_MEASURES[m.measure], m.samples, m.p50_seconds, m.p95_seconds, m.p99_seconds)
+            for m in message.latencies
+            if m.measure in _MEASURES
+        ),
+        devices=tuple(DeviceUse(each.name, each.busy, tuple(each.stages)) for each in message.devices),
+        temperatures=tuple(Temperature(each.zone, each.celsius) for each in message.temperatures),
+    )
+
+
+def _engine(engine: admin_pb2.Engine) -> EngineSnapshot:
+    pages = engine.page_map
+    return EngineSnapshot(
+        slots_busy=engine.slots_busy,
+        slots=engine.slots,
+        pages_used=engine.pages_used,
+        pages=engine.pages,
+        page_tokens=engine.page_tokens,
+        kv_bytes=engine.kv_bytes,
+        steps=engine.steps,
+        generated_tokens=engine.generated_tokens,
+        prefill_tokens=engine.prefill_tokens,
+        preemptions=engine.preemptions,
+        pages_cached=engine.pages_cached,
+        generated_per_s=engine.generated_per_second,
+        computed_per_s=engine.computed_per_second,
+        sequences=tuple(_slot(slot) for slot in engine.sequences),
+        page_map=PageMap(max(1, pages.cell_pages), tuple(pages.held), tuple(pages.shared), tuple(pages.cached)),
+    )
+
+
+def _slot(slot: admin_pb2.Slot) -> SlotUse:
+    return SlotUse(
+        request_id=RequestId(slot.request_id),
+        client=slot.client,
+        priority=_PRIORITIES.get(slot.priority, Priority.NORMAL),
+        age_s=slot.age_seconds,
+        prompt_tokens=slot.prompt_tokens,
+        cached_tokens=slot.cached_tokens,
+        computed_tokens=slot.computed_tokens,
+        generated_tokens=slot.generated_tokens,
+        max_tokens=slot.max_tokens,
+        pages=slot.pages,
+        preemptions=slot.preemptions,
+    )

@@ -1,0 +1,169 @@
+"""What the parts did in the last seconds: how much of the time they worked, and how many tokens came."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Final
+
+from edge_rag.core.status import DeviceUse
+
+WINDOW_S: Final = 5.0
+"""What "the last seconds" are."""
+
+_GRAIN_S: Final = 0.05
+"""Points of a curve are at least so far apart, except where a stretch of work begins or ends a longer rest."""
+
+
+class RisingCurve:
+    """Something that only grows, over the last seconds; straight between the points that are kept. Not thread-safe.
+
+    Args:
+        now: Until when it is 0, seconds.
+        window_s: How far back it is remembered.
+    """
+
+    def __init__(self, now: float, window_s: float) -> None:
+        self._window_s = window_s
+        self._points = deque([(now, 0.0)])
+
+    def reach(self, now: float, value: float) -> None:
+        """Notes the value at a moment that is not before an earlier one's."""
+        points = self._points
+        if len(points) > 1 and now - points[-2][0] < _GRAIN_S:
+            points.pop()
+        points.append((now, value))
+        while len(points) > 2 and points[1][0] <= now - self._window_s:
+            points.popleft()
+
+    def slope(self, now: float, value: float) -> float:
+        """Returns by how much it grew a second, on average over the window.
+
+        Args:
+            now: Seconds.
+            value: Its value now.
+        """
+        return (value - self._at(now - self._window_s, now, value)) / self._window_s
+
+    def _at(self, moment: float, now: float, value: float) -> float:
+        for (start, low), (end, high) in pairwise([*self._points, (now, value)]):
+            if start <= moment < end:
+                return low + (high - low) * (moment - start) / (end - start)
+        return self._points[0][1]
+
+
+class Rate:
+    """How many came a second. Any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = WINDOW_S) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._total = 0.0
+        self._curve = RisingCurve(clock(), window_s)
+
+    def add(self, count: float) -> None:
+        """So many came."""
+        with self._lock:
+            now = self._clock()
+            self._curve.reach(now, self._total)
+            self._total += count
+            self._curve.reach(now, self._total)
+
+    def per_second(self) -> float:
+        """Returns how many came a second, over the window."""
+        with self._lock:
+            return self._curve.slope(self._clock(), self._total)
+
+
+class BusyShare:
+    """Share of the time in which at least one worked. Any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = WINDOW_S) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._working = 0
+        self._since = 0.0
+        self._busy_s = 0.0
+        self._curve = RisingCurve(clock(), window_s)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Somebody works until the end of the block."""
+        with self._lock:
+            now = self._clock()
+            if not self._working:
+                self._since = now
+                self._curve.reach(now, self._busy_s)
+            self._working += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._working -= 1
+                if not self._working:
+                    now = self._clock()
+                    self._busy_s += now - self._since
+                    self._curve.reach(now, self._busy_s)
+
+    def share(self) -> float:
+        """Returns the share over the window, 0 to 1."""
+        with self._lock:
+            now = self._clock()
+            busy_s = self._busy_s + (now - self._since if self._working else 0.0)
+            return min(1.0, max(0.0, self._curve.slope(now, busy_s)))
+
+
+class Activity:
+    """What stages and the devices they run on did in the last seconds. Any thread.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stages: dict[str, BusyShare] = {}
+        self._devices: dict[str, BusyShare] = {}
+        self._users: dict[str, list[str]] = {}
+        self.generated = Rate(clock)
+        self.computed = Rate(clock)
+
+    @contextmanager
+    def working(self, stage: str, device: str) -> Iterator[None]:
+        """A stage computes on a device until the end of the block.
+
+        Args:
+            stage: Name of the stage.
+            device: Name of the device, as ``core.status.device_of`` gives it.
+        """
+        of_stage, of_device = self._of(stage, device)
+        with of_stage.working(), of_device.working():
+            yield
+
+    def stage_share(self, stage: str) -> float:
+        """Returns the share of the last seconds in which a stage worked, 0 to 1."""
+        with self._lock:
+            busy = self._stages.get(stage)
+        return 0.0 if busy is None else busy.share()
+
+    def devices(self) -> tuple[DeviceUse, ...]:
+        """Returns the devices that were ever worked on, by name."""
+        with self._lock:
+            devices = [(name, busy, tuple(self._users[name])) for name, busy in sorted(self._devices.items())]
+        return tuple(DeviceUse(name, busy.share(), users) for name, busy, users in devices)
+
+    def _of(self, stage: str, device: str) -> tuple[BusyShare, BusyShare]:
+        with self._lock:
+            if stage not in self._stages:
+                self._stages[stage] = BusyShare(self._clock)
+            if device not in self._devices:
+                self._devices[device] = BusyShare(self._clock)
+            users = self._users.setdefault(device, [])
+            if stage not in users:
+                users.append(stage)
+            return self._stages[stage], self._devices[device]

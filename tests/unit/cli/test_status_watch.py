@@ -1,0 +1,239 @@
+"""The live view fits the terminal, tells without colours, outlives the daemon, and is lines where there is none."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from fcntl import ioctl
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from edge_rag.api.v1 import admin_pb2
+from edge_rag.cli.main import main
+from edge_rag.cli.page_picture import PageState, states
+from edge_rag.cli.status_view import StatusView
+from edge_rag.core.ids import RequestId
+from edge_rag.core.measures import Latency, Measure
+from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.query import Priority
+from edge_rag.core.status import (
+    DaemonState,
+    DaemonStatus,
+    DeviceUse,
+    EngineSnapshot,
+    ModelInUse,
+    PageMap,
+    SlotUse,
+    StageSnapshot,
+    Temperature,
+)
+from edge_rag.server import status_messages
+from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
+
+CPU = Provider.CPU
+ROOT = Path(__file__).parents[3]
+SLOT = SlotUse(RequestId("38547deffce7"), "ipv4:10.0.0.7", Priority.BATCH, 1.41, 526, 480, 557, 31, 300, 18, 2)
+REPORT = DaemonStatus(
+    version="0.1.0",
+    state=DaemonState.SERVING,
+    started_at=datetime(2026, 11, 21, tzinfo=UTC),
+    data_directory=Path("/var/lib/edge-rag"),
+    profile="cpu-arm64",
+    models=(ModelInUse("quoter", "paged, int8 kv", Placement(Stage.GENERATOR, CPU, CPU, "the rule", Precision.MODEL)),),
+    stages=(
+        StageSnapshot("retriever", 3, 256, 2, 1204, 0, 0.61),
+        StageSnapshot("reranker", 0, 256, 0, 1201, 0, 0.002),
+        StageSnapshot("generator", 200, 256, 6, 1190, 7, 0.99),
+        StageSnapshot("ingest", 0, 64, 0, 12, 0, 0.0),
+    ),
+    engine=EngineSnapshot(
+        slots_busy=6,
+        slots=8,
+        pages_used=60,
+        pages=1024,
+        page_tokens=32,
+        kv_bytes=53_477_376,
+        steps=2008,
+        generated_tokens=15_665,
+        prefill_tokens=20_484,
+        preemptions=2,
+        pages_cached=700,
+        generated_per_s=42.5,
+        computed_per_s=118.25,
+        sequences=(replace(SLOT, computed_tokens=100, generated_tokens=0),) + (SLOT,) * 5,
+        page_map=PageMap(2, (2,) * 20 + (0,) * 492, (1,) * 20 + (0,) * 492, (0,) * 20 + (2,) * 350 + (0,) * 142),
+    ),
+    collections={"default": 12},
+    indexes=(),
+    resident_bytes=300 << 20,
+    address="127.0.0.1:7421",
+    latencies=tuple(Latency(measure, 448, 0.0164, 0.0461, 12.5) for measure in Measure),
+    devices=(DeviceUse("cpu", 0.61, ("retriever", "reranker")), DeviceUse("gpu", 0.99, ("generator",))),
+    temperatures=(Temperature("cpu-thermal", 61.25), Temperature("gpu-thermal", 88.0)),
+)
+
+
+def drawn(view: StatusView, width: int, height: int = 50) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None, force_terminal=True)
+    console.print(view, end="")
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 92, 112, 200])
+def test_the_view_fits_the_width_and_loses_nothing_that_moves(width: int) -> None:
+    lines = drawn(StatusView(REPORT), width)
+    assert all(cell_len(line) <= width for line in lines)
+    text = "\n".join(lines)
+    for fact in ("serving", "retriever", "ingest", "42.5/s said", "6 of 8 taken", "cached", "61 °C", "88 °C", "99%"):
+        assert fact in text
+    if width >= 80:
+        for fact in ("31/300", "batch", "1.41 s", "526", "700 cached", "12.50 s", "first token"):
+            assert fact in text
+        assert "…" not in re.sub(r"pages .*", "", text)
+
+
+def test_slots_that_do_not_fit_are_counted() -> None:
+    crowded = replace(REPORT, engine=replace(REPORT.engine, sequences=(SLOT,) * 30, slots_busy=30, slots=32))
+    assert "and 22 more" in "\n".join(drawn(StatusView(crowded), 80, height=24))
+    assert "more" not in "\n".join(drawn(StatusView(crowded), 80, height=70))
+
+
+def test_states_of_pages_are_told_by_characters_and_use_is_never_hidden_by_free_pages() -> None:
+    lines = drawn(StatusView(REPORT), 80)
+    (start,) = (number for number, line in enumerate(lines) if line.startswith(" pages"))
+    marks = "".join(line.strip() for line in lines[start + 1 : start + 5])
+    assert set(marks) == {state.mark for state in PageState} - {PageState.SHARED.mark}
+    one_of_many = PageMap(1, (1,) + (0,) * 99, (0,) * 100, (0,) * 100)
+    assert states(one_of_many, 10) == [PageState.HELD] + [PageState.FREE] * 9
+
+
+@given(st.integers(1, 600), st.integers(1, 300))
+def test_a_picture_has_at_most_the_characters_there_is_room_for(cells: int, room: int) -> None:
+    assert 1 <= len(states(PageMap(3, (1,) * cells, (0,) * cells, (0,) * cells), room)) <= room
+
+
+def test_what_a_client_calls_itself_cannot_steer_the_terminal() -> None:
+    hostile = replace(SLOT, request_id=RequestId("\x1b[2Jevil"), client="\x1b]0;title\x07")
+    report = replace(
+        REPORT,
+        engine=replace(REPORT.engine, sequences=(hostile,)),
+        temperatures=(Temperature("\x1b[31m", 1.0),),
+        devices=(DeviceUse("\x1b[5m", 0.1, ()),),
+    )
+    text = "\n".join(drawn(StatusView(report), 120))
+    assert "\x1b]0" not in text
+    assert "\x1b[2J" not in text
+    assert "\x1b[31m" not in text
+    assert "\x1b[5m" not in text
+
+
+def sending(*reports: DaemonStatus, hold: threading.Event | None = None) -> Any:
+    def handler(request: Any, context: grpc.ServicerContext) -> Iterator[admin_pb2.WatchStatusResponse]:
+        for report in reports:
+            yield admin_pb2.WatchStatusResponse(status=status_messages.status(report))
+        if hold is not None:
+            context.add_callback(hold.set)
+            hold.wait(60)
+
+    return handler
+
+
+def test_a_report_survives_the_wire(scripted: ScriptedDaemon, runner: CliRunner) -> None:
+    scripted.script("WatchStatus", sending(REPORT, replace(REPORT, state=DaemonState.DRAINING)))
+    result = runner.invoke(main, ["status", "--watch", "--json", "--server", scripted.address])
+    assert result.exit_code == 0
+    first, last = (json.loads(line) for line in result.stdout.splitlines())
+    assert (first["state"], last["state"]) == ("serving", "draining")
+    assert first["engine"]["page_map"]["held"] == list(REPORT.engine.page_map.held)
+    assert first["engine"]["sequences"][1] == {
+        "request_id": "38547deffce7",
+        "client": "ipv4:10.0.0.7",
+        "priority": "batch",
+        "age_s": 1.41,
+        "prompt_tokens": 526,
+        "cached_tokens": 480,
+        "computed_tokens": 557,
+        "generated_tokens": 31,
+        "max_tokens": 300,
+        "pages": 18,
+        "preemptions": 2,
+    }
+    assert first["devices"][1] == {"name": "gpu", "busy": 0.99, "stages": ["generator"]}
+    assert first["temperatures"] == {"cpu-thermal": 61.25, "gpu-thermal": 88.0}
+
+
+def test_where_there_is_no_terminal_every_report_is_a_line(scripted: ScriptedDaemon, runner: CliRunner) -> None:
+    scripted.script("WatchStatus", sending(REPORT, REPORT))
+    result = runner.invoke(main, ["status", "--watch", "--server", scripted.address])
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2
+    assert "\x1b" not in result.stdout
+    assert re.match(r"\d\d:\d\d:\d\d serving: retriever 2\+3, .* slots 6/8, pages 60/1024 \(700 cached\)", lines[0])
+
+
+def test_an_interval_without_watch_and_one_out_of_range_are_refused(runner: CliRunner) -> None:
+    for arguments in (["--interval", "2"], ["--watch", "--interval", "0"]):
+        result = runner.invoke(main, ["status", *arguments])
+        assert (result.exit_code, "--interval" in result.stderr) == (2, True)
+
+
+def test_in_a_terminal_the_view_outlives_the_daemon_and_ctrl_c_restores_the_screen(scripted: ScriptedDaemon) -> None:
+    watched = threading.Event()
+    again = replace(REPORT, version="0.2.0")
+    refused = refusing(grpc.StatusCode.UNAVAILABLE, "starting")
+    scripted.script("WatchStatus", sending(REPORT), refused, sending(again, hold=watched))
+    leader, follower = pty.openpty()
+    ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 120, 0, 0))
+    command = [sys.executable, "-m", "edge_rag.cli.main", "status", "--watch", "--interval", "0.1"]
+    process = subprocess.Popen(
+        [*command, "--server", scripted.address],
+        stdin=follower,
+        stdout=follower,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"TERM": "xterm-256color"},
+    )
+    os.close(follower)
+    seen = ""
+    try:
+        while "0.2.0" not in seen:
+            seen += os.read(leader, 65_536).decode("utf-8", "replace")
+        process.send_signal(signal.SIGINT)
+        while True:
+            try:
+                seen += os.read(leader, 65_536).decode("utf-8", "replace")
+            except OSError:  # the other side is closed
+                break
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        os.close(leader)
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert seen.index("\x1b[?1049h") < seen.index("retriever") < seen.rindex("\x1b[?1049l")
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+    assert "not reachable, trying again" in seen or "shut down, waiting for it" in seen
+    assert watched.wait(30)

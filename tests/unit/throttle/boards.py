@@ -1,0 +1,46 @@
+"""Trees of /sys as boards show them, written below a test's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_tree(root: Path, files: Mapping[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def zone(number: int, name: str, millidegrees: int, **trips: int) -> dict[str, str]:
+    """A thermal zone, with a trip point of each given type."""
+    folder = f"class/thermal/thermal_zone{number}"
+    files = {f"{folder}/type": f"{name}\n", f"{folder}/temp": f"{millidegrees}\n"}
+    for index, (kind, at) in enumerate(trips.items()):
+        files[f"{folder}/trip_point_{index}_type"] = f"{kind}\n"
+        files[f"{folder}/trip_point_{index}_temp"] = f"{at}\n"
+    return files
+
+
+RASPBERRY_PI_5 = zone(0, "cpu-thermal", 54_800, critical=110_000)
+JETSON_ORIN_NANO = {
+    **zone(0, "cpu-thermal", 49_343, passive=99_000, hot=103_000, critical=104_500),
+    **zone(1, "gpu-thermal", 48_812, passive=99_000, critical=104_500),
+    **zone(2, "cv0-thermal", 0),
+    **zone(9, "tj-thermal", 50_687, passive=99_000, critical=104_500),
+    **zone(10, "PMIC-Die", 100_000),
+}
+INTEL_MINI_PC = {
+    **zone(0, "acpitz", 27_800, critical=119_000),
+    **zone(1, "x86_pkg_temp", 61_000, passive=0),
+    "class/hwmon/hwmon2/name": "coretemp\n",
+    "class/hwmon/hwmon2/temp1_input": "61000\n",
+}
+AMD_MINI_PC = {
+    "class/hwmon/hwmon0/name": "nvme\n",
+    "class/hwmon/hwmon0/temp1_input": "38850\n",
+    "class/hwmon/hwmon3/name": "k10temp\n",
+    "class/hwmon/hwmon3/temp1_input": "72500\n",
+}
