@@ -1,13 +1,36 @@
-"""A typed client of the daemon.
+"""A typed client of the daemon: ``Client`` blocks, ``AsyncClient`` is for asyncio.
 
-``requests``, ``replies``, ``failures`` and ``retry`` are pure; ``connection`` and the calls on it drive them over a
-blocking channel.
+What a call does is described once, in ``answering``, ``ingesting``, ``keeping`` and ``operating``, as a flow (``flow``)
+over pure requests, replies, failures and retries; ``blocking`` and ``asynchronous`` carry it out.
 """
 
-from edge_rag.client.client import Client
+from edge_rag.client.client import AsyncClient, Client
+from edge_rag.client.credentials import Credentials
 from edge_rag.client.failures import CallStatus, ClientError
 from edge_rag.client.filter_text import parse_filter
 from edge_rag.client.requests import AskOptions, SearchOptions
 from edge_rag.client.retry import RetryPolicy
+from edge_rag.client.upload import OutgoingDocument
+from edge_rag.client.values import AskEvent, FoundPassage, PassagesReceived, SearchReply
+from edge_rag.core.answer import Citation, Finished, TextDelta, Unsupported
 
-__all__ = ["AskOptions", "CallStatus", "Client", "ClientError", "RetryPolicy", "SearchOptions", "parse_filter"]
+__all__ = [
+    "AskEvent",
+    "AskOptions",
+    "AsyncClient",
+    "CallStatus",
+    "Citation",
+    "Client",
+    "ClientError",
+    "Credentials",
+    "Finished",
+    "FoundPassage",
+    "OutgoingDocument",
+    "PassagesReceived",
+    "RetryPolicy",
+    "SearchOptions",
+    "SearchReply",
+    "TextDelta",
+    "Unsupported",
+    "parse_filter",
+]

@@ -42,6 +42,7 @@ class ClientError(Exception):
         message: What is wrong, fit to show to a user.
         advice: What to do about it; empty where the message says it.
         retry_after_s: When the server wants to be asked again, seconds; None where it did not say.
+        final: Whether the server asked not to be asked again.
         connected: False where no server was reached.
     """
 
@@ -52,6 +53,7 @@ class ClientError(Exception):
         *,
         advice: str = "",
         retry_after_s: float | None = None,
+        final: bool = False,
         connected: bool = True,
     ) -> None:
         super().__init__(f"{message}. {advice}" if advice else message)
@@ -59,12 +61,18 @@ class ClientError(Exception):
         self.message = message
         self.advice = advice
         self.retry_after_s = retry_after_s
+        self.final = final
         self.connected = connected
 
 
 def unreadable_reply(message: str) -> ClientError:
     """Returns the error for a reply that breaks the protocol."""
     return ClientError(CallStatus.INTERNAL, message, advice="Client and daemon may be of different versions")
+
+
+def cancelled() -> ClientError:
+    """Returns the error for a call that was ended here, by closing the client."""
+    return ClientError(CallStatus.CANCELLED, "the call was cancelled")
 
 
 def client_error(failure: grpc.RpcError, address: str) -> ClientError:
@@ -94,7 +102,8 @@ def client_error(failure: grpc.RpcError, address: str) -> ClientError:
             advice="Start one with `edge-rag serve`, or name another with --server or EDGE_RAG_SERVER",
             connected=False,
         )
-    return ClientError(status, details.rstrip("."), advice=_advice(status), retry_after_s=_pushback_s(failure))
+    retry_after_s, final = _pushback(failure)
+    return ClientError(status, details.rstrip("."), advice=_advice(status), retry_after_s=retry_after_s, final=final)
 
 
 def _advice(status: CallStatus) -> str:
@@ -111,13 +120,14 @@ def _advice(status: CallStatus) -> str:
             return ""
 
 
-def _pushback_s(failure: grpc.RpcError) -> float | None:
+def _pushback(failure: grpc.RpcError) -> tuple[float | None, bool]:
+    """Returns when to ask again, seconds, where the server said it, and whether not to, as gRFC A6 has it."""
     trailers: Iterable[tuple[str, str | bytes]] = cast(Any, failure.trailing_metadata()) or ()
     for key, value in trailers:
         if key == _PUSHBACK:
             try:
                 milliseconds = int(value)
             except ValueError:
-                return None
-            return milliseconds / 1000 if milliseconds >= 0 else None
-    return None
+                return None, True
+            return (milliseconds / 1000, False) if milliseconds >= 0 else (None, True)
+    return None, False

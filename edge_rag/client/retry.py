@@ -27,7 +27,8 @@ class RetryPolicy:
         """Decides about one failure.
 
         A full queue is asked again only when the server says when; without that, it is a limit and not a queue. A
-        server that was never reached is not asked again, because waiting will not start it.
+        server that asked not to be asked again is not. One that was never reached is not asked again, because waiting
+        will not start it.
 
         Args:
             error: What the last attempt ended with.
@@ -39,6 +40,8 @@ class RetryPolicy:
         Returns:
             Seconds to wait before the next attempt, or None to give up.
         """
+        if error.final:
+            return None
         match error.status:
             case CallStatus.RESOURCE_EXHAUSTED if error.retry_after_s is not None:
                 delay = error.retry_after_s * (1 + jitter / 4)

@@ -1,78 +1,20 @@
-"""A document on its way to the server, piece by piece."""
+"""Documents on their way to the server, piece by piece."""
 
 from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol
+from pathlib import Path
+from typing import BinaryIO, Final
 
 from edge_rag.api.v1 import documents_pb2
-from edge_rag.client.failures import ClientError
 from edge_rag.client.metadata_messages import write_metadata
 from edge_rag.client.requests import sendable
 
-PIECE_BYTES = 256 * 1024
-
-
-class Cancellable(Protocol):
-    """A call that can be ended from here."""
-
-    def cancel(self) -> object:
-        """Ends the call."""
-        ...
-
-
-class Upload:
-    """The messages of an ``Ingest`` call for one document.
-
-    gRPC iterates on a thread of its own. The size is announced first, so that a call that breaks off can never leave
-    half a document. A file that grows meanwhile is taken as it was; one that shrinks or fails ends the call, and
-    ``error`` then says why.
-
-    Args:
-        header: Says what follows; the size is added to it.
-        content: The bytes, seekable; read from its start, not closed.
-    """
-
-    def __init__(self, header: documents_pb2.IngestRequest.Header, content: BinaryIO) -> None:
-        self.error: OSError | None = None
-        self._size = content.seek(0, os.SEEK_END)
-        content.seek(0)
-        self._header = documents_pb2.IngestRequest.Header()
-        self._header.CopyFrom(header)
-        self._header.size_bytes = self._size
-        self._content = content
-        self._call: Cancellable | None = None
-        self._bound = threading.Event()
-
-    def bind(self, call: Cancellable) -> None:
-        """Names the call that these messages belong to; must follow its start."""
-        self._call = call
-        self._bound.set()
-
-    def __iter__(self) -> Iterator[documents_pb2.IngestRequest]:
-        """Yields the messages."""
-        yield documents_pb2.IngestRequest(header=self._header)
-        left = self._size
-        while left:
-            try:
-                piece = self._content.read(min(left, PIECE_BYTES))
-                if not piece:
-                    raise OSError(errno.EIO, f"became shorter while it was read, by {left:,} bytes")
-            except ValueError:  # the call is over and its owner has closed the file
-                return
-            except OSError as error:
-                self.error = error
-                self._bound.wait()
-                if self._call is not None:
-                    self._call.cancel()
-                return
-            left -= len(piece)
-            yield documents_pb2.IngestRequest(content=piece)
+PIECE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,47 +33,44 @@ class OutgoingDocument:
     media_type: str = ""
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
+    @classmethod
+    def of_file(cls, path: Path, name: str | None = None) -> OutgoingDocument:
+        """Returns the document in a file, under the file's name unless another is given."""
 
-class Uploads:
-    """The messages of an ``Ingest`` or ``StartIngest`` call for several documents, each as by ``Upload``.
+        def open_file() -> BinaryIO:
+            return path.open("rb")
+
+        return cls(path.name if name is None else name, open_file)
+
+
+def upload(documents: Iterable[OutgoingDocument], collection: str) -> Iterator[documents_pb2.IngestRequest]:
+    """Yields the requests that carry documents.
+
+    The size is announced first, so that a call that breaks off can never leave half a document. A file that grows
+    meanwhile is taken as it was.
 
     Args:
-        documents: What to hand over, each opened when its turn comes.
+        documents: What to hand over, each opened when its turn comes and closed after it.
         collection: Where they go.
+
+    Raises:
+        ClientError: INVALID_ARGUMENT, a name or metadata could not be sent.
+        OSError: A document could not be opened, or not be read to the end that was announced.
     """
-
-    def __init__(self, documents: Iterable[OutgoingDocument], collection: str) -> None:
-        self.error: OSError | ClientError | None = None
-        self._documents = documents
-        self._collection = collection
-        self._call: Cancellable | None = None
-        self._bound = threading.Event()
-
-    def bind(self, call: Cancellable) -> None:
-        """Names the call that these messages belong to; must follow its start."""
-        self._call = call
-        self._bound.set()
-
-    def __iter__(self) -> Iterator[documents_pb2.IngestRequest]:
-        """Yields the messages."""
-        self._bound.wait()
-        if self._call is None:
-            return
-        try:
-            for document in self._documents:
-                header = documents_pb2.IngestRequest.Header(
-                    collection=self._collection,
-                    name=sendable("name", document.name),
-                    media_type=document.media_type,
-                    metadata=write_metadata(document.metadata),
-                )
-                with closing(document.open_content()) as content:
-                    upload = Upload(header, content)
-                    upload.bind(self._call)
-                    yield from upload
-                if upload.error is not None:
-                    self.error = upload.error
-                    return
-        except (OSError, ClientError) as error:
-            self.error = error
-            self._call.cancel()
+    for document in documents:
+        header = documents_pb2.IngestRequest.Header(
+            collection=collection,
+            name=sendable("name", document.name),
+            media_type=document.media_type,
+            metadata=write_metadata(document.metadata),
+        )
+        with closing(document.open_content()) as content:
+            left = header.size_bytes = content.seek(0, os.SEEK_END)
+            content.seek(0)
+            yield documents_pb2.IngestRequest(header=header)
+            while left:
+                piece = content.read(min(left, PIECE_BYTES))
+                if not piece:
+                    raise OSError(errno.EIO, f"became shorter while it was read, by {left:,} bytes")
+                left -= len(piece)
+                yield documents_pb2.IngestRequest(content=piece)

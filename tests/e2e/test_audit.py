@@ -95,7 +95,7 @@ def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: 
             seen.append(entry.decision.kind)
             if seen[-1] is DecisionKind.FINISHED:
                 break
-        following.close()  # type: ignore[attr-defined]
+        following.close()
         asking.join()
     assert seen == ANSWERED
 

@@ -9,14 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import grpc
 import pytest
 
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.client import Client
-from edge_rag.client.channel import IngestCall
 from edge_rag.core.jobs import JobDocumentState, JobState
 from tests.e2e.jobs import final_states, parts, start_job, stub, watch
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest, start_daemon, status_of
@@ -91,11 +89,11 @@ def test_accepted_documents_are_stored_although_the_daemon_is_killed(start: Star
 def test_a_client_that_goes_away_leaves_what_was_accepted(daemon: RunningDaemon) -> None:
     documents = texts(3)
     with grpc.insecure_channel(daemon.address) as channel:
-        call = cast(IngestCall, stub(channel).StartIngest(parts(documents, "job-gone"), timeout=120))
+        call = stub(channel).StartIngest(parts(documents, "job-gone"), timeout=120)
         responses = iter(call)
         job_id = next(responses).job.id
         accepted = next(responses).document.name
-        call.cancel()
+        call.cancel()  # type: ignore[no-untyped-call]
 
     pages = watch(daemon.address, job_id)
 

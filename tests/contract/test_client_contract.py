@@ -1,3 +1,5 @@
+"""What both clients promise, over a server that does what a daemon may do."""
+
 from __future__ import annotations
 
 import io
@@ -11,12 +13,36 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
-from edge_rag.client import AskOptions, CallStatus, Client, ClientError, RetryPolicy, SearchOptions
+from edge_rag.client import AskOptions, CallStatus, ClientError, RetryPolicy, SearchOptions
 from edge_rag.client.values import AskEvent, PassagesReceived
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.document import IngestStatus
 from edge_rag.core.query import AnswerMode, Priority
-from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing
+from tests.contract.both_clients import Connect, connecting
+from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing, start
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    with connecting(request.param == "asyncio") as opener:
+        yield opener
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedDaemon]:
+    daemon = ScriptedDaemon()
+    server = start(daemon, "127.0.0.1:0")
+    yield daemon
+    server.stop(0).wait()
+
+
+@pytest.fixture
+def start_server() -> Iterator[Callable[[ScriptedDaemon, str], None]]:
+    running: list[grpc.Server] = []
+    yield lambda daemon, address: running.append(start(daemon, address))
+    for server in running:
+        server.stop(0).wait()
+
 
 PUSHBACK = (("grpc-retry-pushback-ms", "1"),)
 
@@ -25,33 +51,84 @@ def found(_: Any, __: Any) -> rag_pb2.SearchResponse:
     return rag_pb2.SearchResponse(hits=[common_pb2.Passage(document="a.md", start=1, end=4, text="abc", score=2.5)])
 
 
-def test_a_full_queue_is_asked_again_when_the_server_says_when(scripted: ScriptedDaemon) -> None:
+def test_a_full_queue_is_asked_again_when_the_server_says_when(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.script("Search", refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, trailers=PUSHBACK), found)
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         assert [hit.document for hit in client.search("oil").hits] == ["a.md"]
     assert scripted.calls["Search"] == 2
 
 
 @pytest.mark.parametrize("trailers", [(), (("grpc-retry-pushback-ms", "-1"),), (("grpc-retry-pushback-ms", "soon"),)])
 def test_a_limit_without_a_time_to_come_back_is_final(
-    scripted: ScriptedDaemon, trailers: tuple[tuple[str, str], ...]
+    connect: Connect, scripted: ScriptedDaemon, trailers: tuple[tuple[str, str], ...]
 ) -> None:
     scripted.script("Search", refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, "disk full", trailers), found)
-    with Client(scripted.address) as client, pytest.raises(ClientError, match="disk full") as caught:
+    with connect(scripted.address) as client, pytest.raises(ClientError, match="disk full") as caught:
         client.search("oil")
     assert caught.value.status is CallStatus.RESOURCE_EXHAUSTED
     assert scripted.calls["Search"] == 1
 
 
-def test_a_daemon_that_is_starting_is_asked_again(scripted: ScriptedDaemon) -> None:
+@pytest.mark.parametrize("pushback", ["-1", "soon"])
+def test_a_daemon_that_asks_not_to_be_asked_again_is_not(
+    connect: Connect, scripted: ScriptedDaemon, pushback: str
+) -> None:
+    trailers = (("grpc-retry-pushback-ms", pushback),)
+    scripted.script("Search", refusing(grpc.StatusCode.UNAVAILABLE, "shutting down", trailers), found)
+    scripted.script("WatchJob", refusing(grpc.StatusCode.UNAVAILABLE, "shutting down", trailers))
+    with connect(scripted.address) as client:
+        for call in (lambda: client.search("oil"), lambda: list(client.watch_job("1"))):
+            with pytest.raises(ClientError, match="shutting down"):
+                call()
+    assert scripted.calls == {"Search": 1, "WatchJob": 1}
+
+
+def test_closing_the_client_ends_its_calls_with_an_error_that_says_so(
+    connect: Connect, scripted: ScriptedDaemon
+) -> None:
+    begun, release = threading.Barrier(3), threading.Event()
+    errors: list[ClientError] = []
+
+    def slow(_: Any, __: Any) -> rag_pb2.SearchResponse:
+        begun.wait(30)
+        release.wait(30)
+        return rag_pb2.SearchResponse()
+
+    def slow_answer(_: Any, __: Any) -> Iterator[rag_pb2.AskResponse]:
+        begun.wait(30)
+        release.wait(30)
+        yield finished()
+
+    scripted.script("Search", slow)
+    scripted.script("Ask", slow_answer)
+    client = connect(scripted.address)
+
+    def failing(call: Callable[[], object]) -> None:
+        with pytest.raises(ClientError) as caught:
+            call()
+        errors.append(caught.value)
+
+    calls = [lambda: client.search("oil"), lambda: list(client.ask("how?"))]
+    threads = [threading.Thread(target=failing, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    begun.wait(30)
+    client.__exit__(None, None, None)
+    for thread in threads:
+        thread.join(30)
+    release.set()
+    assert [error.status for error in errors] == [CallStatus.CANCELLED] * 2
+
+
+def test_a_daemon_that_is_starting_is_asked_again(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.script("Search", refusing(grpc.StatusCode.UNAVAILABLE, "starting"), found)
-    with Client(scripted.address, retry=RetryPolicy(first_delay_s=0.001)) as client:
+    with connect(scripted.address, retry=RetryPolicy(first_delay_s=0.001)) as client:
         assert len(client.search("oil").hits) == 1
 
 
-def test_no_daemon_is_an_error_that_says_how_to_start_one(tmp_path: Path) -> None:
+def test_no_daemon_is_an_error_that_says_how_to_start_one(connect: Connect, tmp_path: Path) -> None:
     with (
-        Client(f"unix:{tmp_path / 'none.sock'}") as client,
+        connect(f"unix:{tmp_path / 'none.sock'}") as client,
         pytest.raises(ClientError, match="edge-rag serve") as caught,
     ):
         client.search("oil")
@@ -59,7 +136,7 @@ def test_no_daemon_is_an_error_that_says_how_to_start_one(tmp_path: Path) -> Non
     assert not caught.value.connected
 
 
-def test_the_timeout_bounds_the_call(scripted: ScriptedDaemon) -> None:
+def test_the_timeout_bounds_the_call(connect: Connect, scripted: ScriptedDaemon) -> None:
     release = threading.Event()
 
     def slow(_: Any, __: Any) -> rag_pb2.SearchResponse:
@@ -67,20 +144,20 @@ def test_the_timeout_bounds_the_call(scripted: ScriptedDaemon) -> None:
         return rag_pb2.SearchResponse()
 
     scripted.script("Search", slow)
-    with Client(scripted.address, timeout_s=0.05) as client, pytest.raises(ClientError, match="--timeout") as caught:
+    with connect(scripted.address, timeout_s=0.05) as client, pytest.raises(ClientError, match="--timeout") as caught:
         client.search("oil")
     release.set()
     assert caught.value.status is CallStatus.DEADLINE_EXCEEDED
 
 
-def test_an_answer_comes_as_values_in_order(scripted: ScriptedDaemon) -> None:
+def test_an_answer_comes_as_values_in_order(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", answering("ab"))
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         kinds = [type(event).__name__ for event in client.ask("how?")]
     assert kinds == ["PassagesReceived", "TextDelta", "TextDelta", "Citation", "Finished"]
 
 
-def test_every_option_reaches_the_server(scripted: ScriptedDaemon) -> None:
+def test_every_option_reaches_the_server(connect: Connect, scripted: ScriptedDaemon) -> None:
     requests: list[rag_pb2.AskRequest] = []
 
     def record(request: rag_pb2.AskRequest, _: Any) -> Iterator[rag_pb2.AskResponse]:
@@ -102,7 +179,7 @@ def test_every_option_reaches_the_server(scripted: ScriptedDaemon) -> None:
         stop=("END",),
         priority=Priority.BATCH,
     )
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         list(client.ask("how?", options))
         list(client.ask("how?"))
         list(client.ask("how?", AskOptions(json_schema="{}")))
@@ -128,12 +205,12 @@ def test_every_option_reaches_the_server(scripted: ScriptedDaemon) -> None:
     assert requests[3] == with_regex
 
 
-def test_two_formats_at_once_are_refused_without_a_call(scripted: ScriptedDaemon) -> None:
-    with Client(scripted.address) as client, pytest.raises(ClientError, match="leave one out"):
+def test_two_formats_at_once_are_refused_without_a_call(connect: Connect, scripted: ScriptedDaemon) -> None:
+    with connect(scripted.address) as client, pytest.raises(ClientError, match="leave one out"):
         list(client.ask("how?", AskOptions(json_schema="{}", regex="a")))
 
 
-def test_an_answer_that_breaks_off_is_an_error_and_what_came_stands(scripted: ScriptedDaemon) -> None:
+def test_an_answer_that_breaks_off_is_an_error_and_what_came_stands(connect: Connect, scripted: ScriptedDaemon) -> None:
     def broken(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
         yield rag_pb2.AskResponse(passages=rag_pb2.Passages())
         yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every"))
@@ -141,25 +218,25 @@ def test_an_answer_that_breaks_off_is_an_error_and_what_came_stands(scripted: Sc
 
     scripted.script("Ask", broken)
     events: list[AskEvent] = []
-    with Client(scripted.address) as client, pytest.raises(ClientError, match="shutting down"):
+    with connect(scripted.address) as client, pytest.raises(ClientError, match="shutting down"):
         events.extend(client.ask("how?"))
     assert events == [PassagesReceived(()), TextDelta("Every")]
     assert scripted.calls["Ask"] == 1
 
 
-def test_an_answer_without_its_last_message_is_an_error(scripted: ScriptedDaemon) -> None:
+def test_an_answer_without_its_last_message_is_an_error(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", lambda _, __: iter([rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every"))]))
-    with Client(scripted.address) as client, pytest.raises(ClientError, match="without its last message"):
+    with connect(scripted.address) as client, pytest.raises(ClientError, match="without its last message"):
         list(client.ask("how?"))
 
 
-def test_an_event_of_a_newer_server_is_passed_over(scripted: ScriptedDaemon) -> None:
+def test_an_event_of_a_newer_server_is_passed_over(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.script("Ask", lambda _, __: iter([rag_pb2.AskResponse(), finished()]))
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         assert [type(event) for event in client.ask("how?")] == [Finished]
 
 
-def test_leaving_an_answer_early_cancels_the_call(scripted: ScriptedDaemon) -> None:
+def test_leaving_an_answer_early_cancels_the_call(connect: Connect, scripted: ScriptedDaemon) -> None:
     cancelled = threading.Event()
 
     def endless(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
@@ -168,7 +245,7 @@ def test_leaving_an_answer_early_cancels_the_call(scripted: ScriptedDaemon) -> N
             yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="on "))
 
     scripted.script("Ask", endless)
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         events = cast(Any, client.ask("how?"))
         next(events)
         events.close()
@@ -180,9 +257,9 @@ def test_leaving_an_answer_early_cancels_the_call(scripted: ScriptedDaemon) -> N
     [("why " * 2_621_440, "10,485,760 characters are too many"), ("w\udcffhy", "not valid UTF-8")],
 )
 def test_a_question_that_cannot_be_sent_is_refused_before_it_is_sent(
-    scripted: ScriptedDaemon, question: str, problem: str
+    connect: Connect, scripted: ScriptedDaemon, question: str, problem: str
 ) -> None:
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         for call in (lambda: list(client.ask(question)), lambda: client.search(question, SearchOptions())):
             with pytest.raises(ClientError, match=problem) as caught:
                 call()
@@ -190,7 +267,7 @@ def test_a_question_that_cannot_be_sent_is_refused_before_it_is_sent(
     assert not scripted.calls
 
 
-def test_a_document_is_sent_in_pieces_and_its_outcome_comes_back(scripted: ScriptedDaemon) -> None:
+def test_a_document_is_sent_in_pieces_and_its_outcome_comes_back(connect: Connect, scripted: ScriptedDaemon) -> None:
     content = bytes(range(256)) * 5000
     received: list[documents_pb2.IngestRequest] = []
 
@@ -204,7 +281,7 @@ def test_a_document_is_sent_in_pieces_and_its_outcome_comes_back(scripted: Scrip
         return documents_pb2.IngestResponse(outcomes=[outcome])
 
     scripted.script("Ingest", take)
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         outcome = client.ingest("a.md", lambda: io.BytesIO(content), collection="boiler")
     assert outcome.status is IngestStatus.ADDED
     assert outcome.document is not None
@@ -236,7 +313,7 @@ class BreakingFile(io.BytesIO):
     [(OSError(5, "Input/output error"), "Input/output error"), (None, "became shorter while it was read")],
 )
 def test_a_file_that_fails_while_it_is_read_can_never_be_taken_for_the_whole(
-    scripted: ScriptedDaemon, error: OSError | None, problem: str
+    connect: Connect, scripted: ScriptedDaemon, error: OSError | None, problem: str
 ) -> None:
     arrived, ended = threading.Event(), threading.Event()
     announced = received = 0
@@ -254,7 +331,7 @@ def test_a_file_that_fails_while_it_is_read_can_never_be_taken_for_the_whole(
         return documents_pb2.IngestResponse()
 
     scripted.script("Ingest", take)
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         with pytest.raises(OSError, match=problem):
             client.ingest("a.md", lambda: BreakingFile(bytes(1 << 20), arrived, error))
         assert ended.wait(10)
@@ -273,7 +350,7 @@ class GrowingFile(io.BytesIO):
         return piece
 
 
-def test_a_file_that_grows_meanwhile_is_taken_as_it_was(scripted: ScriptedDaemon) -> None:
+def test_a_file_that_grows_meanwhile_is_taken_as_it_was(connect: Connect, scripted: ScriptedDaemon) -> None:
     received: list[documents_pb2.IngestRequest] = []
 
     def take(parts: Iterator[documents_pb2.IngestRequest], _: Any) -> documents_pb2.IngestResponse:
@@ -283,13 +360,13 @@ def test_a_file_that_grows_meanwhile_is_taken_as_it_was(scripted: ScriptedDaemon
         )
 
     scripted.script("Ingest", take)
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         client.ingest("a.md", lambda: GrowingFile(bytes(600_000)))
     assert received[0].header.size_bytes == 600_000
     assert b"".join(part.content for part in received[1:]) == bytes(600_000)
 
 
-def test_a_listing_follows_its_page_tokens(scripted: ScriptedDaemon) -> None:
+def test_a_listing_follows_its_page_tokens(connect: Connect, scripted: ScriptedDaemon) -> None:
     pages = {"": (["a", "b"], "more"), "more": (["c"], "")}
 
     def page(request: documents_pb2.ListDocumentsRequest, _: Any) -> documents_pb2.ListDocumentsResponse:
@@ -299,13 +376,13 @@ def test_a_listing_follows_its_page_tokens(scripted: ScriptedDaemon) -> None:
         )
 
     scripted.script("List", page)
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         assert [info.name for info in client.documents()] == ["a", "b", "c"]
 
 
-def test_waiting_ends_when_health_says_serving(scripted: ScriptedDaemon) -> None:
+def test_waiting_ends_when_health_says_serving(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-    with Client(scripted.address) as client:
+    with connect(scripted.address) as client:
         with pytest.raises(ClientError, match="not serving") as caught:
             client.wait_until_serving(0.2)
         assert caught.value.status is CallStatus.DEADLINE_EXCEEDED
@@ -314,11 +391,11 @@ def test_waiting_ends_when_health_says_serving(scripted: ScriptedDaemon) -> None
 
 
 def test_a_daemon_that_is_not_there_yet_is_waited_for(
-    tmp_path: Path, start_server: Callable[[ScriptedDaemon, str], None]
+    connect: Connect, tmp_path: Path, start_server: Callable[[ScriptedDaemon, str], None]
 ) -> None:
     address = f"unix:{tmp_path / 'daemon.sock'}"
     daemon = ScriptedDaemon()
-    with Client(address) as client:
+    with connect(address) as client:
         with pytest.raises(ClientError, match="no daemon answers"):
             client.wait_until_serving(0.1)
         waiting = threading.Thread(target=client.wait_until_serving, args=(30,))
@@ -329,14 +406,16 @@ def test_a_daemon_that_is_not_there_yet_is_waited_for(
 
 
 @pytest.mark.parametrize("address", ["localhost", "nowhere:", ":7421", "http://box:7421", "box:port", "two words:1"])
-def test_an_address_of_no_known_form_is_refused(address: str) -> None:
+def test_an_address_of_no_known_form_is_refused(connect: Connect, address: str) -> None:
     with pytest.raises(ClientError, match="neither HOST:PORT nor unix:PATH"):
-        Client(address)
+        connect(address)
 
 
-def test_the_address_comes_from_the_environment_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_comes_from_the_environment_when_none_is_given(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("EDGE_RAG_SERVER", raising=False)
-    assert Client().address == "127.0.0.1:7421"
+    assert connect().address == "127.0.0.1:7421"
     monkeypatch.setenv("EDGE_RAG_SERVER", "[::1]:7500")
-    assert Client().address == "[::1]:7500"
-    assert Client("box:1").address == "box:1"
+    assert connect().address == "[::1]:7500"
+    assert connect("box:1").address == "box:1"

@@ -1,0 +1,75 @@
+"""Both clients behind one face, so that one suite holds them to the same promises."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, cast
+
+from edge_rag.client import AsyncClient, Client
+
+Connect = Callable[..., Client]
+"""Opens a client; takes what ``Client`` takes."""
+
+
+class OnALoop:
+    """An ``AsyncClient`` on an event loop of another thread, called like a ``Client``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *arguments: Any, **options: Any) -> None:
+        self._loop = loop
+        self._client = AsyncClient(*arguments, **options)
+
+    def __enter__(self) -> Self:
+        self.result(self._client.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.result(self._client.__aexit__(kind, error, at))
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if not inspect.ismethod(found):
+            return found
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            made = found(*arguments, **options)
+            return self._all(made) if isinstance(made, AsyncGenerator) else self.result(made)
+
+        return call
+
+    def result(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _all(self, events: AsyncGenerator[Any, None]) -> Iterator[Any]:
+        async def following() -> tuple[Any, ...]:
+            return (await anext(events),)
+
+        try:
+            while True:
+                try:
+                    yield from self.result(following())
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.result(events.aclose())
+
+
+@contextmanager
+def connecting(asynchronous: bool) -> Iterator[Connect]:
+    """Gives the function that opens clients of one kind."""
+    if not asynchronous:
+        yield Client
+        return
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="clients")
+    thread.start()
+    try:
+        yield lambda *arguments, **options: cast(Client, OnALoop(loop, *arguments, **options))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
