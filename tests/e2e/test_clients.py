@@ -150,7 +150,17 @@ def code(documentation: str | None) -> str:
 
 
 EXAMPLES = (
-    *("wait_until_serving", "whoami", "status", "watch_status", "usage", "decisions", "backup", "use_model", "move_index"),
+    *(
+        "wait_until_serving",
+        "whoami",
+        "status",
+        "watch_status",
+        "usage",
+        "decisions",
+        "backup",
+        "use_model",
+        "move_index",
+    ),
     *("create_collection", "update_collection", "collection", "collections", "delete_collection"),
     *("ingest", "document", "documents", "search", "ask", "delete"),
     *("start_ingest", "jobs", "watch_job", "cancel_job"),
