@@ -20,6 +20,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.errors import EdgeRagError
 from edge_rag.parts.building import build
 from edge_rag.parts.entrance import make_entrance, request_limits
+from edge_rag.parts.observing import make_traces
 from edge_rag.parts.rereading import SettingsInForce
 from edge_rag.runtime.memory import share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
@@ -36,6 +37,7 @@ from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics import Metrics
 from edge_rag.telemetry.service_manager import ServiceManager
 from edge_rag.telemetry.stage_metrics import StageMetrics
+from edge_rag.telemetry.tracing import UNTRACED, Traces
 from edge_rag.telemetry.usage import UsageLedger
 from edge_rag.throttle.thermal_zones import temperatures
 
@@ -67,9 +69,12 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     audit = settings.audit
     audit_file = None if audit.file is None else AuditFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
     manager = ServiceManager.of(os.environ)
+    traces: Traces = UNTRACED
     try:
-        asyncio.run(_serve(settings, read, audit_file, manager))
+        traces = make_traces(settings.traces)
+        asyncio.run(_serve(settings, read, audit_file, manager, traces))
     finally:
+        traces.close()
         manager.close()
         if audit_file is not None:
             audit_file.close()
@@ -77,7 +82,11 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
 
 
 async def _serve(
-    settings: Settings, read: Callable[[], Settings], audit_file: AuditFile | None, manager: ServiceManager
+    settings: Settings,
+    read: Callable[[], Settings],
+    audit_file: AuditFile | None,
+    manager: ServiceManager,
+    traces: Traces,
 ) -> None:
     asked = _Asked()
     asked.listen(asyncio.get_running_loop())
@@ -100,6 +109,7 @@ async def _serve(
         settings.document_bytes,
         settings.limits.request_seconds,
         settings.limits.concurrent_calls,
+        traces,
     )
     addresses = await server.start()
     try:

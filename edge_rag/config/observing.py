@@ -49,3 +49,16 @@ class MetricSettings(Section):
     port: int | None = Field(
         default=None, ge=1, le=65535, description="Loopback port to serve them on; left out, none."
     )
+
+
+class TraceSettings(Section):
+    """OpenTelemetry traces of calls; need the extra `traces`."""
+
+    endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/\s]+(/\S*)?$",
+        description="URL of a collector that takes OTLP over HTTP; left out, nothing is traced.",
+    )
+    ratio: float = Field(
+        default=1, ge=0, le=1, description="Share of the calls that are traced, where the client does not decide it."
+    )

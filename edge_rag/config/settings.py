@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from edge_rag.config.discovery import DiscoverySettings
 from edge_rag.config.models import ModelSettings
 from edge_rag.config.network import AccessSettings, LimitSettings, TlsSettings
-from edge_rag.config.observing import AuditSettings, LogSettings, MetricSettings
+from edge_rag.config.observing import AuditSettings, LogSettings, MetricSettings, TraceSettings
 from edge_rag.config.paths import default_data_directory
 from edge_rag.config.section import DirectoryPath
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
@@ -61,6 +61,7 @@ class Settings(BaseSettings):
     discovery: DiscoverySettings = Field(default_factory=DiscoverySettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
     metrics: MetricSettings = Field(default_factory=MetricSettings)
+    traces: TraceSettings = Field(default_factory=TraceSettings)
     heat: HeatSettings = Field(default_factory=HeatSettings)
 
     @property

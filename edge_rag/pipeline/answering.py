@@ -21,6 +21,7 @@ from edge_rag.pipeline.announcing import StageAnnouncer
 from edge_rag.pipeline.ports import DecisionSink, GenerationHandle, Generator, Reranker, Retriever
 from edge_rag.pipeline.precedence import Precedence
 from edge_rag.pipeline.stage import Stage, Timed
+from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Note, times
 
 Out = TypeVar("Out")
 
@@ -133,31 +134,31 @@ class Pipeline:
             partial(working, "reranker"),
         )
 
-    def ask(self, query: Query) -> AnswerStream:
-        """Starts answering a question."""
+    def ask(self, query: Query, trace: CallTrace = UNTRACED) -> AnswerStream:
+        """Starts answering a question; the trace gets a span a stage."""
         events: asyncio.Queue[AnswerEvent | None] = asyncio.Queue()
-        task = asyncio.create_task(self._answer_first(query, events), name=f"ask-{query.request_id}")
+        task = asyncio.create_task(self._answer_first(query, events, trace), name=f"ask-{query.request_id}")
         task.add_done_callback(lambda _: events.put_nowait(None))
         return AnswerStream(task, events)
 
-    async def search(self, query: SearchQuery) -> SearchResult:
-        """Finds passages.
+    async def search(self, query: SearchQuery, trace: CallTrace = UNTRACED) -> SearchResult:
+        """Finds passages; the trace gets a span a stage.
 
         Raises:
             EdgeRagError: The search failed.
         """
         with self._precedence.question():
-            return await self._search(query)
+            return await self._search(query, trace)
 
-    async def _search(self, query: SearchQuery) -> SearchResult:
+    async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
         request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain)
-        retrieved = await self._retrieve(request, query.deadline)
+        retrieved = await self._retrieve(request, query.deadline, trace)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
             return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
-        ranked = await self._rerank(query.query, retrieved.value, query.limit, query.deadline)
+        ranked = await self._rerank(query.query, retrieved.value, query.limit, query.deadline, trace)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
         found = ranked.value.passages
         return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
@@ -171,18 +172,18 @@ class Pipeline:
         self._retrieving.close()
         self._reranking.close()
 
-    async def _answer_first(self, query: Query, events: asyncio.Queue[AnswerEvent | None]) -> None:
+    async def _answer_first(self, query: Query, events: asyncio.Queue[AnswerEvent | None], trace: CallTrace) -> None:
         with self._precedence.question():
-            await self._answer(query, events)
+            await self._answer(query, events, trace)
 
-    async def _answer(self, query: Query, events: asyncio.Queue[AnswerEvent | None]) -> None:
+    async def _answer(self, query: Query, events: asyncio.Queue[AnswerEvent | None], trace: CallTrace) -> None:
         started = self._clock()
         with self._announcer.within(query, "retriever"):
             wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter)
-            retrieved = await self._retrieve(wanted, query.deadline)
+            retrieved = await self._retrieve(wanted, query.deadline, trace)
         self._announcer.done(query, "retriever", retrieved)
         with self._announcer.within(query, "reranker"):
-            ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline)
+            ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline, trace)
         self._announcer.done(query, "reranker", ranked)
         events.put_nowait(PassagesFound(ranked.value.passages, ranked.value.evidence))
         before_generator = self._clock() - started
@@ -200,7 +201,9 @@ class Pipeline:
             deadline=query.deadline,
             format=query.format,
         )
-        generated = await self._generate(request, events)
+        with trace.stage("generator") as span:
+            generated = await self._generate(request, events)
+            span.note(_noted(generated))
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
         stages = (
             StageTime("retriever", retrieved.queue_s, retrieved.compute_s),
@@ -235,12 +238,22 @@ class Pipeline:
             submitting.add_done_callback(_cancel_admitted)
             raise
 
-    async def _retrieve(self, request: RetrievalRequest, deadline: float | None) -> Timed[Retrieved]:
-        return await self._within("retriever", self._retrieving.submit(request, deadline), deadline)
+    async def _retrieve(self, request: RetrievalRequest, deadline: float | None, trace: CallTrace) -> Timed[Retrieved]:
+        with trace.stage("retriever") as span:
+            retrieved = await self._within("retriever", self._retrieving.submit(request, deadline), deadline)
+            span.note(times(retrieved.queue_s, retrieved.compute_s))
+            span.note({"edge_rag.passages": len(retrieved.value.hits)})
+            return retrieved
 
-    async def _rerank(self, question: str, retrieved: Retrieved, limit: int, deadline: float | None) -> Timed[Reranked]:
+    async def _rerank(
+        self, question: str, retrieved: Retrieved, limit: int, deadline: float | None, trace: CallTrace
+    ) -> Timed[Reranked]:
         request = RerankRequest(question, retrieved, limit)
-        return await self._within("reranker", self._reranking.submit(request, deadline), deadline)
+        with trace.stage("reranker") as span:
+            ranked = await self._within("reranker", self._reranking.submit(request, deadline), deadline)
+            span.note(times(ranked.queue_s, ranked.compute_s))
+            span.note({"edge_rag.passages": len(ranked.value.passages), "edge_rag.evidence": ranked.value.evidence})
+            return ranked
 
     async def _within(self, stage: str, future: Future[Timed[Out]], deadline: float | None) -> Timed[Out]:
         try:
@@ -253,6 +266,22 @@ class Pipeline:
         if deadline is None:
             return None
         return asyncio.get_running_loop().time() + (deadline - self._clock())
+
+
+def _noted(generated: Generated) -> dict[str, Note]:
+    """Returns what the generator's span has, under the names of OpenTelemetry's conventions where there are any."""
+    usage = generated.usage
+    noted: dict[str, Note] = {
+        **times(generated.queue_s, generated.compute_s),
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": usage.generated_tokens,
+        "edge_rag.cached_prompt_tokens": usage.cached_prompt_tokens,
+        "edge_rag.model_steps": usage.model_steps,
+        "edge_rag.finish_reason": generated.reason.value,
+    }
+    if generated.first_token_s is not None:
+        noted["edge_rag.first_token_seconds"] = generated.first_token_s
+    return noted
 
 
 def _explained(query: SearchQuery, retrieved: Retrieved, found: Sequence[RankedPassage]) -> tuple[Explanation, ...]:

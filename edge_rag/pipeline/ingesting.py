@@ -10,6 +10,7 @@ from edge_rag.core.status import StageSnapshot
 from edge_rag.errors import EdgeRagError
 from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.pipeline.stage import Stage
+from edge_rag.telemetry.tracing import UNTRACED, CallTrace, times
 
 
 class Ingesting:
@@ -26,15 +27,23 @@ class Ingesting:
         self._observe = observe
         self._stage: Stage[Upload, IngestOutcome] = Stage("ingest", self._ingest, capacity, max_batch=1)
 
-    async def ingest(self, upload: Upload) -> IngestOutcome:
+    async def ingest(self, upload: Upload, trace: CallTrace = UNTRACED) -> IngestOutcome:
         """Takes one document; when this returns anything but REJECTED, the document is durable.
+
+        Args:
+            upload: The document.
+            trace: Gets the span of the stage.
 
         Raises:
             Overloaded: Too many documents wait.
             StorageError: The data directory failed.
             NotReady: The daemon is shutting down.
         """
-        return (await asyncio.wrap_future(self._stage.submit(upload, deadline=None))).value
+        with trace.stage("ingest") as span:
+            timed = await asyncio.wrap_future(self._stage.submit(upload, deadline=None))
+            span.note(times(timed.queue_s, timed.compute_s))
+            span.note({"edge_rag.outcome": timed.value.status.value, "edge_rag.bytes": len(upload.content)})
+            return timed.value
 
     def snapshot(self) -> StageSnapshot:
         """Returns the stage's counts."""

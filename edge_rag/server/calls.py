@@ -20,6 +20,7 @@ from edge_rag.server import status, wire
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Traces
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -36,6 +37,7 @@ class Call:
         identity: Who calls.
         started: When it came, ``time.monotonic()`` seconds.
         deadline: ``time.monotonic()`` seconds.
+        trace: Its span.
     """
 
     backend: Backend
@@ -43,6 +45,7 @@ class Call:
     identity: Identity
     started: float
     deadline: float
+    trace: CallTrace
 
     def collection(self, given: str) -> str:
         """Returns the name of the collection that a request is about.
@@ -65,13 +68,17 @@ class Calls:
         doorkeeper: Knows who calls.
         metrics: Counts calls.
         most_seconds: Deadline of a call that brings none, and the latest any call may have.
+        traces: Traces calls.
     """
 
-    def __init__(self, gate: Gate, doorkeeper: Doorkeeper, metrics: Metrics, most_seconds: float) -> None:
+    def __init__(
+        self, gate: Gate, doorkeeper: Doorkeeper, metrics: Metrics, most_seconds: float, traces: Traces = UNTRACED
+    ) -> None:
         self._gate = gate
         self._doorkeeper = doorkeeper
         self._metrics = metrics
         self._most_seconds = most_seconds
+        self._traces = traces
 
     @asynccontextmanager
     async def serve(
@@ -98,15 +105,19 @@ class Calls:
         identity: Identity | None = None
         outcome = grpc.StatusCode.OK
         refusal: tuple[str, tuple[tuple[str, str], ...]] | None = None
+        trace = self._traces.call(method, context.invocation_metadata() or ())
         self._metrics.calls.inc()
         try:
             call_id = wire.request_id(request_id, call_id)
+            structlog.contextvars.bind_contextvars(
+                request_id=call_id
+            )  # a call has a task, and so a context, of its own
             identity = (self._doorkeeper.identify if needs_identity else self._doorkeeper.stranger)(context)
             if role is not None and not identity.is_a(role):
                 raise PermissionDenied(f"{method} needs the role {role.value}; {identity.name} does not have it")
             with self._inside(identity) as backend:
                 await context.send_initial_metadata((("edge-rag-request-id", call_id),))
-                yield Call(backend, call_id, identity, started, self._deadline(started, context))
+                yield Call(backend, call_id, identity, started, self._deadline(started, context), trace)
         except CollectionNotFound as error:
             outcome = status.STATUS[CollectionNotFound]
             sees_all = identity is not None and identity.collections is None
@@ -125,6 +136,7 @@ class Calls:
             self._metrics.calls.dec()
             self._metrics.requests.labels(method, outcome.name).inc()
             self._metrics.latency.labels(method).observe(took)
+            trace.end(call_id, outcome.name)
             log.info("call", method=method, request_id=call_id, status=outcome.name, seconds=round(took, 4))
         if refusal is not None:  # counted before the client hears of it
             await context.abort(outcome, *refusal)

@@ -38,7 +38,7 @@ class DocumentsService(JobCalls):
             outcomes = []
             async for upload in self._uploads(call, request_iterator):
                 if isinstance(upload, Upload):
-                    outcomes.append(messages.outcome(await call.backend.ingesting.ingest(upload)))
+                    outcomes.append(messages.outcome(await call.backend.ingesting.ingest(upload, call.trace)))
                 else:
                     outcomes.append(messages.outcome(upload))
             return documents_pb2.IngestResponse(outcomes=outcomes)

@@ -34,6 +34,7 @@ from edge_rag.server.listening import Doors, ServedCertificates, TlsOptions
 from edge_rag.server.rag_service import RagService
 from edge_rag.server.wire import RequestLimits
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.tracing import UNTRACED, Traces
 
 MOST_MESSAGE_BYTES: Final = 16 << 20
 """Largest message taken: a question far too long still gets an error that names the field."""
@@ -62,6 +63,7 @@ class GrpcServer:
         document_bytes: Largest document.
         request_seconds: Deadline of a call that brings none.
         concurrent_calls: Most calls served at once; more get RESOURCE_EXHAUSTED.
+        traces: Traces calls.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class GrpcServer:
         document_bytes: int,
         request_seconds: float,
         concurrent_calls: int,
+        traces: Traces = UNTRACED,
     ) -> None:
         self._doors = doors
         self._server = grpc.aio.server(
@@ -85,7 +88,7 @@ class GrpcServer:
             maximum_concurrent_rpcs=concurrent_calls,
         )
         self._certificates = None if doors.tls is None else ServedCertificates(doors.tls)
-        self._calls = calls = Calls(gate, doorkeeper, metrics, request_seconds)
+        self._calls = calls = Calls(gate, doorkeeper, metrics, request_seconds, traces)
         self._rag = RagService(calls, limits, metrics)
         rag_pb2_grpc.add_RagServicer_to_server(self._rag, self._server)
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(calls, document_bytes), self._server)

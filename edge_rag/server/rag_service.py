@@ -38,7 +38,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         async with self._calls.serve(Role.READER, "Ask", context, request.request_id) as call:
             place = call.collection(request.collection)
             query = wire.query(request, call.request_id, place, call.identity, call.deadline, self._limits)
-            stream = call.backend.pipeline.ask(query)
+            stream = call.backend.pipeline.ask(query, call.trace)
             context.add_done_callback(lambda _: stream.cancel())  # type: ignore[arg-type]
             told = 0
             try:
@@ -58,7 +58,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         async with self._calls.serve(Role.READER, "Search", context, request.request_id) as call:
             place = call.collection(request.collection)
             query = wire.search_query(request, call.request_id, place, call.deadline, self._limits)
-            found = await call.backend.pipeline.search(query)
+            found = await call.backend.pipeline.search(query, call.trace)
             return rag_pb2.SearchResponse(
                 hits=[messages.passage(ranked) for ranked in found.passages],
                 stages=[messages.stage_time(stage) for stage in found.stages],

@@ -11,7 +11,7 @@ DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "models/README.m
 PATH = re.compile(
     r"`((?:\.ci|edge_rag|proto|models|tests|deploy|scripts|systemd)/[\w./*{},-]*|[\w-]+\.(?:py|toml|txt|md|cpp|h|proto))`"
 )
-SETTING = re.compile(r"`(models|retriever|reranker|generator|ingest|limits|log|audit|metrics)\.([a-z_]+)`")
+SETTING = re.compile(r"`(models|retriever|reranker|generator|ingest|limits|log|audit|metrics|traces|heat)\.([a-z_]+)`")
 
 
 def named_paths() -> Iterator[tuple[str, str]]:
