@@ -27,11 +27,13 @@ from edge_rag.core.answer import Citation
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage, RerankRequest, Retrieved
+from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
+from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
@@ -143,6 +145,7 @@ def by_model(
     weights: Sequence[float],
     questions: Sequence[Question],
     ranked: Sequence[tuple[RankedPassage, ...]],
+    order: PassageOrder,
     console: Console,
 ) -> Iterator[tuple[Way, Quoted, Question]]:
     """Yields what a model quotes; the ways take turns on each few questions, so that they share cached prompts.
@@ -159,7 +162,14 @@ def by_model(
     for weight in weights:
         quote = QuoteSettings(prior_weight=weight, not_found_below=0.0)
         generators[weight] = AnswerGenerator(
-            engine, decoder.end_tokens, tokenizer, grammars, PromptSettings(), quote, CiteSettings(Stemmer)
+            engine,
+            decoder.end_tokens,
+            tokenizer,
+            grammars,
+            PromptSettings(),
+            quote,
+            CiteSettings(Stemmer),
+            PassageArranger(order, PassageHeat()),
         )
     engine.start()
     try:
@@ -220,6 +230,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=shared / "data" / "xquad-a.json", help="file in SQuAD format")
     parser.add_argument("--encoder", type=Path, default=REPOSITORY / "models" / "minilm-l6", help="model folder")
     parser.add_argument("--passages", type=int, default=4, help="passages whose sentences are offered")
+    parser.add_argument(
+        "--order", choices=[order.value for order in PassageOrder], default="hot", help="of passages [%(default)s]"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
@@ -236,8 +249,9 @@ def main() -> None:
             margin = QuoteSettings().margin
             quoted = [by_evidence(passages, sentences, margin) for passages in ranked]
             answers[Way("none", None, sentences)] = list(zip(quoted, questions, strict=True))
+        order = PassageOrder(arguments.order)
         for folder in arguments.model:
-            for way, said, question in by_model(folder, arguments.weights, questions, ranked, console):
+            for way, said, question in by_model(folder, arguments.weights, questions, ranked, order, console):
                 answers.setdefault(way, []).append((said, question))
     except EdgeRagError as error:
         raise SystemExit(str(error)) from error

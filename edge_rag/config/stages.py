@@ -7,6 +7,7 @@ from pydantic import Field
 from edge_rag.config.section import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.curve import Curve
+from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode
 
 
@@ -72,6 +73,11 @@ class GeneratorSettings(Section):
         ge=16,
         le=8192,
         description="Tokens computed in one step; left out, the profile and the curve say.",
+    )
+    passage_order: PassageOrder = Field(
+        default=PassageOrder.HOT,
+        description="Passages in the prompt: `hot` puts those often asked for first, so that prompts begin alike; "
+        "`document` orders them by their place; `rank` best first.",
     )
     target_tpot_ms: float | None = Field(
         default=None,

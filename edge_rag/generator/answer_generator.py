@@ -13,6 +13,7 @@ from edge_rag.core.query import AnswerMode
 from edge_rag.errors import EdgeRagError, NeverFits
 from edge_rag.generator.answer_stream import FixedStream, FormattedStream, FreeStream, QuoteStream
 from edge_rag.generator.attribution import Attributor
+from edge_rag.generator.citations import CitationMapper
 from edge_rag.generator.cite_stream import CheckedText, CiteStream
 from edge_rag.generator.constraint import Constraint, FreeText, Silence
 from edge_rag.generator.counts import EngineSnapshot
@@ -20,6 +21,7 @@ from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.live import TokenRequest
 from edge_rag.generator.look import EngineLook
+from edge_rag.generator.passage_order import PassageArranger
 from edge_rag.generator.ports import Stemmer, TokenSink
 from edge_rag.generator.prompt import PromptSettings, passage_text, passages_that_fit, user_text
 from edge_rag.generator.quote import Quotable, Quotation, QuoteRules, quotation
@@ -88,6 +90,7 @@ class AnswerGenerator:
         prompt: Texts around the question.
         quote: How quotations are chosen.
         cite: How free text is checked.
+        arranger: Puts the passages of a prompt in order.
         clock: The engine's.
     """
 
@@ -100,6 +103,7 @@ class AnswerGenerator:
         prompt: PromptSettings,
         quote: QuoteSettings,
         cite: CiteSettings,
+        arranger: PassageArranger,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -109,6 +113,7 @@ class AnswerGenerator:
         self._prompt = prompt
         self._quote = quote
         self._cite = cite
+        self._arranger = arranger
         self._clock = clock
         self._system_tokens = len(tokenizer.encode_chat(prompt.system, ""))
 
@@ -155,18 +160,20 @@ class AnswerGenerator:
         if not self._may_hold_an_answer(request):
             text = self._prompt.not_found if grammar is None else ""
             return (), Silence(FinishReason.NOT_FOUND), FixedStream(listener, self._clock, text)
-        prompt, kept = self._encode(request)
+        prompt, kept, numbering = self._encode(request)
         passages = [ranked.passage for ranked in kept]
+        self._arranger.asked(passages)
         if request.mode is AnswerMode.QUOTE:
-            state = self._quotation(request, kept)
+            state = self._quotation(request, kept, numbering)
             return prompt, state, QuoteStream(listener, self._clock, state, passages)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         if grammar is not None:
             return prompt, grammar, FormattedStream(listener, self._clock, detokenizer)
         free = FreeText(self._end_tokens)
         if request.mode is AnswerMode.FREE:
-            return prompt, free, FreeStream(listener, self._clock, detokenizer, stops, passages)
-        checked = CheckedText(passages, Attributor(kept, self._cite.make_stemmer()), self._cite.unsupported)
+            citations = CitationMapper(passages, numbering)
+            return prompt, free, FreeStream(listener, self._clock, detokenizer, stops, citations)
+        checked = CheckedText(passages, numbering, Attributor(kept, self._cite.make_stemmer()), self._cite.unsupported)
         return prompt, free, CiteStream(listener, self._clock, detokenizer, stops, checked, self._prompt.not_found)
 
     def _may_hold_an_answer(self, request: GenerationRequest) -> bool:
@@ -175,26 +182,41 @@ class AnswerGenerator:
         sentences = any(ranked.sentences for ranked in request.passages)
         return sentences and request.evidence >= self._quote.not_found_below
 
-    def _encode(self, request: GenerationRequest) -> tuple[tuple[int, ...], Sequence[RankedPassage]]:
-        """Encodes the prompt with as many passages as fit beside the answer, dropped from the end."""
+    def _encode(self, request: GenerationRequest) -> tuple[tuple[int, ...], Sequence[RankedPassage], tuple[int, ...]]:
+        """Encodes the prompt with as many passages as fit beside the answer, the best ones.
+
+        Returns:
+            The prompt, the passages in it, best first, and their indices in the order in which it numbers them.
+        """
         room = self._engine.capacity - request.sampling.max_tokens
         texts = [ranked.passage.text for ranked in request.passages]
         lengths = [len(ids) for ids in self._tokenizer.encode_all([passage_text(n, t) for n, t in enumerate(texts, 1)])]
         question = len(self._tokenizer.encode(user_text([], request.question)))
         kept = max(1, passages_that_fit(lengths, room - self._system_tokens - question))
         while True:
-            prompt = self._tokenizer.encode_chat(self._prompt.system, user_text(texts[:kept], request.question))
+            numbering = self._numbering(request, request.passages[:kept])
+            ordered = [texts[index] for index in numbering]
+            prompt = self._tokenizer.encode_chat(self._prompt.system, user_text(ordered, request.question))
             if len(prompt) <= room:
-                return tuple(prompt), request.passages[:kept]
+                return tuple(prompt), request.passages[:kept], numbering
             if kept == 1:
                 raise NeverFits("tokens", len(prompt) + request.sampling.max_tokens, self._engine.capacity)
             # Lengths of parts need not add up exactly to the length of the whole.
             kept -= 1
 
-    def _quotation(self, request: GenerationRequest, kept: Sequence[RankedPassage]) -> Quotation:
+    def _numbering(self, request: GenerationRequest, kept: Sequence[RankedPassage]) -> tuple[int, ...]:
+        """A format can ask for the numbers of passages, which the client knows by rank; then they stay as they are."""
+        if request.format is not None:
+            return tuple(range(len(kept)))
+        return self._arranger.places([ranked.passage for ranked in kept])
+
+    def _quotation(
+        self, request: GenerationRequest, kept: Sequence[RankedPassage], numbering: Sequence[int]
+    ) -> Quotation:
         """Makes the kept passages' sentences the only thing that can be said."""
+        number = {index: place for place, index in enumerate(numbering, 1)}
         spans = [(index, ranked.passage, s) for index, ranked in enumerate(kept) for s in ranked.sentences]
-        said = self._tokenizer.encode_all([f" {p.text[s.start : s.end]} [{i + 1}]" for i, p, s in spans])
+        said = self._tokenizer.encode_all([f" {p.text[s.start : s.end]} [{number[i]}]" for i, p, s in spans])
         candidates = [
             Quotable(i, s.start, s.end, p.text[s.start : s.end], tuple(tokens), s.evidence)
             for (i, p, s), tokens in zip(spans, said, strict=True)

@@ -23,7 +23,7 @@ class FreeStream:
         clock: Monotonic seconds.
         detokenizer: Decodes this answer.
         stops: Strings that end it.
-        passages: Passages in the prompt, as numbered there.
+        citations: Finds its citations.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class FreeStream:
         clock: Callable[[], float],
         detokenizer: Detokenizer,
         stops: Sequence[str],
-        passages: Sequence[Passage],
+        citations: CitationMapper,
     ) -> None:
         self._teller = Teller(listener, clock)
         self._detokenizer = detokenizer
         self._stops = StopMatcher(stops)
-        self._citations = CitationMapper(passages)
+        self._citations = citations
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
         """Takes tokens; True once a stop string appeared."""
@@ -94,7 +94,7 @@ class QuoteStream:
         listener: Hears every event.
         clock: Monotonic seconds.
         quotation: The same constraint that the request carries.
-        passages: Passages in the prompt, as numbered there.
+        passages: The passages that its candidates name.
     """
 
     def __init__(

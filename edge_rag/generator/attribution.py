@@ -63,7 +63,7 @@ class Attributor:
     """Finds support among the passages of one question. For one thread at a time.
 
     Args:
-        passages: As they are numbered in the prompt, with their sentences.
+        passages: Best first, with their sentences.
         stemmer: Finds the stems of words.
     """
 

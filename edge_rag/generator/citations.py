@@ -19,11 +19,13 @@ class CitationMapper:
     a passage is left as text. White space before a marker goes with it.
 
     Args:
-        passages: Passages as numbered in the prompt, the first one is 1.
+        passages: The passages of the prompt.
+        numbering: Index in ``passages`` of the one that the prompt numbers 1, of the one that it numbers 2, and so on.
     """
 
-    def __init__(self, passages: Sequence[Passage]) -> None:
+    def __init__(self, passages: Sequence[Passage], numbering: Sequence[int]) -> None:
         self._passages = passages
+        self._numbering = numbering
         self._held = ""
         self._length = 0
         self._supported = (0, 0)
@@ -46,9 +48,9 @@ class CitationMapper:
         done = 0
         for marker in _MARKER.finditer(text):
             number = int(marker[2])
-            if 1 <= number <= len(self._passages):
+            if 1 <= number <= len(self._numbering):
                 self._say(text[done : marker.start()], events)
-                events.append(self._cite(number - 1))
+                events.append(self._cite(self._numbering[number - 1]))
                 done = marker.end()
         self._say(text[done:], events)
         return events

@@ -22,13 +22,21 @@ class CheckedText:
     Unsupported sentences wait for the first supported one: before it nothing is said, and where none comes nothing is.
 
     Args:
-        passages: Passages in the prompt, as numbered there.
+        passages: The passages of the prompt.
+        numbering: Index in ``passages`` of the one that the prompt numbers 1, of the one that it numbers 2, and so on.
         attributor: Finds what supports a sentence among them.
         unsupported: What becomes of sentences that nothing supports.
     """
 
-    def __init__(self, passages: Sequence[Passage], attributor: Attributor, unsupported: UnsupportedText) -> None:
+    def __init__(
+        self,
+        passages: Sequence[Passage],
+        numbering: Sequence[int],
+        attributor: Attributor,
+        unsupported: UnsupportedText,
+    ) -> None:
         self._passages = passages
+        self._numbering = dict(enumerate(numbering, 1))
         self._attributor = attributor
         self._unsupported = unsupported
         self._cutter = SentenceCutter()
@@ -51,7 +59,7 @@ class CheckedText:
     def _check(self, sentences: Sequence[WrittenSentence]) -> list[AnswerPart]:
         events: list[AnswerPart] = []
         for sentence in sentences:
-            marked = {number - 1 for number in sentence.markers}
+            marked = {self._numbering[number] for number in sentence.markers if number in self._numbering}
             support = self._attributor.support(sentence.claim, marked) if sentence.whole else ()
             if support:
                 self.supported = True

@@ -30,7 +30,7 @@ class Quotable:
     """A sentence that may be said.
 
     Attributes:
-        passage: 0-based position of its passage.
+        passage: 0-based rank of its passage.
         start: First character in the passage's text.
         end: One past the last.
         text: Exactly the passage's text in that range.
@@ -140,8 +140,8 @@ def quotation(candidates: Iterable[Quotable], rules: QuoteRules) -> Quotation:
     """Begins an answer.
 
     Args:
-        candidates: Sentences in order of their passages. Of those with equal text or tokens, and of those whose tokens
-            begin another's, one is kept: the earlier place, with the larger evidence.
+        candidates: Sentences, those of the best passage first. Of those with equal text or tokens, and of those whose
+            tokens begin another's, one is kept: the earlier place, with the larger evidence.
         rules: What holds for the answer; candidates longer than its ``max_tokens`` are left out.
 
     Returns:

@@ -25,6 +25,7 @@ from edge_rag.generator.curve import StepSize, limits_on
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.exchange import Installed
 from edge_rag.generator.grammar_compiler import GrammarCompiler
+from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
@@ -96,6 +97,7 @@ class GeneratorMaker:
         self.store = store
         self._watch = watch
         self._placing = profile.stages[Stage.GENERATOR]
+        self._heat = PassageHeat()
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         self._limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
         self._kv_bytes = profile.kv_bytes(facts) if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB
@@ -152,7 +154,10 @@ class GeneratorMaker:
         prompt = PromptSettings(not_found=wanted.not_found_text)
         tokenizer = ChatTokenizer.open(plan.folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
-        generator = AnswerGenerator(engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite)
+        arranger = PassageArranger(wanted.passage_order, self._heat)
+        generator = AnswerGenerator(
+            engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite, arranger
+        )
         model = ModelInUse(name, plan.detail, placement)
         return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from edge_rag.core.answer import TextDelta
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import RequestId
+from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
+from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
@@ -60,7 +62,10 @@ def quoted_answers(
     engine = Engine(runner, SchedulerLimits(SLOTS, 256, 128), max_waiting=len(cases))
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
     settings, cite = QuoteSettings(prior_weight=prior_weight), CiteSettings(Stemmer)
-    generator = AnswerGenerator(engine, runner.end_tokens, tokenizer, grammars, PromptSettings(), settings, cite)
+    arranger = PassageArranger(PassageOrder.RANK, PassageHeat())
+    generator = AnswerGenerator(
+        engine, runner.end_tokens, tokenizer, grammars, PromptSettings(), settings, cite, arranger
+    )
     generator.start()
     try:
         answers = []

@@ -15,12 +15,14 @@ from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.core.sentences import sentence_spans
 from edge_rag.errors import DeadlineExceeded, NeverFits, NotReady, Overloaded, RequestCancelled
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
+from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
@@ -59,7 +61,14 @@ def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
         quote = QuoteSettings(prior_weight=4.0, not_found_below=0.1)
         generator = AnswerGenerator(
-            engine, decoder.end_tokens, tokenizer, grammars, settings, quote, CiteSettings(Stemmer)
+            engine,
+            decoder.end_tokens,
+            tokenizer,
+            grammars,
+            settings,
+            quote,
+            CiteSettings(Stemmer),
+            PassageArranger(PassageOrder.HOT, PassageHeat()),
         )
         generator.start()
         yield generator

@@ -33,6 +33,14 @@ def violations(snapshot: PoolSnapshot, computed: Mapping[SequenceId, int]) -> li
             wrong.append(f"page {page} counts {snapshot.references[page]} references, {holders[page]} tables hold it")
     for stranger in sorted({*free, *cached, *holders} - set(map(PageId, range(snapshot.pages)))):
         wrong.append(f"page {stranger} does not exist")
+    idle = set(snapshot.cached)
+    for page, parent in snapshot.parents.items():
+        if free[page]:
+            wrong.append(f"page {page} can be found and is free")
+        if parent is not None and parent not in snapshot.parents:
+            wrong.append(f"page {page} can be found, page {parent} before it cannot")
+        if parent in idle and page not in idle:
+            wrong.append(f"page {page} is held, page {parent} before it is not")
     for sequence, table in snapshot.tables.items():
         if len(set(table)) != len(table):
             wrong.append(f"sequence {sequence} holds a page twice: {table}")

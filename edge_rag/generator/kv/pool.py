@@ -12,12 +12,17 @@ free when its last holder leaves, cached -> held when another sequence begins wi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from edge_rag.core.status import PageMap
-from edge_rag.generator.kv.prefix import PageId, PageKey, PrefixIndex, extend_chain
+from edge_rag.generator.kv.prefix import Evicted, PageId, PageKey, PrefixIndex, extend_chain
 from edge_rag.generator.sequence import SequenceId
+
+HALF_LIFE_POOLS: Final = 8.0
+"""Uses of as many pages as the pool has, times this, after which a use weighs half as much. Short ones forget what is
+asked for often, long ones keep what no longer is; ``python -m scripts.bench.page_reuse`` compares."""
 
 
 class PagesExhausted(RuntimeError):
@@ -33,7 +38,7 @@ class PoolSnapshot:
         page_tokens: Tokens a page holds.
         free: Pages on the free list.
         cached: Pages nobody holds that can still be found.
-        findable: Pages whose content can be found, held or not.
+        parents: The page that each findable page continues, held or not; None for one that a prompt begins with.
         references: Holders of each page, by page.
         tables: Block table of each sequence.
     """
@@ -42,7 +47,7 @@ class PoolSnapshot:
     page_tokens: int
     free: tuple[PageId, ...]
     cached: tuple[PageId, ...]
-    findable: frozenset[PageId]
+    parents: Mapping[PageId, PageId | None]
     references: tuple[int, ...]
     tables: dict[SequenceId, tuple[PageId, ...]]
 
@@ -53,16 +58,25 @@ class PagePool:
     Args:
         pages: Number of pages, at least 1.
         page_tokens: Tokens a page holds, at least 1.
+        on_evicted: Told of every page that is taken out of the cache, while its content is still there.
+        half_life_pools: How many times all pages are used until a use weighs half as much.
     """
 
-    def __init__(self, pages: int, page_tokens: int) -> None:
+    def __init__(
+        self,
+        pages: int,
+        page_tokens: int,
+        on_evicted: Callable[[Evicted], None] | None = None,
+        half_life_pools: float = HALF_LIFE_POOLS,
+    ) -> None:
         self.pages = pages
         self.page_tokens = page_tokens
         self._free = [PageId(page) for page in reversed(range(pages))]
         self._references = [0] * pages
         self._tables: dict[SequenceId, list[PageId]] = {}
         self._sealed: dict[SequenceId, int] = {}
-        self._prefixes = PrefixIndex()
+        self._prefixes = PrefixIndex(half_life_pools * pages)
+        self._on_evicted = on_evicted
 
     @property
     def available(self) -> int:
@@ -120,22 +134,29 @@ class PagePool:
         """Begins a sequence's block table with pages that ``match`` found."""
         for page in pages:
             self._prefixes.wake(page)
+            self._prefixes.use(page)
             self._references[page] += 1
         self._tables[sequence] = list(pages)
         self._sealed[sequence] = len(pages)
 
     def take(self, count: int) -> list[PageId]:
-        """Takes pages out of the free list, then out of the cache.
+        """Takes pages out of the free list, then out of the cache, those of least worth first.
 
         Raises:
             PagesExhausted: There are not that many; nothing was taken.
         """
         if count > self.available:
             raise PagesExhausted(f"{count} pages asked for, {self.available} available")
-        taken = [self._free.pop() if self._free else self._prefixes.evict() for _ in range(count)]
+        taken = [self._free.pop() if self._free else self._evict() for _ in range(count)]
         for page in taken:
             self._references[page] = 1
         return taken
+
+    def _evict(self) -> PageId:
+        evicted = self._prefixes.evict()
+        if self._on_evicted is not None:
+            self._on_evicted(evicted)
+        return evicted.page
 
     def give_back(self, pages: Sequence[PageId]) -> None:
         """Lets go of pages, last one first."""
@@ -153,6 +174,9 @@ class PagePool:
     ) -> None:
         """Makes the sequence's full pages findable; their content does not change any more.
 
+        Where an equal page is findable already, that one takes its place in the block table and this one is free: two
+        sequences that computed the same beginning side by side hold it once from then on.
+
         Args:
             sequence: Whose pages.
             trust_domain: Who may find them.
@@ -164,8 +188,16 @@ class PagePool:
         sealed = self._sealed.get(sequence, 0)
         if full > sealed:
             extend_chain(keys, trust_domain, tokens, self.page_tokens, full)
+            table = self._tables[sequence]
             for index in range(sealed, full):
-                self._prefixes.add(keys[index], self._tables[sequence][index], trust_domain)
+                parent = keys[index - 1] if index else None
+                found = self._prefixes.add(keys[index], parent, table[index], trust_domain)
+                if found is not None and found != table[index]:
+                    self._prefixes.wake(found)
+                    self._prefixes.use(found)
+                    self._references[found] += 1
+                    self.give_back([table[index]])
+                    table[index] = found
             self._sealed[sequence] = full
 
     def forget(self, trust_domain: str) -> None:
@@ -196,7 +228,7 @@ class PagePool:
             page_tokens=self.page_tokens,
             free=tuple(self._free),
             cached=self._prefixes.idle,
-            findable=self._prefixes.findable,
+            parents=self._prefixes.parents,
             references=tuple(self._references),
             tables={sequence: tuple(table) for sequence, table in self._tables.items()},
         )

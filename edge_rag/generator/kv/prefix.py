@@ -3,9 +3,16 @@
 A page's key is a hash of its parent's key and its own tokens, starting from a hash of the trust domain. Equal keys mean
 equal beginnings within one domain; another domain's pages cannot be found, and so not be timed, at all.
 
-Pages that nobody holds stay findable until their room is needed, least recently released first. A sequence gives its
-pages back last page first, so a page goes before the one it continues. (Where two sequences computed the same page at
-the same time only one copy is findable; what continues the other may outlive it, unfindable, until its turn comes.)
+The findable pages of a domain are a tree: a page has the one it continues as its parent, and whoever holds a page holds
+its parent too. Pages that nobody holds stay findable until their room is needed. Then the leaf of least worth goes, so
+that none goes before what continues it. What a page saves is the tokens computed again without it times how often it is
+asked for, against its size; all pages have one size and hold as many tokens, which leaves how often, counted so that
+a use weighs half as much after ``half_life`` others (uses are counted page by page):
+
+    worth(page) = log2 of the sum over its uses u of 2^(time of u / half_life)
+
+Later uses weigh more instead of earlier ones less, so that nothing has to be recomputed as time goes on, and a page
+that was used once goes by how long ago that was. Every use of a page is one of its parent, which is thus worth no less.
 
 Only full pages have a key, and a sequence writes only at positions from its first pending token on, which lie after
 every full page it found. So nobody ever writes to a page that another sequence can see, and no page has to be copied
@@ -16,10 +23,13 @@ the price of copying one; the prompt's shared beginning is many pages long.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NewType
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import log2
+from typing import Final, NewType
 
 PageId = NewType("PageId", int)
 """Index of a page in the cache, from 0."""
@@ -58,76 +68,171 @@ def extend_chain(keys: list[PageKey], trust_domain: str, tokens: Sequence[int], 
         keys.append(next_key(keys[-1] if keys else root_key(trust_domain), tokens[start : start + page_tokens]))
 
 
-class PrefixIndex:
-    """Keys to pages, and the pages that can be evicted."""
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """A page that is about to be written over by something else.
 
-    def __init__(self) -> None:
-        self._pages: dict[PageKey, PageId] = {}
-        self._keys: dict[PageId, PageKey] = {}
-        self._idle: OrderedDict[PageId, None] = OrderedDict()
-        self._domains: dict[PageId, str] = {}
+    Attributes:
+        page: The page; its content is still there.
+        key: What it could be found by.
+        trust_domain: Who could find it.
+        uses: How often it was used, its making included.
+    """
+
+    page: PageId
+    key: PageKey
+    trust_domain: str
+    uses: int
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    key: PageKey
+    page: PageId
+    trust_domain: str
+    parent: _Node | None
+    worth: float
+    uses: int = 1
+    children: set[PageKey] = field(default_factory=set)
+    idle: bool = False
+    version: int = 0
+
+
+_SLACK: Final = 64
+"""Outdated entries of the heap that are kept before they are cleared away, at least."""
+
+
+class PrefixIndex:
+    """Keys to pages, and the pages that can be evicted.
+
+    Args:
+        half_life: Uses after which one weighs half as much, more than 0; near 0 the longest unused page goes first.
+    """
+
+    def __init__(self, half_life: float) -> None:
+        self._half_life = half_life
+        self._nodes: dict[PageKey, _Node] = {}
+        self._by_page: dict[PageId, _Node] = {}
+        self._idle = 0
+        self._leaves: list[tuple[float, int, int, _Node]] = []
+        self._serial = count()
+        self._uses = 0
 
     def find(self, key: PageKey) -> PageId | None:
         """Returns the page of a key, or None."""
-        return self._pages.get(key)
+        node = self._nodes.get(key)
+        return None if node is None else node.page
 
-    def add(self, key: PageKey, page: PageId, trust_domain: str) -> None:
-        """Makes a held page findable, unless an equal page already is."""
-        if key not in self._pages and page not in self._keys:
-            self._pages[key] = page
-            self._keys[page] = key
-            self._domains[page] = trust_domain
+    def add(self, key: PageKey, parent: PageKey | None, page: PageId, trust_domain: str) -> PageId | None:
+        """Makes a held page findable, unless an equal page already is.
+
+        Args:
+            key: Its key.
+            parent: Key of the page it continues; None for the first one.
+            page: The page, which has no key yet.
+            trust_domain: Who may find it.
+
+        Returns:
+            The page that the key finds now; None if what it continues cannot be found, so that it could not either.
+        """
+        known = self._nodes.get(key)
+        if known is not None:
+            return known.page
+        above = None if parent is None else self._nodes.get(parent)
+        if parent is not None and above is None:
+            return None
+        node = self._nodes[key] = self._by_page[page] = _Node(key, page, trust_domain, above, self._now())
+        if above is not None:
+            above.children.add(key)
+        return node.page
+
+    def use(self, page: PageId) -> None:
+        """Counts a use of a findable page."""
+        node = self._by_page[page]
+        now = self._now()
+        high, low = max(node.worth, now), min(node.worth, now)
+        node.worth = high + log2(1 + 2 ** (low - high))
+        node.uses += 1
 
     def forget(self, trust_domain: str) -> tuple[PageId, ...]:
         """Makes the pages of a trust domain unfindable; returns those of them that nobody holds."""
-        pages = [page for page, domain in self._domains.items() if domain == trust_domain]
-        idle = tuple(page for page in pages if page in self._idle)
-        for page in pages:
-            self._drop(page)
+        nodes = [node for node in self._nodes.values() if node.trust_domain == trust_domain]
+        idle = tuple(node.page for node in nodes if node.idle)
+        for node in nodes:
+            self._drop(node)
         return idle
 
     def rest(self, page: PageId) -> bool:
         """Takes a page that nobody holds any more; False if it cannot be found by key and so is of no use."""
-        if page not in self._keys:
+        node = self._by_page.get(page)
+        if node is None:
             return False
-        self._idle[page] = None
+        node.idle = True
+        self._idle += 1
+        self._offer(node)
         return True
 
     def wake(self, page: PageId) -> None:
-        """Somebody holds the page again."""
-        self._idle.pop(page, None)
+        """Somebody holds the page, again or still."""
+        node = self._by_page[page]
+        if node.idle:
+            node.idle = False
+            node.version += 1
+            self._idle -= 1
 
     def is_idle(self, page: PageId) -> bool:
         """Whether nobody holds the page and it can be found."""
-        return page in self._idle
+        node = self._by_page.get(page)
+        return node is not None and node.idle
 
-    def evict(self) -> PageId:
-        """Forgets the page that was released the longest ago.
+    def evict(self) -> Evicted:
+        """Forgets the page of least worth that nobody holds and nothing continues.
 
         Raises:
             KeyError: No page is idle.
         """
-        page = next(iter(self._idle), None)
-        if page is None:
-            raise KeyError("no page is idle")
-        self._drop(page)
-        return page
+        while self._leaves:
+            _, _, version, node = heappop(self._leaves)
+            if node.version == version and node.idle and not node.children:
+                parent = node.parent
+                self._drop(node)
+                if parent is not None and parent.idle and not parent.children:
+                    self._offer(parent)
+                return Evicted(node.page, node.key, node.trust_domain, node.uses)
+        raise KeyError("no page is idle")
 
-    def _drop(self, page: PageId) -> None:
-        self._idle.pop(page, None)
-        del self._domains[page]
-        del self._pages[self._keys.pop(page)]
+    def _offer(self, node: _Node) -> None:
+        """Puts an idle page forward for eviction, if nothing continues it."""
+        if node.children:
+            return
+        if len(self._leaves) > 2 * self._idle + _SLACK:
+            self._leaves = [entry for entry in self._leaves if entry[2] == entry[3].version]
+            heapify(self._leaves)
+        node.version += 1
+        heappush(self._leaves, (node.worth, next(self._serial), node.version, node))
+
+    def _drop(self, node: _Node) -> None:
+        self._idle -= node.idle
+        node.idle = False
+        node.version += 1
+        if node.parent is not None:
+            node.parent.children.discard(node.key)
+        del self._nodes[node.key], self._by_page[node.page]
+
+    def _now(self) -> float:
+        self._uses += 1
+        return self._uses / self._half_life
 
     @property
-    def findable(self) -> frozenset[PageId]:
-        """Pages with a key; their content must not change."""
-        return frozenset(self._keys)
+    def parents(self) -> dict[PageId, PageId | None]:
+        """The page that each findable page continues, None for a first one. The content of these must not change."""
+        return {page: None if node.parent is None else node.parent.page for page, node in self._by_page.items()}
 
     @property
     def idle(self) -> tuple[PageId, ...]:
-        """Pages that can be evicted, the next one first."""
-        return tuple(self._idle)
+        """Pages that nobody holds."""
+        return tuple(page for page, node in self._by_page.items() if node.idle)
 
     def __len__(self) -> int:
-        """Number of pages that can be evicted."""
-        return len(self._idle)
+        """Number of pages that nobody holds; all of them can be evicted, one after the other."""
+        return self._idle

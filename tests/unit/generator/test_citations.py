@@ -14,7 +14,7 @@ PASSAGES = [
 
 
 def read(pieces: list[str]) -> tuple[str, list[Citation]]:
-    mapper = CitationMapper(PASSAGES)
+    mapper = CitationMapper(PASSAGES, range(len(PASSAGES)))
     events = [event for piece in pieces for event in mapper.feed(piece)] + mapper.flush()
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
     return text, [event for event in events if isinstance(event, Citation)]
@@ -42,12 +42,21 @@ def test_a_number_without_a_passage_is_text() -> None:
     assert read(["see [0], [4] and [99]"]) == ("see [0], [4] and [99]", [])
 
 
+def test_a_number_is_that_of_the_prompt_and_a_citation_has_the_rank() -> None:
+    mapper = CitationMapper(PASSAGES, (2, 0))
+    events = [*mapper.feed("One [1]. Two [2]. Three [3]."), *mapper.flush()]
+    assert [(event.passage, event.document) for event in events if isinstance(event, Citation)] == [
+        (2, "3.md"),
+        (0, "1.md"),
+    ]
+
+
 def test_brackets_that_are_no_markers_are_text() -> None:
     assert read(["a[i] = [12345] [", "x] [1"]) == ("a[i] = [12345] [x] [1", [])
 
 
 def test_text_that_cannot_become_a_marker_is_not_held_back() -> None:
-    mapper = CitationMapper(PASSAGES)
+    mapper = CitationMapper(PASSAGES, range(len(PASSAGES)))
     assert mapper.feed("Grease") == [TextDelta("Grease")]
     assert mapper.feed(" it [") == [TextDelta(" it")]
     assert mapper.feed("ok") == [TextDelta(" [ok")]

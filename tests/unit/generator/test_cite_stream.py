@@ -30,7 +30,7 @@ PASSAGES = [each.passage for each in OFFERED]
 
 
 def checked(unsupported: UnsupportedText = UnsupportedText.MARK) -> CheckedText:
-    return CheckedText(PASSAGES, Attributor(OFFERED, Stemmer()), unsupported)
+    return CheckedText(PASSAGES, range(len(PASSAGES)), Attributor(OFFERED, Stemmer()), unsupported)
 
 
 def events(
@@ -164,3 +164,9 @@ def test_sentences_hold_every_visible_character_but_the_markers(text: str) -> No
     cutter = SentenceCutter()
     sentences: list[WrittenSentence] = cutter.feed(text) + cutter.flush(whole=True)
     assert "".join("".join(each.text.split()) for each in sentences) == "".join(text.split())
+
+
+def test_markers_are_numbers_of_the_prompt_and_citations_have_ranks() -> None:
+    text = CheckedText(PASSAGES, (1, 0), Attributor(OFFERED, Stemmer()), UnsupportedText.MARK)
+    told = [*text.feed("Never open the check valve [1]. Use lithium grease [2]."), *text.flush(whole=True)]
+    assert [event.passage for event in told if isinstance(event, Citation)] == [1, 0]

@@ -18,12 +18,14 @@ from edge_rag.core.answer import Citation, FinishReason, TextDelta
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
 from edge_rag.core.sentences import sentence_spans
 from edge_rag.errors import InvalidRequest
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
+from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
@@ -93,6 +95,7 @@ def opened(folder: Path, limits: SchedulerLimits, pages: int = 400) -> Iterator[
         PromptSettings(),
         QuoteSettings(),
         CiteSettings(Stemmer),
+        PassageArranger(PassageOrder.HOT, PassageHeat()),
     )
     generator.start()
     yield generator

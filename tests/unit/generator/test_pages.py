@@ -167,6 +167,12 @@ def test_equal_pages_computed_side_by_side_are_both_accounted_for() -> None:
         ({"tables": {A: (PageId(0), PageId(1)), B: (PageId(2),)}}, "sequence 2 holds 1 pages but does not run"),
         ({"tables": {A: (PageId(0), PageId(0))}}, "holds a page twice"),
         ({"tables": {A: (PageId(0),)}}, "sequence 1 has 12 tokens in 1 pages"),
+        ({"parents": {PageId(3): None}}, "page 3 can be found and is free"),
+        ({"parents": {PageId(1): PageId(0)}}, "page 1 can be found, page 0 before it cannot"),
+        (
+            {"parents": {PageId(0): None, PageId(1): PageId(0)}, "cached": (PageId(0),)},
+            "page 1 is held, page 0 before it is not",
+        ),
     ],
 )
 def test_every_kind_of_broken_accounting_is_noticed(change: dict[str, object], expected: str) -> None:

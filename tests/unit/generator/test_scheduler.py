@@ -101,7 +101,7 @@ class Bench:
             end = entry.first + entry.count + entry.drafted
             written = tables[entry.sequence][entry.first // PAGE : -(-end // PAGE)]
             assert len(written) == -(-end // PAGE) - entry.first // PAGE
-            assert all(before.references[page] == 1 and page not in before.findable for page in written)
+            assert all(before.references[page] == 1 and page not in before.parents for page in written)
 
     def check(self, plan: StepPlan) -> None:
         for verdict in plan.verdicts:

@@ -1,0 +1,123 @@
+"""Questions over passages drawn by a Zipf law. Needs NumPy and nothing else: every program reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LOWEST_TOKEN = 300
+"""Past the tokens with a meaning of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassageLoad:
+    """What is asked, in tokens.
+
+    Attributes:
+        passages: Passages there are.
+        passage_tokens: Length of each.
+        per_prompt: Passages of a prompt.
+        exponent: The passage that is asked for n-th most often is so with a weight of ``n ** -exponent``.
+        system_tokens: Length of what every prompt begins with.
+        question_tokens: Length of a question.
+        answer_tokens: Length of every answer.
+        vocabulary: Token ids are below this.
+    """
+
+    passages: int = 500
+    passage_tokens: int = 256
+    per_prompt: int = 4
+    exponent: float = 1.0
+    system_tokens: int = 40
+    question_tokens: int = 24
+    answer_tokens: int = 64
+    vocabulary: int = 100_000
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of a prompt."""
+        return self.system_tokens + self.per_prompt * self.passage_tokens + self.question_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question.
+
+    Attributes:
+        passages: Its passages, best first: in the order in which they were drawn.
+        tokens: int64 [question_tokens].
+    """
+
+    passages: tuple[int, ...]
+    tokens: NDArray[np.int64]
+
+
+class Corpus:
+    """Texts, and questions about them.
+
+    Args:
+        load: Their sizes.
+        seed: Of everything drawn; equal arguments give equal texts and questions.
+        shift_every: Questions after which other passages become the ones that are asked for; 0 for never.
+    """
+
+    def __init__(self, load: PassageLoad, seed: int, shift_every: int = 0) -> None:
+        self._load = load
+        self._random = np.random.default_rng(seed)
+        self._shift_every = shift_every
+        draw = self._random.integers
+        self.system = draw(_LOWEST_TOKEN, load.vocabulary, load.system_tokens)
+        self.texts = draw(_LOWEST_TOKEN, load.vocabulary, (load.passages, load.passage_tokens))
+        weights = np.arange(1, load.passages + 1, dtype=np.float64) ** -load.exponent
+        self._weights = weights / weights.sum()
+
+    def questions(self, count: int) -> Iterator[Question]:
+        """Yields questions; how often a passage is asked for has nothing to do with its number."""
+        load, random = self._load, self._random
+        ranked = random.permutation(load.passages)
+        for number in range(1, count + 1):
+            drawn = ranked[random.choice(load.passages, load.per_prompt, replace=False, p=self._weights)]
+            yield Question(
+                tuple(int(passage) for passage in drawn),
+                random.integers(_LOWEST_TOKEN, load.vocabulary, load.question_tokens),
+            )
+            if self._shift_every and number % self._shift_every == 0:
+                ranked = random.permutation(load.passages)
+
+    def prompt(self, question: Question, passages: tuple[int, ...]) -> NDArray[np.int64]:
+        """Lays a prompt out: system text, passages in the order given, question."""
+        return np.concatenate([self.system, *(self.texts[passage] for passage in passages), question.tokens])
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests with their times.
+
+    Attributes:
+        prompts: int64 [requests, tokens].
+        arrivals: float64 [requests], seconds from the start, ascending.
+        answer_tokens: Length of every answer.
+    """
+
+    prompts: NDArray[np.int64]
+    arrivals: NDArray[np.float64]
+    answer_tokens: int
+
+    def write(self, path: Path) -> None:
+        """Writes it to a file."""
+        np.savez(path, prompts=self.prompts, arrivals=self.arrivals, answer_tokens=self.answer_tokens)
+
+    @classmethod
+    def read(cls, path: Path) -> Trace:
+        """Reads what ``write`` wrote."""
+        with np.load(path) as held:
+            return cls(held["prompts"], held["arrivals"], int(held["answer_tokens"]))
+
+
+def poisson_arrivals(count: int, rate: float, seed: int) -> NDArray[np.float64]:
+    """Returns arrival times, seconds, float64 [count], with ``rate`` requests a second on average."""
+    return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))

@@ -1,0 +1,159 @@
+"""Which cached pages go when room is needed, over any history."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from edge_rag.generator.kv.invariants import violations
+from edge_rag.generator.kv.pool import PagePool
+from edge_rag.generator.kv.prefix import Evicted, PageId, PageKey
+from edge_rag.generator.kv.reservation import Reservation
+from edge_rag.generator.plan import PlanEntry, StepPlan
+from edge_rag.generator.sequence import SequenceId
+
+PAGES, PAGE_TOKENS, LONGEST = 12, 2, 8
+DOMAINS = ("manuals", "personnel")
+Text = st.lists(st.integers(0, 1), min_size=1, max_size=LONGEST)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Sequences over two letters, so that beginnings are shared all the time, come, grow and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.evicted: list[tuple[Evicted, dict[PageId, PageId | None]]] = []
+        self.pool = PagePool(PAGES, PAGE_TOKENS, self.on_evicted)
+        self.running: dict[SequenceId, tuple[str, list[int], list[PageKey]]] = {}
+        self.last = 0
+
+    def on_evicted(self, evicted: Evicted) -> None:
+        self.evicted.append((evicted, dict(self.pool.snapshot().parents)))
+
+    def compute(self, sequence: SequenceId, first: int, count: int) -> None:
+        with Reservation(self.pool, StepPlan((PlanEntry(sequence, first, count, True),))) as pages:
+            pages.commit()
+
+    def seal(self, sequence: SequenceId) -> None:
+        domain, tokens, keys = self.running[sequence]
+        self.pool.seal(sequence, domain, tokens, len(tokens), keys)
+
+    @rule(tokens=Text, domain=st.sampled_from(DOMAINS), together=st.booleans())
+    def enter(self, tokens: list[int], domain: str, together: bool) -> None:
+        """One sequence, or two that compute the same side by side."""
+        entering = []
+        for _ in range(1 + together):
+            keys: list[PageKey] = []
+            found = self.pool.match(domain, tokens, keys)
+            needed = self.pool.pages_for(len(tokens)) - len(found)
+            if needed > self.pool.available_without([], found):
+                break
+            self.last += 1
+            sequence = SequenceId(self.last)
+            self.pool.adopt(sequence, found)
+            self.compute(sequence, len(found) * PAGE_TOKENS, len(tokens) - len(found) * PAGE_TOKENS)
+            self.running[sequence] = (domain, list(tokens), keys)
+            entering.append(sequence)
+        for sequence in entering:
+            self.seal(sequence)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), token=st.integers(0, 1))
+    def grow(self, data: st.DataObject, token: int) -> None:
+        sequence = data.draw(st.sampled_from(sorted(self.running)))
+        _, tokens, _ = self.running[sequence]
+        if len(tokens) < 2 * LONGEST and (self.pool.available or len(tokens) % PAGE_TOKENS):
+            tokens.append(token)
+            self.compute(sequence, len(tokens) - 1, 1)
+            self.seal(sequence)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(sorted(self.running)))
+        del self.running[sequence]
+        self.pool.release(sequence)
+
+    @rule(domain=st.sampled_from(DOMAINS))
+    def forget(self, domain: str) -> None:
+        """As the engine does it: who runs goes on in a domain of its own."""
+        for sequence, (own, tokens, _) in list(self.running.items()):
+            if own == domain:
+                self.running[sequence] = (f"{own}\0{sequence}", tokens, [])
+        self.pool.forget(domain)
+
+    @invariant()
+    def every_page_is_accounted_for(self) -> None:
+        computed = {sequence: len(tokens) for sequence, (_, tokens, _) in self.running.items()}
+        assert violations(self.pool.snapshot(), computed) == []
+
+    @invariant()
+    def nothing_was_evicted_before_what_continues_it(self) -> None:
+        for evicted, left in self.evicted:
+            assert evicted.page not in left
+            assert evicted.page not in left.values()
+        self.evicted.clear()
+
+
+TestPoolMachine = PoolMachine.TestCase
+TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def use(pool: PagePool, sequence: int, tokens: list[int]) -> int:
+    """Lets a sequence come and go; returns the tokens it found."""
+    keys: list[PageKey] = []
+    name = SequenceId(sequence)
+    found = pool.match("manuals", tokens, keys)
+    pool.adopt(name, found)
+    first = len(found) * PAGE_TOKENS
+    with Reservation(pool, StepPlan((PlanEntry(name, first, len(tokens) - first, True),))) as pages:
+        pages.commit()
+    pool.seal(name, "manuals", tokens, len(tokens), keys)
+    pool.release(name)
+    return first
+
+
+def test_what_is_asked_for_often_outlives_what_was_asked_for_later() -> None:
+    pool = PagePool(6, PAGE_TOKENS)
+    often = [1, 2, 3, 4, 5]
+    for sequence in range(3):
+        use(pool, sequence, often)
+    for sequence in range(3, 8):
+        use(pool, sequence, [100 + sequence] * 5)
+    assert use(pool, 99, often) == 4
+
+
+def test_what_was_asked_for_often_long_ago_goes_in_the_end() -> None:
+    pool = PagePool(6, PAGE_TOKENS)
+    once = [1, 2, 3, 4, 5]
+    for sequence in range(3):
+        use(pool, sequence, once)
+    for sequence in range(3, 400):
+        use(pool, sequence, [7, 7, sequence % 2, 7, 7])
+        use(pool, 1000 + sequence, [sequence + 100] * 5)
+    assert use(pool, 999, once) == 0
+
+
+def test_of_pages_asked_for_equally_often_the_longest_unused_one_goes() -> None:
+    pool = PagePool(4, PAGE_TOKENS)
+    use(pool, 1, [1, 1, 0])
+    use(pool, 2, [2, 2, 0])
+    use(pool, 3, [3, 3, 0])
+    pool.take(pool.available - 1)
+    found = [len(pool.match("manuals", [letter, letter, 0], [])) for letter in (1, 2, 3)]
+    assert found == [0, 0, 1]
+
+
+def test_an_equal_page_computed_side_by_side_is_held_once_from_then_on() -> None:
+    pool = PagePool(4, PAGE_TOKENS)
+    first, second = SequenceId(1), SequenceId(2)
+    for sequence in (first, second):
+        with Reservation(pool, StepPlan((PlanEntry(sequence, 0, 3, True),))) as pages:
+            pages.commit()
+    for sequence in (first, second):
+        pool.seal(sequence, "manuals", [1, 2, 3], 3, [])
+    assert pool.table(first)[0] == pool.table(second)[0]
+    assert pool.table(first)[1] != pool.table(second)[1]
+    assert pool.available == 1
+    assert violations(pool.snapshot(), {first: 3, second: 3}) == []
