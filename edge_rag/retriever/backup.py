@@ -16,7 +16,7 @@ import edge_rag
 from edge_rag.errors import NotReady, StorageCorrupt, StorageError
 from edge_rag.retriever.archive import DATABASE, SPOOL, Manifest, describe, pack
 from edge_rag.retriever.database import Database
-from edge_rag.retriever.page_checksums import load_page_checksums
+from edge_rag.retriever.page_checksums import load_page_checksums, vacuum_into
 from edge_rag.retriever.spool import Spool
 
 _FOLDER: Final = "backup.part"
@@ -66,11 +66,11 @@ class Backups:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
         copy = scratch / DATABASE
-        with self._database.reading() as connection:
-            connection.execute("VACUUM INTO ?", (str(copy),))
-        schema, documents, waiting = check_database(copy)
-        files = {DATABASE: copy} | {f"{SPOOL}/{name}": spool / name for name in waiting}
         try:
+            with self._database.reading() as connection:
+                vacuum_into(connection, copy)
+            schema, documents, waiting = check_database(copy)
+            files = {DATABASE: copy} | {f"{SPOOL}/{name}": spool / name for name in waiting}
             described = {name: describe(path) for name, path in files.items()}
         except OSError as error:
             raise StorageError(f"{error.filename} could not be read: {error.strerror}; no backup was made") from error

@@ -45,3 +45,23 @@ def test_a_directory_whose_documents_are_replaced_keeps_its_id(saved: Path, tmp_
     restore(saved, tmp_path / "data", replace=True)
 
     assert directory_id(tmp_path / "data") == before
+
+
+def test_a_backup_of_more_than_the_cache_of_the_database_holds_is_whole(tmp_path: Path) -> None:
+    """What spills from SQLite's cache while the copy is made has its checksums too."""
+    text = "".join(
+        f"Valve {number} of line {number % 17} is serviced in month {number % 12}.\n\n" for number in range(40_000)
+    )
+    directory = open_data_directory(tmp_path / "source", HashedWords(), RetrieverSettings())
+    ingest(directory, "long.txt", text)
+    archive = tmp_path / "saved.edge-rag"
+    archive.write_bytes(b"".join(directory.backups.make({})))
+    directory.close()
+    assert archive.stat().st_size > 4 << 20
+
+    restore(archive, tmp_path / "copy", replace=False)
+
+    restored = open_data_directory(tmp_path / "copy", HashedWords(), RetrieverSettings())
+    (info,) = restored.library.list("default", None, 10)
+    assert restored.library.get("default", info.document_id)[1] == text.strip()
+    restored.close()
