@@ -17,7 +17,7 @@ from edge_rag.generator.constraint import FreeText
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.live import TokenRequest
 from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import Outcome
+from edge_rag.generator.ports import ModelRunner, Outcome
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from scripts.bench.workload import Job, Run
@@ -65,9 +65,11 @@ class StepLog:
         """Keeps nothing of turns."""
 
 
-def run_continuous(decoder: PagedDecoder, trace: Sequence[Job], limits: SchedulerLimits, log: StepLog) -> Run:
+def run_continuous(
+    decoder: ModelRunner, trace: Sequence[Job], limits: SchedulerLimits, log: StepLog, draft_tokens: int = 0
+) -> Run:
     """Runs a trace through the product's engine."""
-    engine = Engine(decoder, limits, len(trace), observer=log)
+    engine = Engine(decoder, limits, len(trace), observer=log, draft_tokens=draft_tokens)
     done = threading.Semaphore(0)
     sinks = [_Collected(done) for _ in trace]
     started = time.perf_counter()
