@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.bound_arrays import BoundInput, BoundRows
 from edge_rag.runtime.geometry import GRAPH_FILE, PagedGeometry, read_geometry
+from edge_rag.runtime.moved_tokens import MovedTokens, read_rotary_tables
 from edge_rag.runtime.ops_library import ops_library
 from edge_rag.runtime.packed_step import PackedStep, check_step
 from edge_rag.runtime.sessions import open_session
@@ -26,8 +27,10 @@ class PagedDecoder:
         pages: Number of pages; page numbers are below this.
     """
 
-    def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int) -> None:
+    def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, folder: Path) -> None:
         self.geometry = geometry
+        self._folder = folder
+        self._moved_tokens: MovedTokens | None = None
         self.pages = pages
         self._session = session
         self._binding = session.io_binding()
@@ -59,7 +62,7 @@ class PagedDecoder:
         if declared != expected or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
             raise ModelFolderInvalid(f"{folder}: the graph and its description disagree")
         try:
-            return cls(geometry, session, pages)
+            return cls(geometry, session, pages, folder)
         except MemoryError as error:
             raise ModelError(f"{folder}: {pages} pages of {geometry.page_bytes} bytes do not fit in memory") from error
 
@@ -128,6 +131,25 @@ class PagedDecoder:
                 raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
         for layer in self._layers:
             layer[target] = layer[source]
+
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Copies tokens to other slots, their keys turned to a later position, in every layer.
+
+        Args:
+            sources: int64 [n], slots that hold them.
+            targets: int64 [n], slots where they go; none twice, and none a source.
+            distance: How many positions later they stand there, at least 0.
+
+        Raises:
+            InferenceFailed: A slot or the distance is outside what there is; nothing was copied.
+            ModelFolderInvalid: The model's rotary tables cannot be read any more.
+        """
+        slots = self.pages * self.page_tokens
+        if sources.shape != targets.shape or any(((a < 0) | (a >= slots)).any() for a in (sources, targets)):
+            raise InferenceFailed(f"a slot is outside [0, {slots})")
+        if self._moved_tokens is None:
+            self._moved_tokens = MovedTokens(self.geometry, self._layers, read_rotary_tables(self._folder))
+        self._moved_tokens.move(sources, targets, distance)
 
 
 def _aligned_pages(pages: int, page_bytes: int) -> NDArray[np.int8]:

@@ -1,4 +1,4 @@
-"""Drafting by prompt lookup against not drafting, in turn, on texts that quote their passages and on texts that never do.
+"""Drafting by prompt lookup against not drafting, in turn, on texts that quote their passages and on new texts.
 
     .venv/bin/python -m scripts.bench.prompt_lookup --model build/bench/qwen2.5-0.5b/int4
 

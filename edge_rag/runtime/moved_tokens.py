@@ -1,0 +1,136 @@
+"""Keys and values of computed tokens at other positions: the rotation of a key is turned on, nothing else changes.
+
+A key is stored turned by the angles of its position (Su et al., RoFormer, 2021). Turning it on by the angles of the
+distance gives what it would be at the other position, had the text before it been the same (as in Gim et al., Prompt
+Cache, 2024). It is rounded to INT8 once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.runtime.geometry import GRAPH_FILE, PagedGeometry
+from edge_rag.runtime.stored_tensors import StoredTensors
+
+_KEY_BIAS: Final = 128
+_LARGEST: Final = 127
+_COSINE, _SINE = 4, 5
+
+Slots = NDArray[np.int64]
+Table = NDArray[np.float32]
+
+
+def read_rotary_tables(folder: Path) -> list[tuple[Table, Table]]:
+    """Reads the rotary tables of each layer of a lowered model.
+
+    Returns:
+        For each layer cosines and sines, float32 [positions, pairs].
+
+    Raises:
+        ModelFolderInvalid: The graph cannot be read, or has no tables.
+    """
+    path = folder / GRAPH_FILE
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception as error:
+        raise ModelFolderInvalid(f"{path} cannot be read: {error}") from error
+    stored = StoredTensors(graph, folder)
+    nodes = [node for node in graph.node if node.op_type == "PagedAttention"]
+    if any(stored.find(node.input[index]) is None for node in nodes for index in (_COSINE, _SINE)):
+        raise ModelFolderInvalid(f"{path}: a rotary table is not stored in it")
+    return [(stored.array(node.input[_COSINE]), stored.array(node.input[_SINE])) for node in nodes]
+
+
+class MovedTokens:
+    """Copies tokens between slots of paged caches.
+
+    Args:
+        geometry: The model's sizes.
+        layers: int8 [pages, bytes of a page of a layer] for each layer; see ``edge_rag/ops/page_layout.h``.
+        tables: Rotary tables of each layer.
+    """
+
+    def __init__(
+        self, geometry: PagedGeometry, layers: Sequence[NDArray[np.int8]], tables: Sequence[tuple[Table, Table]]
+    ) -> None:
+        self._geometry = geometry
+        self._layers = [_Views(geometry, layer) for layer in layers]
+        self._tables = tables
+
+    def move(self, sources: Slots, targets: Slots, distance: int) -> None:
+        """Copies tokens, in all layers.
+
+        Args:
+            sources: int64 [n], slots (``page * page_tokens + offset``) that hold them.
+            targets: int64 [n], where they go; none twice, and none a source.
+            distance: How many positions later they stand there, from 0 to the last position of the rotary tables.
+
+        Raises:
+            InferenceFailed: The distance is outside the tables.
+        """
+        page_tokens = self._geometry.page_tokens
+        source, target = np.divmod(sources, page_tokens), np.divmod(targets, page_tokens)
+        for layer, (cosine, sine) in zip(self._layers, self._tables, strict=True):
+            if not 0 <= distance < len(cosine):
+                raise InferenceFailed(f"tokens cannot be moved by {distance} positions")
+            layer.values[target[0], :, target[1] // 4, :, target[1] % 4] = layer.values[
+                source[0], :, source[1] // 4, :, source[1] % 4
+            ]
+            layer.value_scales[target[0], :, target[1]] = layer.value_scales[source[0], :, source[1]]
+            keys, scales = layer.keys[source[0], :, :, source[1]], layer.key_scales[source[0], :, source[1]]
+            if distance:
+                keys, scales = _turned(keys, scales, cosine[distance], sine[distance])
+            layer.keys[target[0], :, :, target[1]] = keys
+            layer.key_scales[target[0], :, target[1]] = scales
+
+
+def _turned(
+    keys: NDArray[np.uint8], scales: Table, cosine: Table, sine: Table
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Turns keys.
+
+    Args:
+        keys: uint8 [n, heads, head size / 4, 4].
+        scales: float32 [n, heads].
+        cosine: float32 [pairs].
+        sine: float32 [pairs].
+    """
+    pairs = len(cosine)
+    # Tables of models for long contexts have a factor in them that must not enter a second time.
+    length: Table = np.sqrt(cosine * cosine + sine * sine, dtype=np.float32)
+    cosine, sine = cosine / length, sine / length
+    before = (keys.reshape(*keys.shape[:2], -1).astype(np.float32) - _KEY_BIAS) * scales[..., None]
+    after = before.copy()
+    first, second = before[..., :pairs], before[..., pairs : 2 * pairs]
+    after[..., :pairs] = first * cosine - second * sine
+    after[..., pairs : 2 * pairs] = second * cosine + first * sine
+    magnitude: Table = np.abs(after).max(axis=-1)
+    inverse = np.divide(_LARGEST, magnitude, out=np.zeros_like(magnitude), where=magnitude > 0)
+    rounded = np.rint(after * inverse[..., None]) + _KEY_BIAS
+    return rounded.astype(np.uint8).reshape(keys.shape), (magnitude / _LARGEST).astype(np.float32)
+
+
+class _Views:
+    """A layer's pages by what is in them; the pages are the axis 0, heads the axis 1 of each."""
+
+    def __init__(self, geometry: PagedGeometry, pages: NDArray[np.int8]) -> None:
+        size, tokens, heads = geometry.head_size, geometry.page_tokens, geometry.kv_heads
+        blocks = pages.reshape(len(pages), heads, -1)
+        ends = np.cumsum([size * tokens, 4 * tokens, size * tokens, 4 * tokens])
+        keys, key_scales, values, value_scales = np.split(blocks, ends[:-1], axis=2)
+        self.keys: NDArray[np.uint8] = _split(keys.view(np.uint8), size // 4, tokens, 4)
+        self.key_scales: NDArray[np.float32] = key_scales.view(np.float32)
+        self.values: NDArray[np.int8] = _split(values, tokens // 4, size, 4)
+        self.value_scales: NDArray[np.float32] = value_scales.view(np.float32)
+
+
+def _split(block: NDArray[Any], *sizes: int) -> NDArray[Any]:
+    """Splits the last axis; never copies."""
+    return block.reshape((*block.shape[:2], *sizes), copy=False)
