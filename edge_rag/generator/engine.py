@@ -18,7 +18,7 @@ from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.kv.reservation import Reservation
 from edge_rag.generator.live import LiveRequest, TokenRequest
 from edge_rag.generator.look import EngineLook, Lookout, look_at
-from edge_rag.generator.packing import pack
+from edge_rag.generator.packing import moves, pack
 from edge_rag.generator.plan import StepPlan
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import (
@@ -220,6 +220,8 @@ class Engine:
         planned = self._clock()
         try:
             with Reservation(self._pool, plan) as pages:
+                for move in moves(plan, pages.tables, self._pool.page_tokens):
+                    self._runner.move_tokens(move.sources, move.targets, move.distance)
                 step = pack(plan, self._sequences(plan), pages.tables, self._pool.page_tokens)
                 with self._working():
                     logits = self._runner.run(step)

@@ -2,20 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.generator.kv.prefix import PageId
 from edge_rag.generator.plan import StepPlan
-from edge_rag.generator.sequence import Sequence, SequenceId
+from edge_rag.generator.sequence import Sequence as TokenSequence
+from edge_rag.generator.sequence import SequenceId
 from edge_rag.runtime.packed_step import PackedStep
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Tokens that are copied before a step runs; see ``ModelRunner.move_tokens``.
+
+    Attributes:
+        sources: int64 [n], slots that hold them.
+        targets: int64 [n], slots where they go.
+        distance: How many positions later they stand there.
+    """
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    distance: int
+
+
+def moves(plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]], page_tokens: int) -> list[Move]:
+    """Returns what a step copies.
+
+    Args:
+        plan: The step.
+        tables: Block table of each sequence in the plan, long enough for its tokens.
+        page_tokens: Tokens a page holds.
+    """
+    return [
+        Move(
+            _slots(loan.pages, loan.offset, loan.length, page_tokens),
+            _slots(tables[entry.sequence], loan.start, loan.length, page_tokens),
+            loan.start - loan.offset,
+        )
+        for entry in plan.entries
+        for loan in entry.loans
+    ]
+
+
+def _slots(table: Sequence[PageId], first: int, count: int, page_tokens: int) -> NDArray[np.int64]:
+    page, offset = np.divmod(np.arange(first, first + count, dtype=np.int64), page_tokens)
+    return np.array(table, np.int64)[page] * page_tokens + offset
 
 
 def pack(
     plan: StepPlan,
-    sequences: Mapping[SequenceId, Sequence],
+    sequences: Mapping[SequenceId, TokenSequence],
     tables: Mapping[SequenceId, tuple[PageId, ...]],
     page_tokens: int,
 ) -> PackedStep:
@@ -38,11 +79,16 @@ def pack(
         row[: len(pages)] = pages
     owners = np.repeat(np.arange(len(entries)), counts)
     positions = np.arange(plan.tokens, dtype=np.int32) + (firsts - ends[:-1])[owners]
+    for entry, begin, end in zip(entries, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        for loan in entry.loans:
+            own = positions[begin:end]
+            own[own >= loan.start] += np.int32(loan.length)
     page, offset = np.divmod(positions, np.int32(page_tokens))
     input_ids: list[int] = []
     for entry in entries:
         sequence = sequences[entry.sequence]
-        input_ids += sequence.tokens[entry.first : entry.first + entry.count]
+        for first, last in entry.computed():
+            input_ids += sequence.tokens[first:last]
         input_ids += sequence.draft[: entry.drafted]
     return PackedStep(
         input_ids=np.array(input_ids, np.int64),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from edge_rag.core.decision import DecisionKind
+from edge_rag.generator.kv.passages import Loan, between
 from edge_rag.generator.sequence import SequenceId
 
 
@@ -24,9 +25,19 @@ class PlanEntry:
 
     sequence: SequenceId
     first: int  # position of the first token to compute, 0-based, in the sequence
-    count: int  # tokens to compute, at least 1
+    count: int  # tokens of the sequence to compute, at least 1
     wants_logits: bool  # whether the last of them is the sequence's last token, so that the next one is chosen
     drafted: int = 0  # drafted tokens computed after them, each with its logits; only where those are wanted
+    loans: tuple[Loan, ...] = ()  # what lies between the computed tokens and is copied before the step runs, in order
+
+    @property
+    def end(self) -> int:
+        """Position after the last token that is computed or copied, drafted ones not counted."""
+        return self.first + self.count + sum(loan.length for loan in self.loans)
+
+    def computed(self) -> Iterator[tuple[int, int]]:
+        """Yields first and end positions of what is computed, drafted tokens not among it."""
+        return between(self.first, self.end, self.loans)
 
 
 @dataclass(frozen=True, slots=True)

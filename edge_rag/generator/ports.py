@@ -58,6 +58,19 @@ class ModelRunner(Protocol):
         """Copies a page's content, in all layers."""
         ...
 
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Copies tokens to other slots, as they would be at later positions of a text that begins otherwise.
+
+        Args:
+            sources: int64 [n], slots (``page * page_tokens + offset``) that hold them.
+            targets: int64 [n], slots where they go; none twice, and none a source.
+            distance: How many positions later they stand there, at least 0.
+
+        Raises:
+            InferenceFailed: It cannot be done.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -9,7 +9,9 @@ from dataclasses import replace
 from edge_rag.core.decision import DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.errors import NeverFits
+from edge_rag.generator.kv.passages import stretch, within
 from edge_rag.generator.kv.pool import PagePool
+from edge_rag.generator.lending import call_in, lend
 from edge_rag.generator.plan import Displacement, PlanEntry, StepPlan, Verdict
 from edge_rag.generator.policy import SchedulerLimits, allot
 from edge_rag.generator.room import Room, room_for
@@ -131,21 +133,22 @@ class Scheduler:
                 continue
             count, pages = self._secure(sequence, counts[sequence.id], promised, now, verdicts)
             if count:
-                entries.append(PlanEntry(sequence.id, sequence.computed, count, count == sequence.pending))
+                loans = stretch(sequence.computed, count, sequence.loans)
+                entries.append(PlanEntry(sequence.id, sequence.computed, count, count == sequence.pending, loans=loans))
                 promised += pages
         return StepPlan(self._with_drafts(entries, promised), tuple(verdicts))
 
     def commit(self, plan: StepPlan) -> None:
         """Records that the step was computed."""
-        counts = {entry.sequence: entry.count for entry in plan.entries}
+        ends = {entry.sequence: entry.end for entry in plan.entries}
         for sequence in self._running:
-            if sequence.id in counts:
+            if sequence.id in ends:
                 sequence.steps += 1
-                self._advance(sequence, counts[sequence.id])
+                self._advance(sequence, ends[sequence.id])
 
     def accept(self, sequence: Sequence, tokens: int) -> None:
         """Records that drafted tokens of the step that was committed last were right; they are the sequence's now."""
-        self._advance(sequence, tokens)
+        self._advance(sequence, sequence.computed + tokens)
 
     def remove(self, sequences: Iterable[Sequence]) -> None:
         """Takes sequences out, finished or given up, and gives their pages back."""
@@ -205,14 +208,18 @@ class Scheduler:
         sequence.status = Status.RUNNING
         sequence.deferral = None
         insort(self._running, sequence, key=_rank)
+        lend(sequence, self._pool, room.pages_free - room.pages_needed)
+        copied = sum(loan.length for loan in sequence.loans)
         numbers["cached_tokens"] = sequence.computed
+        numbers["copied_tokens"] = copied
         if sequence.preemptions:
             numbers["recompute_tokens"] = sequence.pending
             kind, reason = DecisionKind.RESUMED, "a slot and pages are free again"
         else:
             sequence.cached_tokens = sequence.computed
+            sequence.copied_tokens = copied
             sequence.charged_tokens = sequence.prompt_tokens
-            uncached = sequence.prompt_tokens - sequence.computed
+            uncached = sequence.prompt_tokens - sequence.computed - copied
             self._shares[sequence.level].charge(sequence.client, PROMPT_WEIGHT * max(0, uncached))
             kind, reason = DecisionKind.ADMITTED, "a slot and pages are free"
         verdicts.append(Verdict(kind, sequence.id, reason, numbers))
@@ -231,10 +238,15 @@ class Scheduler:
                 self._enter(sequence, room, now, verdicts)
                 return True
 
-    def _advance(self, sequence: Sequence, tokens: int) -> None:
-        """Notes that the cache holds so many tokens more, and charges what was generated."""
-        sequence.computed += tokens
-        self._pool.seal(sequence.id, sequence.trust_domain, sequence.tokens, sequence.computed, sequence.keys)
+    def _advance(self, sequence: Sequence, computed: int) -> None:
+        """Notes that the cache holds a sequence up to a position, and charges what was generated."""
+        sequence.computed = computed
+        if sequence.loans:
+            sequence.loans = tuple(loan for loan in sequence.loans if loan.end > computed)
+            if not sequence.loans:
+                self._pool.end_lease(sequence.id)
+        exact = computed if sequence.exact_until is None else min(computed, sequence.exact_until)
+        self._pool.seal(sequence.id, sequence.trust_domain, sequence.tokens, exact, sequence.keys)
         if sequence.computed > sequence.charged_tokens:
             generated = sequence.computed - sequence.charged_tokens
             self._shares[sequence.level].charge(sequence.client, GENERATED_WEIGHT * generated)
@@ -255,7 +267,7 @@ class Scheduler:
         result: list[PlanEntry] = []
         for entry in planned:
             drafted = min(drafts.get(entry.sequence, 0), left) if entry.wants_logits else 0
-            end = entry.first + entry.count
+            end = entry.end
             pages = max(pool.held(entry.sequence), pool.pages_for(end))
             drafted = max(0, min(drafted, (pages + pool.available - promised) * pool.page_tokens - end))
             promised += max(0, pool.pages_for(end + drafted) - pages)
@@ -283,14 +295,16 @@ class Scheduler:
         """
         pool = self._pool
         held = pool.held(sequence.id)
-        while pool.pages_for(sequence.computed + count) - held > pool.available - promised:
+        while pool.pages_for(_end(sequence, count)) - held > pool.available - promised:
+            if call_in(self._running[self._running.index(sequence) :], pool):
+                continue
             if self._running[-1] is sequence:
-                room = (held + pool.available - promised) * pool.page_tokens - sequence.computed
-                count = max(0, min(count, room))
+                room = (held + pool.available - promised) * pool.page_tokens
+                count = min(count, within(sequence.computed, room, sequence.loans))
                 break
             self._running[-1].shortages += 1
             self._preempt(self._running[-1], Displacement.SHORTAGE, sequence, now, verdicts)
-        return count, pool.pages_for(sequence.computed + count) - held if count else 0
+        return count, pool.pages_for(_end(sequence, count)) - held if count else 0
 
     def _preempt(
         self, sequence: Sequence, why: Displacement, other: Sequence, now: float, verdicts: list[Verdict]
@@ -306,6 +320,7 @@ class Scheduler:
         self._running.remove(sequence)
         self._pool.release(sequence.id)
         sequence.computed = 0
+        sequence.loans = ()
         sequence.preemptions += 1
         sequence.status = Status.WAITING
         self._waiting.add(sequence, now)
@@ -321,6 +336,12 @@ class Scheduler:
             "slots": self._limits.max_slots,
             "slots_busy": len(self._running),
         }
+
+
+def _end(sequence: Sequence, count: int) -> int:
+    """Returns the position after the next so many tokens to compute, what is copied between them included."""
+    loans = stretch(sequence.computed, count, sequence.loans)
+    return sequence.computed + count + sum(loan.length for loan in loans)
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NewType
 
 from edge_rag.core.query import Priority
+from edge_rag.generator.kv.passages import Loan, PassageSpan
 from edge_rag.generator.kv.prefix import PageKey
 
 SequenceId = NewType("SequenceId", int)
@@ -34,8 +35,9 @@ class Deferral(Enum):
 class Sequence:
     """Tokens on their way through the model.
 
-    The cache holds the first ``computed`` of ``tokens``; the rest is pending. A sequence with one pending token
-    decodes, one with more prefills: a prompt, a forced run and a recomputation after preemption are the same thing.
+    The cache holds the first ``computed`` of ``tokens``; the rest is pending, but for what is copied from other texts.
+    A sequence with one pending token decodes, one with more prefills: a prompt, a forced run and a recomputation after
+    preemption are the same thing.
 
     Attributes:
         id: Its id; smaller came earlier.
@@ -60,6 +62,10 @@ class Sequence:
         charged_tokens: Tokens its client was charged for, or found in the cache; a recomputation is free.
         keys: Keys of its full pages, as far as they were needed.
         draft: What it may well say next, to be checked in the next step if there is room.
+        spans: Parts of the prompt that stand in other texts as well and may be copied from there.
+        loans: Those that will be, in order; they lie after the first ``computed`` tokens.
+        copied_tokens: Prompt tokens that were copied when it was first admitted.
+        exact_until: Position from which on what the cache holds of it is an approximation; None where nothing is.
     """
 
     id: SequenceId
@@ -84,6 +90,10 @@ class Sequence:
     charged_tokens: int = 0
     keys: list[PageKey] = field(default_factory=list)
     draft: tuple[int, ...] = ()
+    spans: tuple[PassageSpan, ...] = ()
+    loans: tuple[Loan, ...] = ()
+    copied_tokens: int = 0
+    exact_until: int | None = None
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
@@ -91,8 +101,8 @@ class Sequence:
 
     @property
     def pending(self) -> int:
-        """Tokens that the cache does not hold yet."""
-        return len(self.tokens) - self.computed
+        """Tokens that are yet to be computed."""
+        return len(self.tokens) - self.computed - sum(loan.length for loan in self.loans)
 
     @property
     def generated(self) -> int:
@@ -100,9 +110,13 @@ class Sequence:
         return len(self.tokens) - self.prompt_tokens
 
     def withdraw(self) -> None:
-        """Moves the sequence to a trust domain of its own: what it caches from now on, no other can find."""
+        """Moves the sequence to a trust domain of its own: what it caches from now on, no other can find.
+
+        Nor does it copy what others have cached.
+        """
         self.trust_domain = f"{self.trust_domain}\0{self.id}"
         self.keys.clear()
+        self.spans = ()
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -141,6 +141,14 @@ class SerialDecoder:
         if (source, target) != (0, 0):
             raise InferenceFailed("there is only page 0")
 
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Refuses: what onnxruntime-genai keeps of a text cannot be reached.
+
+        Raises:
+            InferenceFailed: Always.
+        """
+        raise InferenceFailed("a serial model's tokens cannot be moved")
+
     def _append(self, step: PackedStep, first: int) -> NDArray[np.float32]:
         if self._sequence is None or first == 0:
             self._sequence = None  # whose memory goes before there is another one

@@ -64,6 +64,10 @@ class PrescribingDecoder:
         """Copies a page."""
         self._decoder.copy_page(source, target)
 
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Copies tokens."""
+        self._decoder.move_tokens(sources, targets, distance)
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

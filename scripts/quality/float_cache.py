@@ -86,6 +86,14 @@ class FloatCacheDecoder:
         for cache in self._cache.values():
             cache[:, target * size : (target + 1) * size] = cache[:, source * size : (source + 1) * size]
 
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Refuses: here every text is computed where it stands.
+
+        Raises:
+            InferenceFailed: Always.
+        """
+        raise InferenceFailed("tokens are not moved here")
+
     def _run_sequence(self, step: PackedStep, begin: int, end: int, table: NDArray[np.int32]) -> NDArray[np.float32]:
         positions = step.positions[begin:end]
         before = np.arange(positions[0])

@@ -21,7 +21,8 @@ def violations(snapshot: PoolSnapshot, computed: Mapping[SequenceId, int]) -> li
         One sentence for each thing that is wrong; empty when all is well.
     """
     wrong: list[str] = []
-    holders = Counter(page for table in snapshot.tables.values() for page in table)
+    held = (*snapshot.tables.values(), *snapshot.leases.values())
+    holders = Counter(page for pages in held for page in pages)
     free, cached = Counter(snapshot.free), Counter(snapshot.cached)
     for page in map(PageId, range(snapshot.pages)):
         places = free[page] + cached[page] + (holders[page] > 0)
@@ -33,6 +34,9 @@ def violations(snapshot: PoolSnapshot, computed: Mapping[SequenceId, int]) -> li
             wrong.append(f"page {page} counts {snapshot.references[page]} references, {holders[page]} tables hold it")
     for stranger in sorted({*free, *cached, *holders} - set(map(PageId, range(snapshot.pages)))):
         wrong.append(f"page {stranger} does not exist")
+    for sequence in snapshot.leases:
+        if sequence not in computed:
+            wrong.append(f"sequence {sequence} copies from pages but does not run")
     idle = set(snapshot.cached)
     for page, parent in snapshot.parents.items():
         if free[page]:

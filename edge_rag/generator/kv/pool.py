@@ -41,6 +41,7 @@ class PoolSnapshot:
         parents: The page that each findable page continues, held or not; None for one that a prompt begins with.
         references: Holders of each page, by page.
         tables: Block table of each sequence.
+        leases: Pages that each sequence copies from.
     """
 
     pages: int
@@ -50,6 +51,7 @@ class PoolSnapshot:
     parents: Mapping[PageId, PageId | None]
     references: tuple[int, ...]
     tables: dict[SequenceId, tuple[PageId, ...]]
+    leases: dict[SequenceId, tuple[PageId, ...]]
 
 
 class PagePool:
@@ -75,6 +77,7 @@ class PagePool:
         self._references = [0] * pages
         self._tables: dict[SequenceId, list[PageId]] = {}
         self._sealed: dict[SequenceId, int] = {}
+        self._leases: dict[SequenceId, list[PageId]] = {}
         self._prefixes = PrefixIndex(half_life_pools * pages)
         self._on_evicted = on_evicted
 
@@ -138,6 +141,22 @@ class PagePool:
             self._references[page] += 1
         self._tables[sequence] = list(pages)
         self._sealed[sequence] = len(pages)
+
+    def idle(self, pages: Sequence[PageId]) -> int:
+        """Returns how many of some pages nobody holds."""
+        return sum(self._prefixes.is_idle(page) for page in pages)
+
+    def lease(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
+        """Keeps pages that ``match`` found until the sequence has copied from them."""
+        for page in pages:
+            self._prefixes.wake(page)
+            self._prefixes.use(page)
+            self._references[page] += 1
+        self._leases.setdefault(sequence, []).extend(pages)
+
+    def end_lease(self, sequence: SequenceId) -> None:
+        """Lets go of the pages that a sequence copies from; nothing happens if there are none."""
+        self.give_back(self._leases.pop(sequence, []))
 
     def take(self, count: int) -> list[PageId]:
         """Takes pages out of the free list, then out of the cache, those of least worth first.
@@ -207,6 +226,7 @@ class PagePool:
     def release(self, sequence: SequenceId) -> None:
         """Lets go of everything a sequence holds; nothing happens if it holds nothing."""
         self._sealed.pop(sequence, None)
+        self.end_lease(sequence)
         self.give_back(self._tables.pop(sequence, []))
 
     def map(self, cells: int) -> PageMap:
@@ -231,4 +251,5 @@ class PagePool:
             parents=self._prefixes.parents,
             references=tuple(self._references),
             tables={sequence: tuple(table) for sequence, table in self._tables.items()},
+            leases={sequence: tuple(pages) for sequence, pages in self._leases.items()},
         )

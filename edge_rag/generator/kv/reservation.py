@@ -37,9 +37,7 @@ class Reservation:
         """
         pool = self._pool
         needs = {
-            entry.sequence: max(
-                0, pool.pages_for(entry.first + entry.count + entry.drafted) - pool.held(entry.sequence)
-            )
+            entry.sequence: max(0, pool.pages_for(entry.end + entry.drafted) - pool.held(entry.sequence))
             for entry in self._plan.entries
         }
         pages = pool.take(sum(needs.values()))
@@ -62,7 +60,7 @@ class Reservation:
         pool = self._pool
         for entry in self._plan.entries:
             sequence, taken = entry.sequence, self._taken[entry.sequence]
-            tokens = entry.first + entry.count + accepted.get(sequence, 0)
+            tokens = entry.end + accepted.get(sequence, 0)
             kept = max(0, pool.pages_for(tokens) - pool.held(sequence))
             pool.extend(sequence, taken[:kept])
             del taken[:kept]

@@ -85,6 +85,9 @@ class GatedRunner:
     def copy_page(self, source: int, target: int) -> None:
         self._decoder.copy_page(source, target)
 
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        self._decoder.move_tokens(sources, targets, distance)
+
 
 class LeaningRunner(GatedRunner):
     """The real decoder, leaning towards saying 12 tokens in turn and leaving some out now and then."""

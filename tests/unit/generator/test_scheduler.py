@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 
 import pytest
@@ -12,9 +12,11 @@ from edge_rag.core.decision import DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.errors import NeverFits
 from edge_rag.generator.kv.invariants import violations
+from edge_rag.generator.kv.passages import PassageSpan
 from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.kv.prefix import PageId
 from edge_rag.generator.kv.reservation import Reservation
+from edge_rag.generator.packing import moves, pack
 from edge_rag.generator.plan import Displacement, StepPlan, Verdict
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.scheduler import Scheduler
@@ -35,6 +37,7 @@ class Bench:
         self.sequences: dict[SequenceId, Sequence] = {}
         self.finished: list[SequenceId] = []
         self.verdicts: dict[SequenceId, list[Verdict]] = {}
+        self.content: dict[int, int] = {}
 
     def submit(
         self,
@@ -44,12 +47,14 @@ class Bench:
         domain: str = "d",
         client: str = "c",
         deadline: float | None = None,
+        spans: tuple[PassageSpan, ...] = (),
     ) -> Sequence:
         name = SequenceId(len(self.sequences) + 1)
         tokens = prompt if isinstance(prompt, list) else [1000 * name + i for i in range(prompt)]
         sequence = Sequence(
             name, priority, domain, list(tokens), max_tokens, client=client, arrived=self.now, deadline=deadline
         )
+        sequence.spans = spans
         self.scheduler.submit(sequence, self.now)
         self.sequences[name] = sequence
         self.verdicts[name] = []
@@ -68,7 +73,8 @@ class Bench:
         """
         for sequence in self.scheduler.running:
             room = sequence.max_tokens - sequence.generated - 1
-            sequence.draft = (7,) * min(draft, room) if sequence.pending == 1 else ()
+            comes = range(len(sequence.tokens), len(sequence.tokens) + right)
+            sequence.draft = (*comes, *[7] * draft)[: min(draft, room)] if sequence.pending == 1 else ()
         plan = self.scheduler.schedule(self.now)
         self.now += 1
         self.check(plan)
@@ -79,6 +85,7 @@ class Bench:
             return plan
         with Reservation(self.pool, plan) as pages:
             self.check_writes(plan, pages.tables)
+            self.compute(plan, pages.tables)
             accepted = {entry.sequence: min(right, entry.drafted) for entry in plan.entries}
             pages.commit(accepted)
         self.scheduler.commit(plan)
@@ -94,11 +101,21 @@ class Bench:
                     self.scheduler.accept(sequence, said - 1)
         return plan
 
+    def compute(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
+        """Copies and writes tokens where a model would their keys and values."""
+        for move in moves(plan, tables, PAGE):
+            copied = [self.content[slot] for slot in move.sources.tolist()]
+            self.content.update(zip(move.targets.tolist(), copied, strict=True))
+        if plan.entries:
+            step = pack(plan, self.sequences, tables, PAGE)
+            assert len(set(step.slot_mapping.tolist())) == plan.tokens
+            self.content.update(zip(step.slot_mapping.tolist(), step.input_ids.tolist(), strict=True))
+
     def check_writes(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
         """Nobody writes to a page that another holds or could find."""
         before = self.pool.snapshot()
         for entry in plan.entries:
-            end = entry.first + entry.count + entry.drafted
+            end = entry.end + entry.drafted
             written = tables[entry.sequence][entry.first // PAGE : -(-end // PAGE)]
             assert len(written) == -(-end // PAGE) - entry.first // PAGE
             assert all(before.references[page] == 1 and page not in before.parents for page in written)
@@ -113,7 +130,7 @@ class Bench:
             sequence = self.sequences[entry.sequence]
             assert sequence.status is Status.RUNNING
             assert entry.first == sequence.computed
-            assert entry.wants_logits == (entry.first + entry.count == len(sequence.tokens))
+            assert entry.wants_logits == (entry.end == len(sequence.tokens))
             assert entry.drafted <= len(sequence.draft)
         assert plan.tokens <= self.scheduler.limits.max_step_tokens
         if not self.scheduler.idle:
@@ -129,7 +146,33 @@ class Bench:
         return steps
 
     def wrong(self) -> list[str]:
-        return violations(self.pool.snapshot(), {s.id: s.computed for s in self.scheduler.running})
+        held = {s.id: s.computed for s in self.scheduler.running}
+        return violations(self.pool.snapshot(), held) + [
+            f"sequence {s.id} has something else than its token {position} in the cache"
+            for s in self.scheduler.running
+            for position, token in enumerate(s.tokens[: s.computed])
+            if self.content[self.pool.table(s.id)[position // PAGE] * PAGE + position % PAGE] != token
+        ]
+
+
+BEGINNING = tuple(range(6))
+
+
+def alone(passage: int) -> tuple[int, ...]:
+    """The beginning of every prompt, a passage, and what fills up its last page."""
+    text = (*BEGINNING, *range(500 + 20 * passage, 500 + 20 * passage + 7 + passage))
+    return (*text, *[9] * (-len(text) % PAGE + 1))
+
+
+def with_passages(passages: Iterable[int], recompute: int) -> tuple[list[int], tuple[PassageSpan, ...]]:
+    """A prompt of passages, and where they are."""
+    prompt, spans = list(BEGINNING), []
+    for passage in passages:
+        text = alone(passage)[len(BEGINNING) : len(BEGINNING) + 7 + passage]
+        start, offset = len(prompt) + recompute, len(BEGINNING) + recompute
+        spans.append(PassageSpan(start, len(text) - recompute, alone(passage), offset))
+        prompt += text
+    return [*prompt, 9], tuple(spans)
 
 
 def entries(plan: StepPlan) -> list[tuple[int, int, int]]:
@@ -511,6 +554,37 @@ def test_pages_of_what_was_drafted_in_vain_are_free_again() -> None:
     assert bench.pool.held(sequence.id) == 5
 
 
+def test_what_was_computed_alone_is_copied_and_the_rest_computed() -> None:
+    bench = Bench(60, SchedulerLimits(4, 64, 8))
+    for passage in (2, 3):
+        bench.submit(list(alone(passage)), 1)
+    bench.run()
+    prompt, spans = with_passages((1, 2, 3), recompute=2)
+    sequence = bench.submit(prompt, 3, spans=spans)
+    plan = bench.step()
+    (entry,) = plan.entries
+    assert [(loan.start, loan.length) for loan in entry.loans] == [(16, 7), (25, 8)]
+    assert entry.count == len(prompt) - 7 - 8 - sequence.cached_tokens
+    assert (sequence.copied_tokens, sequence.cached_tokens) == (15, 4)
+    assert bench.wrong() == []
+    bench.run()
+    again = bench.submit(prompt, 1)
+    bench.step()
+    assert again.cached_tokens == 16, "an approximation is nobody else's prefix"
+
+
+def test_pages_that_run_out_are_not_kept_for_copying() -> None:
+    bench = Bench(17, SchedulerLimits(4, 12, 4))
+    for passage in (1, 2, 3):
+        bench.submit(list(alone(passage)), 1)
+    bench.run()
+    prompt, spans = with_passages((3, 2, 1), recompute=1)
+    bench.submit(prompt, 12, spans=spans)
+    bench.submit(4, 20)
+    bench.run()
+    assert bench.finished[-2:] in ([4, 5], [5, 4])
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Anything may happen in any order."""
 
@@ -544,6 +618,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         else:
             with pytest.raises(NeverFits):
                 self.bench.submit(prompt, answer, priority, domain, client, deadline)
+
+    @rule(
+        passages=st.lists(st.integers(0, 3), max_size=3),
+        recompute=st.integers(0, 6),
+        answer=st.integers(1, 20),
+        priority=st.sampled_from(Priority),
+        domain=st.sampled_from("xy"),
+    )
+    def submit_with_passages(
+        self, passages: list[int], recompute: int, answer: int, priority: Priority, domain: str
+    ) -> None:
+        prompt, spans = with_passages(passages, recompute)
+        if len(prompt) + answer <= self.bench.scheduler.capacity:
+            self.bench.submit(prompt, answer, priority, domain, spans=spans)
+
+    @rule(passage=st.integers(0, 3), domain=st.sampled_from("xy"))
+    def compute_a_passage_alone(self, passage: int, domain: str) -> None:
+        if len(alone(passage)) < self.bench.scheduler.capacity:
+            self.bench.submit(list(alone(passage)), 1, domain=domain)
 
     @rule(pick=st.integers(0, 1000))
     def cancel(self, pick: int) -> None:

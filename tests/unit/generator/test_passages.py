@@ -1,0 +1,46 @@
+"""What is copied between the computed tokens of a sequence."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.generator.kv.passages import Loan, between, stretch, within
+
+
+@st.composite
+def loans_ahead(draw: st.DrawFn) -> tuple[int, tuple[Loan, ...]]:
+    """A position, and loans after it."""
+    first = draw(st.integers(0, 20))
+    loans, position = [], first
+    for gap, length in draw(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 9)), max_size=4)):
+        loans.append(Loan(position + gap, length, (), 0))
+        position = loans[-1].end
+    return first, tuple(loans)
+
+
+@given(loans_ahead(), st.integers(1, 60))
+def test_a_stretch_computes_as_many_tokens_as_asked_for_and_ends_with_one(
+    ahead: tuple[int, tuple[Loan, ...]], count: int
+) -> None:
+    first, loans = ahead
+    taken = stretch(first, count, loans)
+    end = first + count + sum(loan.length for loan in taken)
+    computed = [position for begin, stop in between(first, end, taken) for position in range(begin, stop)]
+    copied = [position for loan in taken for position in range(loan.start, loan.end)]
+    assert len(computed) == count
+    assert computed[-1] == end - 1
+    assert sorted(computed + copied) == list(range(first, end))
+    assert all(loan.start >= end for loan in loans[len(taken) :])
+
+
+@given(loans_ahead(), st.integers(0, 90))
+def test_no_more_tokens_are_computed_than_there_is_room_for(ahead: tuple[int, tuple[Loan, ...]], end: int) -> None:
+    first, loans = ahead
+
+    def last(count: int) -> int:
+        return first + count + sum(loan.length for loan in stretch(first, count, loans))
+
+    count = within(first, end, loans)
+    assert count == 0 or last(count) <= end
+    assert last(count + 1) > end
