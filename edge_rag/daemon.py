@@ -64,7 +64,7 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     Raises:
         EdgeRagError: The daemon could not start; nothing was left running.
     """
-    configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON)
+    configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
     share_malloc_arenas()
     audit = settings.audit
     audit_file = None if audit.file is None else AuditFile(audit.file, audit.file_mib * _MIB, audit.files_kept)

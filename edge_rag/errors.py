@@ -49,6 +49,12 @@ class EdgeRagError(Exception):
     """Base of every error this package raises on purpose. ``str(error)`` is fit to show to a user."""
 
 
+def class_of(error: BaseException) -> str:
+    """Returns an error's class, and that of what led to it: to be told where a message may hold what was asked."""
+    cause = error.__cause__
+    return type(error).__name__ + ("" if cause is None else f" after {type(cause).__name__}")
+
+
 class InvalidRequest(EdgeRagError):
     """A field of a request is unusable.
 

@@ -30,6 +30,9 @@ class LogSettings(Section):
 
     level: LogLevel = Field(default=LogLevel.INFO, description="Least severity that is logged.")
     format: LogFormat = Field(default=LogFormat.CONSOLE, description="Lines for people or JSON for machines.")
+    text: bool = Field(
+        default=False, description="Whether text of questions and documents may go into it, with messages of errors."
+    )
 
 
 class AuditSettings(Section):

@@ -15,6 +15,7 @@ from edge_rag.errors import (
     NotReady,
     Overloaded,
     RequestCancelled,
+    class_of,
 )
 from edge_rag.generator.live import LiveRequest, TokenRequest
 from edge_rag.generator.plan import Verdict
@@ -68,8 +69,8 @@ class Announcer:
                 numbers = {} if request.deadline is None else {"late_s": now - request.deadline}
             case NotReady():
                 reason = "the engine is shutting down"
-            case InvalidRequest():
-                reason = str(error)
+            case InvalidRequest(field=field):
+                reason = f"its field {field} is unusable"
         prompt = {"prompt_tokens": float(len(request.prompt))} if request.prompt else {}
         self._say(DecisionKind.REFUSED, request, reason, {**prompt, **numbers}, now)
 
@@ -100,7 +101,7 @@ class Announcer:
             case DeadlineExceeded():
                 kind, reason = DecisionKind.EXPIRED, "its deadline passed"
             case _:
-                kind, reason = DecisionKind.FAILED, str(error)
+                kind, reason = DecisionKind.FAILED, f"it failed: {class_of(error)}"
         self._say(kind, request.request, reason, _summary(request, now), now)
 
     def resized(self, change: SlotChange, now: float) -> None:

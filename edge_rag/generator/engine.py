@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 
 from edge_rag.core.measures import StepReport
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, InvalidRequest, NotReady, RequestCancelled
@@ -231,7 +232,7 @@ class Engine:
                 pages.commit(accepted)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests outside this step go on
             problem = str(error) if isinstance(error, InferenceFailed) else f"the step failed: {error!r}"
-            self._drop([entry.sequence for entry in plan.entries], lambda: InferenceFailed(problem))
+            self._drop([entry.sequence for entry in plan.entries], partial(_failure, problem, error))
             self._report(plan, 0, planned - began, self._clock() - planned, 0.0, failed=True)
             return
         self._scheduler.commit(plan)
@@ -263,7 +264,7 @@ class Engine:
             reason = request.say(tokens)
         except Exception as error:  # noqa: BLE001 - a constraint's or a sink's failure is that request's own
             problem = f"the answer could not be continued: {error!r}"
-            own = error if isinstance(error, EdgeRagError) else InferenceFailed(problem)
+            own = error if isinstance(error, EdgeRagError) else _failure(problem, error)
             self._drop([request.sequence.id], lambda: own)
             return False
         if request.sequence.generated > before:
@@ -366,3 +367,9 @@ class Engine:
             if change is not None:
                 self._scheduler.resize(change.slots)
                 self._announcer.resized(change, self._clock())
+
+
+def _failure(problem: str, cause: Exception) -> InferenceFailed:
+    failure = InferenceFailed(problem)
+    failure.__cause__ = cause
+    return failure

@@ -58,7 +58,7 @@ class SettingsInForce:
         doors, _ = make_entrance(following)
         self._server.adopt(request_limits(following), following.limits.request_seconds, doors.tls)
         self._doorkeeper.use(token_file(following), newcomers(following))
-        configure_logging(following.log.level.value, following.log.format is LogFormat.JSON)
+        configure_logging(following.log.level.value, following.log.format is LogFormat.JSON, following.log.text)
         reread = Reread(differing(self._now, following), differing(following, wanted))
         self._now = following
         return reread

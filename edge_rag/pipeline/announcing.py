@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.query import Query
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, class_of
 from edge_rag.pipeline.ports import DecisionSink
 from edge_rag.pipeline.stage import Timed
 
@@ -44,7 +44,7 @@ class StageAnnouncer:
             self._say(DecisionKind.EXPIRED, query, f"its deadline passed in the {stage}", {})
             raise
         except EdgeRagError as error:
-            self._say(DecisionKind.FAILED, query, str(error), {})
+            self._say(DecisionKind.FAILED, query, f"it failed in the {stage}: {class_of(error)}", {})
             raise
         except asyncio.CancelledError:
             self._say(DecisionKind.CANCELLED, query, f"the caller gave it up in the {stage}", {})

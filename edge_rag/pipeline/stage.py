@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -42,6 +43,7 @@ class _Item(Generic[In, Out]):
     deadline: float | None
     queued_at: float
     future: Future[Timed[Out]]
+    context: Context
 
 
 class Stage(Generic[In, Out]):
@@ -106,7 +108,7 @@ class Stage(Generic[In, Out]):
             if len(self._queue) >= self._capacity:
                 self._refused += 1
                 raise Overloaded(self._name, retry_after_s=max(0.05, len(self._queue) * self._seconds_per_item))
-            self._queue.append(_Item(request, deadline, now, future))
+            self._queue.append(_Item(request, deadline, now, future, copy_context()))
             self._changed.notify()
         return future
 
@@ -137,8 +139,7 @@ class Stage(Generic[In, Out]):
         while batch := self._next_batch():
             started = self._clock()
             try:
-                with self._working():
-                    results: Sequence[Out | Exception] = self._work([item.request for item in batch])
+                results: Sequence[Out | Exception] = self._work_on(batch)
             except Exception as error:  # noqa: BLE001 - whatever a batch raises belongs to its requests
                 results = [error] * len(batch)
             took = self._clock() - started
@@ -151,6 +152,12 @@ class Stage(Generic[In, Out]):
                     item.future.set_exception(result)
                 else:
                     item.future.set_result(Timed(result, started - item.queued_at, took))
+
+    def _work_on(self, batch: Sequence[_Item[In, Out]]) -> Sequence[Out | Exception]:
+        requests = [item.request for item in batch]
+        with self._working():
+            # What is logged about a request that is alone has its id.
+            return batch[0].context.run(self._work, requests) if len(batch) == 1 else self._work(requests)
 
     def _next_batch(self) -> list[_Item[In, Out]]:
         with self._changed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 
+import structlog
+
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.identity import Role
@@ -12,6 +14,8 @@ from edge_rag.errors import NotReady
 from edge_rag.server import messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
 from edge_rag.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
 
 
 class RagService(rag_pb2_grpc.RagServicer):
@@ -38,6 +42,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         async with self._calls.serve(Role.READER, "Ask", context, request.request_id) as call:
             place = call.collection(request.collection)
             query = wire.query(request, call.request_id, place, call.identity, call.deadline, self._limits)
+            log.debug("question", question=query.question, characters=len(query.question))
             stream = call.backend.pipeline.ask(query, call.trace)
             context.add_done_callback(lambda _: stream.cancel())  # type: ignore[arg-type]
             told = 0
@@ -58,6 +63,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         async with self._calls.serve(Role.READER, "Search", context, request.request_id) as call:
             place = call.collection(request.collection)
             query = wire.search_query(request, call.request_id, place, call.deadline, self._limits)
+            log.debug("search", question=query.query, characters=len(query.query))
             found = await call.backend.pipeline.search(query, call.trace)
             return rag_pb2.SearchResponse(
                 hits=[messages.passage(ranked) for ranked in found.passages],

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -24,8 +22,6 @@ _SEND_S: Final = 2.0
 
 _PROPAGATED: Final = frozenset({"traceparent", "tracestate"})
 
-log = structlog.get_logger()
-
 
 class OtlpTraces:
     """Sends spans in batches on a thread of its own; what a collector does not take is dropped.
@@ -36,7 +32,6 @@ class OtlpTraces:
     """
 
     def __init__(self, endpoint: str, ratio: float) -> None:
-        _log_by_structlog()
         resource = Resource.create({"service.name": "edge-rag", "service.version": edge_rag.__version__})
         self._provider = TracerProvider(ParentBased(TraceIdRatioBased(ratio)), resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint, timeout=_SEND_S)))
@@ -90,17 +85,3 @@ class _StageSpan:
 
     def note(self, facts: Mapping[str, Note]) -> None:
         self._span.set_attributes(dict(facts))
-
-
-class _Relay(logging.Handler):
-    """What OpenTelemetry says of itself, in the daemon's log."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        log.warning("traces are not taken", problem=record.getMessage())
-
-
-def _log_by_structlog() -> None:
-    logger = logging.getLogger("opentelemetry")
-    logger.propagate = False
-    logger.setLevel(logging.WARNING)
-    logger.handlers = [_Relay()]

@@ -55,7 +55,7 @@ def test_a_stage_says_how_long_a_question_waited_and_took() -> None:
         (Overloaded("retriever", 2.5), DecisionKind.REFUSED, "the retriever's queue is full", {"retry_after_s": 2.5}),
         (DeadlineExceeded("retriever"), DecisionKind.EXPIRED, "its deadline passed in the retriever", {}),
         (asyncio.CancelledError(), DecisionKind.CANCELLED, "the caller gave it up in the retriever", {}),
-        (CollectionNotFound("nowhere", ()), DecisionKind.FAILED, "nowhere", {}),
+        (CollectionNotFound("nowhere", ()), DecisionKind.FAILED, "it failed in the retriever: CollectionNotFound", {}),
     ],
     ids=lambda value: value.value if isinstance(value, DecisionKind) else "",
 )
