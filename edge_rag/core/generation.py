@@ -28,6 +28,7 @@ class GenerationRequest:
         trust_domain: Requests share cached KV only within one trust domain; the collection's name.
         deadline: ``time.monotonic()`` seconds, or None.
         format: What the answer must look like in FREE mode; None where it may look like anything.
+        epoch: Epoch of the collection that the passages are from; cached KV is shared only inside one.
     """
 
     request_id: RequestId
@@ -42,6 +43,7 @@ class GenerationRequest:
     trust_domain: str
     deadline: float | None
     format: AnswerFormat | None = None
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,10 +133,12 @@ class Retrieved:
         hits: Best first.
         term_weights: Inverse document frequency, natural log, for each content word of the question (lower case, as
             written) in the collection asked. A word found nowhere has the largest weight.
+        epoch: Epoch of the collection that the text is from; one that has ended may hold text that was removed since.
     """
 
     hits: tuple[Hit, ...]
     term_weights: Mapping[str, float] = field(default_factory=dict)
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,9 +137,9 @@ class AnswerGenerator:
         """Returns what runs and who has the pages, between two steps."""
         return self._engine.look()
 
-    def forget(self, trust_domain: str) -> None:
-        """Drops what is cached of a trust domain; requests under way go on."""
-        self._engine.forget(trust_domain)
+    def forget(self, trust_domain: str, epoch: int) -> None:
+        """Drops what is cached of a trust domain's epochs before this one; requests under way go on."""
+        self._engine.forget(trust_domain, epoch)
 
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``. Encoding happens here, on the caller's thread.
@@ -244,4 +244,5 @@ def _tokens(request: GenerationRequest, prompt: tuple[int, ...], constraint: Con
         client=request.client,
         trust_domain=request.trust_domain,
         deadline=request.deadline,
+        epoch=request.epoch,
     )

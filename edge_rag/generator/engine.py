@@ -32,7 +32,7 @@ from edge_rag.generator.ports import (
 )
 from edge_rag.generator.sampler import Choice
 from edge_rag.generator.scheduler import Scheduler
-from edge_rag.generator.sequence import Sequence, SequenceId, Status
+from edge_rag.generator.sequence import Sequence, SequenceId, Status, domain_key
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.speculation import Speculation
 
@@ -80,6 +80,7 @@ class Engine:
         self._working = working
         self._clock = clock
         self._live: dict[SequenceId, LiveRequest] = {}
+        self._epochs: dict[str, int] = {}
         self._drain_rate = DrainRate()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._counts = Counts()
@@ -134,7 +135,7 @@ class Engine:
             sequence = Sequence(
                 sequence_id,
                 request.priority,
-                request.trust_domain,
+                domain_key(request.trust_domain, request.epoch),
                 list(request.prompt),
                 request.sampling.max_tokens,
                 client=request.client,
@@ -149,13 +150,13 @@ class Engine:
         """Ends a request at the next step boundary; any thread, idempotent."""
         self._inbox.cancel(sequence)
 
-    def forget(self, trust_domain: str) -> None:
-        """Drops what is cached of a trust domain at the next step boundary; any thread.
+    def forget(self, trust_domain: str, epoch: int) -> None:
+        """Drops what is cached of a trust domain's epochs before this one at the next step boundary; any thread.
 
-        Requests that run or wait now go on and leave nothing behind that another could find: their prompts may hold
-        what is to be forgotten.
+        Requests of these epochs, whether they run or are still to come, go on and leave nothing behind that another
+        could find: their prompts may hold what is to be forgotten.
         """
-        self._inbox.forget(trust_domain)
+        self._inbox.forget(trust_domain, epoch)
 
     def snapshot(self) -> EngineSnapshot:
         """Returns the present state; any thread. Numbers of a step under way may be from before or after it."""
@@ -201,10 +202,10 @@ class Engine:
                 self._observer.on_turn()
                 self._lookout.show(self._look)
                 requests, cancelled = taken
+                for trust_domain, epoch in self._inbox.take_forgotten():
+                    self._forget(trust_domain, epoch)
                 for request in requests:
                     self._enter(request)
-                for trust_domain in self._inbox.take_forgotten():
-                    self._forget(trust_domain)
                 self._drop(cancelled, lambda: RequestCancelled("cancelled by the caller"))
                 self._drop(self._expired(), lambda: DeadlineExceeded("generator"))
                 self._step()
@@ -248,14 +249,24 @@ class Engine:
     def _enter(self, request: LiveRequest) -> None:
         """Lets a request in; one that the constraint decides by itself is over at once."""
         self._live[request.sequence.id] = request
+        if self._ended(request):
+            request.sequence.withdraw()
         if self._say(request, ()):
             self._scheduler.submit(request.sequence, request.submitted)
 
-    def _forget(self, trust_domain: str) -> None:
+    def _forget(self, trust_domain: str, epoch: int) -> None:
+        self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
         for request in self._live.values():
-            if request.sequence.trust_domain == trust_domain:
+            if request.request.trust_domain == trust_domain and self._ended(request):
                 request.sequence.withdraw()
-        self._pool.forget(trust_domain)
+        current = domain_key(trust_domain, self._epochs[trust_domain])
+        for domain in self._pool.domains:
+            if domain.startswith(domain_key(trust_domain)) and domain != current:
+                self._pool.forget(domain)
+
+    def _ended(self, request: LiveRequest) -> bool:
+        """Whether a request may hold text that was removed."""
+        return request.request.epoch < self._epochs.get(request.request.trust_domain, 0)
 
     def _say(self, request: LiveRequest, tokens: tuple[int, ...]) -> bool:
         """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""
@@ -296,6 +307,8 @@ class Engine:
         """Gives back all that a request holds, before anyone hears that it is over."""
         del self._live[request.sequence.id]
         self._scheduler.remove([request.sequence])
+        if request.sequence.withdrawn:
+            self._pool.forget(request.sequence.trust_domain)
         if request.started is None:
             self._inbox.left_queue(request.request.most_tokens)
         self._drain_rate.left(now, others_wait=self._inbox.waiting > 0, tokens=request.request.most_tokens)

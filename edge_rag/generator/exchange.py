@@ -58,6 +58,7 @@ class GeneratorExchange:
         self._moved = threading.Condition()
         self._swapping = threading.Lock()
         self._closed = False
+        self._epochs: dict[str, int] = {}
         self._retiring: Installed | None = None
         self._retired: EngineSnapshot | None = None  # the last one's, counted on those before it
         first.generator.start()
@@ -79,9 +80,14 @@ class GeneratorExchange:
                 place.entering -= 1
                 self._moved.notify_all()
 
-    def forget(self, trust_domain: str) -> None:
-        """Drops what is cached of a trust domain, in the generator in use; one that retires takes no new questions."""
-        self._place.installed.generator.forget(trust_domain)
+    def forget(self, trust_domain: str, epoch: int) -> None:
+        """Drops what is cached of a trust domain's epochs before this one.
+
+        In the generator in use; one that retires takes no new questions, and one that comes later is told.
+        """
+        with self._moved:
+            self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
+            self._place.installed.generator.forget(trust_domain, epoch)
 
     def snapshot(self) -> EngineSnapshot:
         """Returns the state of the generator in use; what runs, waits and is counted includes those it replaced."""
@@ -115,6 +121,8 @@ class GeneratorExchange:
             following = make()
             following.generator.start()
             with self._moved:
+                for trust_domain, epoch in self._epochs.items():
+                    following.generator.forget(trust_domain, epoch)
                 old, self._place = self._place, _Place(following)
                 self._retiring = old.installed
                 self._moved.wait_for(lambda: old.entering == 0)

@@ -29,7 +29,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._requests: list[LiveRequest] = []
         self._cancelled: list[SequenceId] = []
-        self._forgotten: list[str] = []
+        self._forgotten: list[tuple[str, int]] = []
         self._waiting = 0
         self._waiting_tokens = 0
         self._last_id = 0
@@ -100,10 +100,10 @@ class Inbox:
             self._cancelled.append(sequence)
             self._changed.notify()
 
-    def forget(self, trust_domain: str) -> None:
-        """Asks for what is cached of a trust domain to be dropped."""
+    def forget(self, trust_domain: str, epoch: int) -> None:
+        """Asks for what is cached of a trust domain's epochs before this one to be dropped."""
         with self._changed:
-            self._forgotten.append(trust_domain)
+            self._forgotten.append((trust_domain, epoch))
             self._changed.notify()
 
     def wake(self) -> None:
@@ -112,8 +112,8 @@ class Inbox:
             self._woken = True
             self._changed.notify()
 
-    def take_forgotten(self) -> list[str]:
-        """Returns the trust domains whose cache is to be dropped; to be asked after ``take``, for the engine."""
+    def take_forgotten(self) -> list[tuple[str, int]]:
+        """Returns the trust domains whose cache is to be dropped, and their epochs; for the engine, after ``take``."""
         with self._changed:
             taken, self._forgotten = self._forgotten, []
             return taken

@@ -29,6 +29,7 @@ class TokenRequest:
         client: Who asks.
         trust_domain: Cached pages are shared only inside one.
         deadline: On the engine's clock, seconds, or None.
+        epoch: Of the trust domain; what is cached in one is not found in another.
     """
 
     request_id: RequestId
@@ -39,6 +40,7 @@ class TokenRequest:
     client: str
     trust_domain: str
     deadline: float | None
+    epoch: int = 0
 
     @property
     def most_tokens(self) -> int:

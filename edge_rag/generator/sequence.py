@@ -31,6 +31,11 @@ class Deferral(Enum):
     ORDER = "others go first"
 
 
+def domain_key(trust_domain: str, epoch: int | None = None) -> str:
+    """Returns what pages of a trust domain's epoch are found by; without one, what all of the domain's begin with."""
+    return f"{trust_domain}\0" if epoch is None else f"{trust_domain}\0{epoch}"
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """Tokens on their way through the model.
@@ -42,7 +47,7 @@ class Sequence:
     Attributes:
         id: Its id; smaller came earlier.
         priority: Scheduling class it came in.
-        trust_domain: Cached pages are shared only inside one.
+        trust_domain: Key of its trust domain and epoch; cached pages are shared only inside one.
         tokens: Prompt followed by what was generated; only ever appended to.
         max_tokens: Most tokens that may be generated.
         client: Whose it is.
@@ -61,6 +66,7 @@ class Sequence:
         deferral: Why it was last said to wait, or None.
         charged_tokens: Tokens its client was charged for, or found in the cache; a recomputation is free.
         keys: Keys of its full pages, as far as they were needed.
+        withdrawn: Whether its trust domain is its own.
         draft: What it may well say next, to be checked in the next step if there is room.
         spans: Parts of the prompt that stand in other texts as well and may be copied from there.
         loans: Those that will be, in order; they lie after the first ``computed`` tokens.
@@ -89,6 +95,7 @@ class Sequence:
     deferral: Deferral | None = None
     charged_tokens: int = 0
     keys: list[PageKey] = field(default_factory=list)
+    withdrawn: bool = False
     draft: tuple[int, ...] = ()
     spans: tuple[PassageSpan, ...] = ()
     loans: tuple[Loan, ...] = ()
@@ -114,8 +121,10 @@ class Sequence:
 
         Nor does it copy what others have cached.
         """
-        self.trust_domain = f"{self.trust_domain}\0{self.id}"
-        self.keys.clear()
+        if not self.withdrawn:
+            self.trust_domain = f"{self.trust_domain}\0{self.id}"
+            self.keys.clear()
+            self.withdrawn = True
         self.spans = ()
 
     @property

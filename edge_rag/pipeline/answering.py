@@ -200,6 +200,7 @@ class Pipeline:
             trust_domain=query.collection,
             deadline=query.deadline,
             format=query.format,
+            epoch=retrieved.value.epoch,
         )
         with trace.stage("generator") as span:
             generated = await self._generate(request, events)

@@ -21,6 +21,8 @@ from edge_rag.errors import BackupInvalid
 
 DATABASE: Final = "documents.sqlite3"
 SPOOL: Final = "spool"
+KV: Final = "kv"
+"""What generators keep of their work in a data directory; no part of a backup."""
 _MANIFEST: Final = "manifest.json"
 _CHECKSUM: Final = "manifest.sha256"
 _FORMAT: Final = 1

@@ -74,8 +74,11 @@ class CollectionStore:
             )
             return _info(connection, name)
 
-    def drop(self, name: str) -> tuple[int, CollectionInfo]:
-        """Removes a collection with all that is in it and waits for it; returns its row and what it was.
+    def drop(self, name: str) -> tuple[int, CollectionInfo, int]:
+        """Removes a collection with all that is in it and waits for it.
+
+        Returns:
+            Its row, what it was, and an epoch after all it had.
 
         Raises:
             CollectionNotFound: There is none of that name.
@@ -86,9 +89,9 @@ class CollectionStore:
             documents = connection.execute("SELECT document FROM documents WHERE collection = ?", (number,)).fetchall()
             for (document,) in documents:
                 remove_document(connection, number, document)
-            drop_collection(connection, number)
+            epoch = drop_collection(connection, number)
             supersede_all(connection, name, "the collection was deleted")
-            return number, info
+            return number, info, epoch
 
 
 def _info(connection: apsw.Connection, name: str) -> CollectionInfo:

@@ -112,7 +112,9 @@ class HybridRetriever:
             depth *= 4
         if request.explain:
             hits = self._explained(hits, lexical, vector)
-        return Retrieved(hits, self._lexical.term_weights(collection.number, request.question))
+        weights_of_terms = self._lexical.term_weights(collection.number, request.question)
+        # Read before the text was: what is removed from here on ends the epoch that the answer carries.
+        return Retrieved(hits, weights_of_terms, collection.epoch)
 
     def _explained(
         self, hits: Sequence[Hit], lexical: Mapping[ChunkId, float], vector: NDArray[np.float32]

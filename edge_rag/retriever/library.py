@@ -47,7 +47,8 @@ class Library:
         chunk_limits: How documents are cut.
         give_way: Called between two batches of chunks with the seconds that the last one took; returns when ingest may
             go on.
-        forget: Called with a collection's name after text of it was removed: what else was derived from it is to go.
+        forget: Called with a collection's name and its epoch after text of it was removed: what was derived from it in
+            earlier epochs is to go.
         working: Makes what is entered while chunks are embedded.
     """
 
@@ -59,7 +60,7 @@ class Library:
         embedder: Embedder,
         chunk_limits: ChunkLimits,
         give_way: Callable[[float], None],
-        forget: Callable[[str], None],
+        forget: Callable[[str, int], None],
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._store = store
@@ -91,6 +92,7 @@ class Library:
             return prepared
         with self._committing:
             change = self._store.put(prepared)
+            self._forget_before(change)
             self._vectors.apply(change, prepared.vectors)
         return self._taken(change, prepared.parsed.note)
 
@@ -115,6 +117,7 @@ class Library:
             change = self._store.put_accepted(prepared, ticket)
             if change is None:
                 return None
+            self._forget_before(change)
             self._vectors.apply(change, prepared.vectors)
         return self._taken(change, prepared.parsed.note)
 
@@ -152,9 +155,11 @@ class Library:
             chunk_tokens=limits.target,
         )
 
-    def _taken(self, change: Change, note: str) -> IngestOutcome:
+    def _forget_before(self, change: Change) -> None:
         if change.removed:
-            self._forget(change.collection.name)
+            self._forget(change.collection.name, change.collection.epoch)
+
+    def _taken(self, change: Change, note: str) -> IngestOutcome:
         status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
         return IngestOutcome(change.info.name, status, change.info, note)
 
@@ -176,20 +181,20 @@ class Library:
         """
         with self._committing:
             change = self._store.delete(collection, document)
+            self._forget_before(change)
             self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
-        self._forget(collection)
         return change.info
 
-    def drop(self, remove: Callable[[], tuple[int, CollectionInfo]]) -> CollectionInfo:
+    def drop(self, remove: Callable[[], tuple[int, CollectionInfo, int]]) -> CollectionInfo:
         """Has a collection removed, and its index with it.
 
         Args:
-            remove: Removes it from the store; returns its row and what it was.
+            remove: Removes it from the store; returns its row, what it was, and an epoch after all it had.
         """
         with self._committing:
-            number, info = remove()
+            number, info, epoch = remove()
+            self._forget(info.name, epoch)
             self._vectors.drop(number)
-        self._forget(info.name)
         return info
 
     def collections(self) -> dict[str, int]:

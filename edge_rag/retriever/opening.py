@@ -34,7 +34,7 @@ def _go_on(worked_s: float) -> None:
     """Ingest that has nobody to give way to."""
 
 
-def _nothing_else(collection: str) -> None:
+def _nothing_else(collection: str, epoch: int) -> None:
     """A collection of which nothing is kept elsewhere."""
 
 
@@ -124,7 +124,7 @@ def open_data_directory(
     settings: RetrieverSettings | None = None,
     *,
     give_way: Callable[[float], None] = _go_on,
-    forget: Callable[[str], None] = _nothing_else,
+    forget: Callable[[str, int], None] = _nothing_else,
     working: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> OpenedDirectory:
     """Opens a data directory, making it if need be.
@@ -137,7 +137,7 @@ def open_data_directory(
         embedder: Turns text into vectors.
         settings: What can be chosen; the defaults if None.
         give_way: Called between two batches of an ingest with the seconds that the last one took.
-        forget: Called with a collection's name after text of it was removed.
+        forget: Called with a collection's name and its epoch after text of it was removed.
         working: Makes what is entered while chunks of a document are embedded.
 
     Raises:

@@ -25,6 +25,7 @@ class Collection:
         generation: Random; another one after every change of the collection's chunks or vectors.
         settings: What was chosen for it.
         kept: Whether it stays when its last document goes.
+        epoch: Another, larger number after text of it was removed; never that of another collection.
     """
 
     number: int
@@ -32,6 +33,7 @@ class Collection:
     generation: str
     settings: CollectionSettings
     kept: bool
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

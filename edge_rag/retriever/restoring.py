@@ -12,7 +12,7 @@ from typing import Final
 import apsw
 
 from edge_rag.errors import BackupInvalid, ConfigurationError, StorageCorrupt, StorageError
-from edge_rag.retriever.archive import DATABASE, SPOOL, Manifest, unpack
+from edge_rag.retriever.archive import DATABASE, KV, SPOOL, Manifest, unpack
 from edge_rag.retriever.backup import check_database
 from edge_rag.retriever.data_directory import DataDirectory
 from edge_rag.retriever.page_checksums import RESERVED_BYTES, load_page_checksums
@@ -58,6 +58,9 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
             scratch.mkdir(mode=0o700)
             manifest = _unpacked(archive, scratch)
             _identify(scratch / DATABASE, _id_of(database) or secrets.token_hex(_ID_BYTES))
+            # What a generator computed from the text that was there must not be found under epochs that come again.
+            if (directory / KV).exists():
+                shutil.rmtree(directory / KV)
             _put_in_place(scratch, directory)
         except OSError as error:
             raise StorageError(f"{error.filename or directory}: {error.strerror}; nothing was changed") from error

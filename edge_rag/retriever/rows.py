@@ -32,7 +32,7 @@ INFO = (
 """Columns of a ``DocumentInfo``, of documents ``d`` joined with collections ``c``."""
 
 
-COLLECTIONS = "SELECT collection, name, generation, settings, kept FROM collections"
+COLLECTIONS = "SELECT collection, name, generation, settings, kept, epoch FROM collections"
 """What ``collection_of`` reads."""
 
 
@@ -49,8 +49,8 @@ def new_document_id() -> DocumentId:
 
 def collection_of(row: Sequence[Any]) -> Collection:
     """The collection that a row of ``COLLECTIONS`` holds."""
-    number, name, generation, settings, kept = row
-    return Collection(number, name, generation, decode_settings(settings), bool(kept))
+    number, name, generation, settings, kept, epoch = row
+    return Collection(number, name, generation, decode_settings(settings), bool(kept), epoch)
 
 
 def require_collection(connection: apsw.Connection, name: str) -> Collection:
@@ -94,18 +94,19 @@ def insert_collection(
 ) -> int:
     """Makes a collection with its full text table and returns its row."""
     connection.execute(
-        "INSERT INTO collections (name, generation, settings, kept, created_at) VALUES (?, '', ?, ?, ?)",
-        (name, settings, int(kept), created_at.isoformat()),
+        "INSERT INTO collections (name, generation, settings, kept, created_at, epoch) VALUES (?, '', ?, ?, ?, ?)",
+        (name, settings, int(kept), created_at.isoformat(), _next_epoch(connection)),
     )
     number = int(connection.last_insert_rowid())
     create_fulltext(connection, number)
     return number
 
 
-def drop_collection(connection: apsw.Connection, collection: int) -> None:
-    """Removes a collection without documents, and its full text table."""
+def drop_collection(connection: apsw.Connection, collection: int) -> int:
+    """Removes a collection without documents, and its full text table; returns an epoch after all it had."""
     drop_fulltext(connection, collection)
     connection.execute("DELETE FROM collections WHERE collection = ?", (collection,))
+    return _next_epoch(connection)
 
 
 def make_embedder(connection: apsw.Connection, name: str, dimension: int) -> int:
@@ -202,7 +203,12 @@ def insert_chunk(
 
 
 def remove_document(connection: apsw.Connection, collection: int, document: int) -> tuple[ChunkId, ...]:
-    """Removes a document with its chunks, full text and vectors; returns the chunks that are gone."""
+    """Removes a document with its chunks, full text and vectors, which ends the collection's epoch.
+
+    Returns:
+        The chunks that are gone.
+    """
+    connection.execute("UPDATE collections SET epoch = ? WHERE collection = ?", (_next_epoch(connection), collection))
     chunks = connection.execute("SELECT chunk FROM chunks WHERE document = ?", (document,)).fetchall()
     table = fulltext_table(collection)
     connection.execute(
@@ -212,6 +218,11 @@ def remove_document(connection: apsw.Connection, collection: int, document: int)
     )
     connection.execute("DELETE FROM documents WHERE document = ?", (document,))
     return tuple(ChunkId(number) for (number,) in chunks)
+
+
+def _next_epoch(connection: apsw.Connection) -> int:
+    (epoch,) = connection.execute("UPDATE directory SET epochs = epochs + 1 RETURNING epochs").fetchone()
+    return int(epoch)
 
 
 def stored_metadata(text: str) -> dict[str, MetadataValue]:

@@ -139,6 +139,12 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "ALTER TABLE collections ADD COLUMN created_at TEXT",
         "ALTER TABLE documents ADD COLUMN chunk_tokens INTEGER",
     ),
+    (
+        # A collection's epoch ends whenever text of it is removed: what was derived from that text carries the old one.
+        # Epochs are never used again, by any collection.
+        "ALTER TABLE directory ADD COLUMN epochs INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE collections ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0",
+    ),
 )
 
 

@@ -173,11 +173,12 @@ class DocumentStore:
             (left,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM documents WHERE collection = ?)", (stored.number,)
             ).fetchone()
-            generation = renew_generation(connection, stored.number)
+            renew_generation(connection, stored.number)
+            after = require_collection(connection, collection)
             dropped = not left and not stored.kept
             if dropped:
-                drop_collection(connection, stored.number)
-        return Change(replace(stored, generation=generation), removed, (), info_of(row), dropped=dropped)
+                after = replace(after, epoch=drop_collection(connection, stored.number))
+        return Change(after, removed, (), info_of(row), dropped=dropped)
 
     def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, StoredPassage]:
         """Returns the passages of those of the given chunks that are still stored."""

@@ -181,6 +181,43 @@ def test_a_deleted_document_is_gone_everywhere(opened: OpenedDirectory) -> None:
     assert put(library, "gone.txt", "The bearings are greased.").status is IngestStatus.ADDED
 
 
+def epoch_of(opened: OpenedDirectory, collection: str = "manuals") -> int:
+    (answer,) = opened.retriever.retrieve([RetrievalRequest("anything", collection, 1)])
+    assert isinstance(answer, Retrieved)
+    return answer.epoch
+
+
+def test_a_collections_epoch_ends_when_text_of_it_goes_and_never_comes_again(
+    encoder: TextEncoder, tmp_path: Path
+) -> None:
+    ended: list[tuple[str, int]] = []
+    opened = open_data_directory(tmp_path, encoder, forget=lambda name, epoch: ended.append((name, epoch)))
+    library = opened.library
+    put(library, "a.txt", "The bearings are greased.")
+    put(library, "b.txt", "The filter is cleaned.")
+    first = epoch_of(opened)
+    put(library, "c.txt", "The pump is closed.")
+    assert epoch_of(opened) == first
+    assert ended == []
+
+    put(library, "b.txt", "The filter is renewed.")
+    second = epoch_of(opened)
+    library.delete("manuals", "a.txt")
+    third = epoch_of(opened)
+    assert first < second < third
+    assert ended == [("manuals", second), ("manuals", third)]
+    opened.close()
+
+    opened = open_data_directory(tmp_path, encoder, forget=lambda name, epoch: ended.append((name, epoch)))
+    assert epoch_of(opened) == third
+    opened.collections.delete("manuals")
+    name, after = ended[-1]
+    assert (name, after) > ("manuals", third)
+    put(opened.library, "a.txt", "The bearings are greased.")
+    assert epoch_of(opened) > after
+    opened.close()
+
+
 def test_a_collection_goes_with_its_last_document_and_comes_back_with_the_next(opened: OpenedDirectory) -> None:
     library = opened.library
     put(library, "a.txt", "The bearings are greased.")

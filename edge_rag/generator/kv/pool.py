@@ -219,6 +219,11 @@ class PagePool:
                     table[index] = found
             self._sealed[sequence] = full
 
+    @property
+    def domains(self) -> frozenset[str]:
+        """Trust domains that something is cached of."""
+        return self._prefixes.domains
+
     def forget(self, trust_domain: str) -> None:
         """Makes what the cache holds of a trust domain unfindable; pages that nobody holds are free at once."""
         self._free.extend(self._prefixes.forget(trust_domain))

@@ -229,6 +229,11 @@ class PrefixIndex:
         return {page: None if node.parent is None else node.parent.page for page, node in self._by_page.items()}
 
     @property
+    def domains(self) -> frozenset[str]:
+        """Trust domains of the findable pages."""
+        return frozenset(node.trust_domain for node in self._nodes.values())
+
+    @property
     def idle(self) -> tuple[PageId, ...]:
         """Pages that nobody holds."""
         return tuple(page for page, node in self._by_page.items() if node.idle)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.kv.invariants import violations
 from edge_rag.generator.kv.pool import PagePool
@@ -13,9 +15,9 @@ from tests.unit.generator.test_pages import TOKENS, hold
 A, B, C = SequenceId(1), SequenceId(2), SequenceId(3)
 
 
-def cached_of(engine: Engine, prompt: tuple[int, ...], trust_domain: str) -> int:
+def cached_of(engine: Engine, prompt: tuple[int, ...], epoch: int, trust_domain: str = "manuals") -> int:
     sink = Recorder()
-    engine.submit(request(prompt, 1, trust_domain=trust_domain), sink)
+    engine.submit(replace(request(prompt, 1, trust_domain=trust_domain), epoch=epoch), sink)
     outcome = sink.wait().outcome
     assert outcome is not None
     return outcome.usage.cached_prompt_tokens
@@ -57,14 +59,13 @@ def test_an_engine_computes_a_forgotten_prompt_anew() -> None:
     engine.start()
     try:
         (prompt,) = prompts(1, 96, 96)
-        assert cached_of(engine, prompt, "manuals") == 0
-        assert cached_of(engine, prompt, "manuals") > 0
+        assert cached_of(engine, prompt, 0) == 0
+        assert cached_of(engine, prompt, 0) > 0
 
-        engine.forget("manuals")
+        engine.forget("manuals", 1)
 
-        assert cached_of(engine, prompt, "manuals") == 0  # and it may count as under way when the cache is forgotten
-        cached_of(engine, prompt, "manuals")
-        assert cached_of(engine, prompt, "manuals") > 0
+        assert cached_of(engine, prompt, 1) == 0
+        assert cached_of(engine, prompt, 1) > 0
     finally:
         engine.close()
 
@@ -75,7 +76,7 @@ def test_a_request_under_way_goes_on_and_leaves_nothing_to_be_found() -> None:
     def forget(tokens: tuple[int, ...]) -> bool:
         if not forgotten:
             forgotten.append(True)
-            engine.forget("manuals")
+            engine.forget("manuals", 1)
         return False
 
     forgotten: list[bool] = []
@@ -87,6 +88,38 @@ def test_a_request_under_way_goes_on_and_leaves_nothing_to_be_found() -> None:
         outcome = under_way.wait().outcome
         assert outcome is not None
         assert outcome.usage.generated_tokens > 1
-        assert cached_of(engine, prompt, "manuals") == 0
+        assert cached_of(engine, prompt, 0) == 0
+        assert cached_of(engine, prompt, 1) == 0
+    finally:
+        engine.close()
+
+
+def test_a_question_whose_text_was_found_before_it_was_removed_leaves_nothing_to_be_found() -> None:
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
+    engine.start()
+    try:
+        (prompt,) = prompts(1, 96, 96)
+        engine.forget("manuals", 5)
+        assert cached_of(engine, prompt, 4) == 0
+        assert cached_of(engine, prompt, 4) == 0
+        assert engine.snapshot().pages_cached == 0
+        assert cached_of(engine, prompt, 5) == 0
+        assert cached_of(engine, prompt, 5) > 0
+    finally:
+        engine.close()
+
+
+def test_news_of_removals_may_come_out_of_order() -> None:
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
+    engine.start()
+    try:
+        (prompt,) = prompts(1, 96, 96)
+        engine.forget("manuals", 3)
+        engine.forget("manuals", 2)
+        cached_of(engine, prompt, 3)
+        assert cached_of(engine, prompt, 3) > 0
+        engine.forget("personnel", 9)
+        assert cached_of(engine, prompt, 3) > 0
+        assert cached_of(engine, prompt, 3, "personnel") == 0
     finally:
         engine.close()
