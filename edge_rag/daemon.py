@@ -17,7 +17,9 @@ from prometheus_client import CollectorRegistry
 import edge_rag
 from edge_rag.config.observing import LogFormat
 from edge_rag.config.settings import Settings
+from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
+from edge_rag.parts.announcing import make_announcer
 from edge_rag.parts.building import build
 from edge_rag.parts.entrance import make_entrance, request_limits
 from edge_rag.parts.observing import make_traces
@@ -112,6 +114,7 @@ async def _serve(
         traces,
     )
     addresses = await server.start()
+    announcer: Announcer | None = None
     try:
         parts = await asyncio.to_thread(build, settings, metrics, watch)
     except BaseException:
@@ -165,6 +168,9 @@ async def _serve(
         sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {' and '.join(addresses)}\n")
         sys.stdout.flush()
         manager.ready(f"serving on {' and '.join(addresses)}")
+        announcer = make_announcer(settings, addresses[0])
+        if announcer is not None:
+            announcer.start()
         in_force = SettingsInForce(settings, read, server, doorkeeper)
         while await asked.to_read_settings():
             manager.reloading()
@@ -174,6 +180,7 @@ async def _serve(
         manager.stopping(f"letting calls finish, for at most {grace_s:g} s")
         log.info("draining", seconds=grace_s)
         gate.drain()
+        withdrawn = asyncio.create_task(asyncio.to_thread(_withdraw, announcer))
         watch.trail.close()
         parts.jobs.drain()
         await server.draining()
@@ -183,8 +190,14 @@ async def _serve(
             log.warning("calls are given up: they take longer than the grace time")
             await asyncio.to_thread(parts.give_up_questions)
         await server.stop(_LAST_WORDS_SECONDS)
+        await withdrawn
         await asyncio.to_thread(parts.close)
         log.info("stopped")
+
+
+def _withdraw(announcer: Announcer | None) -> None:
+    if announcer is not None:
+        announcer.close()
 
 
 def _read_again(in_force: SettingsInForce) -> str:

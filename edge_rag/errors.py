@@ -27,6 +27,7 @@ EdgeRagError
 ├── ConfigurationError      a configuration key, file or command-line value
 ├── ProviderUnavailable     an execution provider cannot run a stage here; names it and the reason
 ├── AccessError             the files of tokens or certificates cannot be used
+├── DiscoveryUnavailable    the network does not let boxes be looked for or announced
 ├── ModelError
 │   ├── ModelFolderInvalid  a file is missing, changed, or not allowed in a model folder
 │   ├── ModelNotLowerable   the graph has no paged form
@@ -253,6 +254,10 @@ class ProviderUnavailable(EdgeRagError):
 
 class AccessError(EdgeRagError):
     """The files of tokens or certificates cannot be used; nobody is let in by them."""
+
+
+class DiscoveryUnavailable(EdgeRagError):
+    """The network does not let boxes be looked for or announced."""
 
 
 class ModelError(EdgeRagError):

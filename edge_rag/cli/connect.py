@@ -15,7 +15,6 @@ from edge_rag.client import Client
 from edge_rag.client.channel import server_address
 from edge_rag.client.credentials import Credentials
 from edge_rag.client.known_servers import KnownServer, KnownServers
-from edge_rag.client.pairing import pair
 from edge_rag.core.pairing_code import PairingCode
 
 _PROMPT_S = 10.0
@@ -43,6 +42,8 @@ and no other is shown it. With --code - it is read from standard input.
 @options.as_json
 def connect(address: str, code: str | None, ca: Path | None, token_file: Path | None, as_json: bool) -> ExitCode:
     """Gets and keeps the credentials for a box on the network; commands with --server HOST:PORT use them then."""
+    from edge_rag.client.pairing import pair
+
     link = _LINK.fullmatch(address)
     if link is not None and code is None:
         address, code = link[1], link[2]

@@ -11,6 +11,7 @@ from edge_rag.cli import options
 from edge_rag.cli.checks import Check, Verdict, installation_checks, settings_checks
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.terminal import emit, visible
+from edge_rag.client.channel import ADDRESS_VARIABLE
 from edge_rag.config.settings import load_settings
 from edge_rag.errors import ConfigurationError
 
@@ -26,7 +27,7 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 @click.command(epilog=_EPILOG)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
 @click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Directory the daemon would use.")
-@options.server
+@click.option("--server", metavar="HOST:PORT", envvar=ADDRESS_VARIABLE, help="Address the daemon would listen on.")
 @options.as_json
 def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_json: bool) -> ExitCode:
     """Checks the installation, and says of each part whether it is well and what to do; needs no daemon."""

@@ -15,6 +15,7 @@ from edge_rag.cli.audit import audit
 from edge_rag.cli.backup import backup, restore
 from edge_rag.cli.collections import collections
 from edge_rag.cli.connect import connect
+from edge_rag.cli.discover import discover
 from edge_rag.cli.docs import docs
 from edge_rag.cli.doctor import doctor
 from edge_rag.cli.exits import ExitCode, error_object, exit_code
@@ -119,6 +120,7 @@ for command in (
     tls,
     pair,
     connect,
+    discover,
     doctor,
 ):
     main.add_command(command)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from edge_rag.cli.choosing import chosen
 from edge_rag.client import parse_filter
 from edge_rag.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from edge_rag.core.filters import Filter
@@ -19,7 +20,9 @@ server = click.option(
     "--server",
     metavar="HOST:PORT",
     envvar=ADDRESS_VARIABLE,
-    help=f"Daemon to call; also unix:PATH. [env: {ADDRESS_VARIABLE}; default: {DEFAULT_ADDRESS}]",
+    callback=chosen,
+    help=f"Daemon to call; also unix:PATH. [env: {ADDRESS_VARIABLE}; default: {DEFAULT_ADDRESS}, else the paired box "
+    "that is found]",
 )
 timeout = click.option(
     "--timeout",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import ssl
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +34,14 @@ class KnownServer(BaseModel):
     token: str | None = Field(default=None, repr=False)
     server_name: str | None = None
     box: str | None = None
+
+    def fingerprint(self) -> str:
+        """Returns the SHA-256 of its authority's certificate, the first of several, in hexadecimal; empty if none."""
+        first, end, _ = self.authority.partition(ssl.PEM_FOOTER)
+        try:
+            return hashlib.sha256(ssl.PEM_cert_to_DER_cert((first + end).strip())).hexdigest()
+        except ValueError:
+            return ""
 
     def is_same_box(self, other: KnownServer) -> bool:
         """Whether two entries are about one box, at whatever addresses."""

@@ -34,6 +34,7 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.EmptyDocument: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DocumentTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
     errors.AccessError: grpc.StatusCode.UNAVAILABLE,
+    errors.DiscoveryUnavailable: grpc.StatusCode.UNAVAILABLE,
     errors.ConfigurationError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ProviderUnavailable: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ModelError: grpc.StatusCode.INTERNAL,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +25,7 @@ from edge_rag.client.pairing import pair
 from edge_rag.config.access_paths import pairing_path, token_path
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import SYMBOLS, PairingCode
+from tests.e2e.interceptor import Interceptor
 from tests.e2e.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 
 TLS = "[tls]\nalways = true\n[discovery]\nname = 'engine-room'\n"
@@ -220,70 +219,6 @@ def test_no_code_and_no_token_is_in_the_log(box: Box) -> None:
     assert "a wrong pairing code was shown" in log
     assert token.split("_", 2)[2] not in log
     assert code.secret not in log
-
-
-class Interceptor:
-    """Somebody between a client and a box, with a certificate of their own for the same names.
-
-    Args:
-        certificates: Theirs.
-        passed_on: How many connections they pass on to the box before they answer themselves.
-        box: HOST:PORT.
-    """
-
-    def __init__(self, certificates: CertificateFolder, passed_on: int, box: str) -> None:
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificates.server.certificate, certificates.server.key)
-        self._context.set_alpn_protocols(["h2"])
-        self._passed_on = passed_on
-        self._box = box
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.connections = 0
-        self.heard = b""
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                plain, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            plain.settimeout(TIMEOUT_S)
-            with plain:
-                if self.connections <= self._passed_on:
-                    self._pass_on(plain)
-                    continue
-                try:
-                    with self._context.wrap_socket(plain, server_side=True) as stream:
-                        while heard := stream.recv(4096):
-                            self.heard += heard
-                except (ssl.SSLError, OSError):
-                    continue
-
-    def _pass_on(self, client: socket.socket) -> None:
-        host, _, port = self._box.rpartition(":")
-        with socket.create_connection((host, int(port))) as box:
-            back = threading.Thread(target=_copy, args=(box, client))
-            back.start()
-            _copy(client, box)
-            back.join()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while piece := source.recv(65536):
-            target.sendall(piece)
-        target.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
 
 
 @pytest.mark.parametrize("passed_on", [0, 1], ids=["from the beginning", "once the certificate was compared"])

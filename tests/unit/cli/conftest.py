@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -25,6 +26,12 @@ def start_server() -> Iterator[Callable[[ScriptedDaemon, str], None]]:
     yield lambda daemon, address: running.append(start(daemon, address))
     for server in running:
         server.stop(0).wait()
+
+
+@pytest.fixture(autouse=True)
+def no_known_servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What whoever runs the tests has paired with is not called."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))
 
 
 @pytest.fixture

@@ -84,6 +84,13 @@ def test_what_confines_the_parser_is_let_through_the_filter_of_system_calls() ->
         assert call in filters.split()
 
 
+def test_the_service_may_use_multicast_and_no_netlink() -> None:
+    service = dict(values(UNITS / "edge-rag.service", "Service"))
+    assert set(service["RestrictAddressFamilies"].split()) == {"AF_UNIX", "AF_INET", "AF_INET6"}
+    assert "multicast" in service["IPAddressAllow"].split()
+    assert service["ProcSubset"] == "all"  # /proc/net/if_inet6, too
+
+
 def test_the_service_is_stopped_later_than_its_calls_are_given_up() -> None:
     service = dict(values(UNITS / "edge-rag.service", "Service"))
     assert float(service["TimeoutStopSec"].removesuffix("s")) > 2 * Settings().limits.drain_seconds

@@ -1,0 +1,165 @@
+"""Which daemon is called where none is named; the boxes are real TLS servers on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import pytest
+
+from edge_rag.access.certificate_files import CertificateFolder
+from edge_rag.cli import choosing
+from edge_rag.client import CallStatus, ClientError
+from edge_rag.client.known_servers import KnownServer, KnownServers
+from edge_rag.client.peer_certificate import proves_itself
+from edge_rag.client.recognition import Standing, recognize
+from edge_rag.discovery.announcement import FoundServer
+
+TIMEOUT_S = 10.0
+
+
+class TlsBox:
+    """Answers TLS's greeting and keeps what is said after it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.certificates = CertificateFolder(folder)
+        self.certificates.make("box", ["box.lan"], datetime.now(UTC))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificates.server.certificate, self.certificates.server.key)
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.heard = b""
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def known(self, name: str, address: str | None = None) -> KnownServer:
+        introduction = self.certificates.server.introduction(self.certificates.authority_certificate)
+        return KnownServer(
+            address=address or self.address,
+            authority=introduction.authority.decode(),
+            token="erag_secret",
+            server_name=introduction.server_name,
+            box=name,
+        )
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                return
+            plain.settimeout(TIMEOUT_S)
+            try:
+                with self._context.wrap_socket(plain, server_side=True) as stream:
+                    self.heard += stream.recv(4096)
+            except OSError:
+                continue
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Callable[[str], TlsBox]]:
+    boxes: list[TlsBox] = []
+
+    def make(name: str) -> TlsBox:
+        boxes.append(TlsBox(tmp_path / name))
+        return boxes[-1]
+
+    yield make
+    for one in boxes:
+        one.close()
+
+
+@pytest.fixture(autouse=True)
+def nobody_here(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Takes the default address to where nobody listens, which one cannot rely on for 7421."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    monkeypatch.setattr(choosing, "DEFAULT_ADDRESS", address)
+    return address
+
+
+def chosen(given: str | None = None) -> str | None:
+    return choosing.chosen(click.Context(click.Command("ask")), click.Option(["--server"]), given)
+
+
+def test_what_is_named_is_called(box: Callable[[str], TlsBox]) -> None:
+    KnownServers().keep(box("a").known("a"))
+    assert chosen("10.0.0.7:7421") == "10.0.0.7:7421"
+
+
+def test_the_only_box_that_is_known_and_answers_is_called(box: Callable[[str], TlsBox]) -> None:
+    one = box("a")
+    KnownServers().keep(one.known("a"))
+    assert chosen() == one.address
+    assert one.heard == b""
+
+
+def test_a_daemon_on_this_machine_comes_first(box: Callable[[str], TlsBox], monkeypatch: pytest.MonkeyPatch) -> None:
+    KnownServers().keep(box("a").known("a"))
+    with socket.create_server(("127.0.0.1", 0)) as local:
+        monkeypatch.setattr(choosing, "DEFAULT_ADDRESS", f"127.0.0.1:{local.getsockname()[1]}")
+        assert chosen() is None
+
+
+def test_where_nothing_is_known_the_default_is_called() -> None:
+    assert chosen() is None
+
+
+def test_where_several_answer_they_are_listed(box: Callable[[str], TlsBox]) -> None:
+    one, other = box("a"), box("b")
+    for name, known in (("engine-room", one), ("galley", other)):
+        KnownServers().keep(known.known(name))
+    with pytest.raises(ClientError) as refused:
+        chosen()
+    assert refused.value.status is CallStatus.INVALID_ARGUMENT
+    for part in (f"engine-room at {one.address}", f"galley at {other.address}", "--server"):
+        assert part in str(refused.value)
+
+
+def test_a_known_box_with_another_certificate_is_not_called(box: Callable[[str], TlsBox]) -> None:
+    real, impostor = box("a"), box("b")
+    known = real.known("a", impostor.address)
+    assert proves_itself(real.known("a"), real.address, TIMEOUT_S)
+    assert not proves_itself(known, impostor.address, TIMEOUT_S)
+    said = FoundServer("a", (impostor.address,), "0.1.0", True, known.fingerprint())
+    other = FoundServer("a", (impostor.address,), "0.1.0", True, "0" * 64)
+    stranger = FoundServer("b", ("127.0.0.1:1",), "0.1.0", True, "0" * 64)
+    gone = FoundServer("a", ("127.0.0.1:1",), "0.1.0", True, known.fingerprint())
+    standings = [one.standing for one in recognize((said, other, stranger, gone), [known], TIMEOUT_S)]
+    assert standings == [Standing.MISMATCH, Standing.MISMATCH, Standing.UNPAIRED, Standing.UNREACHABLE]
+    assert impostor.heard == b""
+
+
+def test_a_box_is_known_by_its_name_whatever_certificate_it_got_since(box: Callable[[str], TlsBox]) -> None:
+    one = box("a")
+    known = one.known("a")
+    one.certificates.make("box", ["elsewhere.lan"], datetime.now(UTC))
+    assert one.certificates.server.introduction(one.certificates.authority_certificate).server_name == known.server_name
+    assert KnownServers().servers() == ()
+    KnownServers().keep(known)
+    KnownServers().keep(known.model_copy(update={"address": "10.0.0.8:7421"}))
+    assert [server.address for server in KnownServers().servers()] == ["10.0.0.8:7421"]
+
+
+def test_servers_that_an_earlier_version_kept_are_still_known(box: Callable[[str], TlsBox]) -> None:
+    one, file = box("a"), KnownServers().path
+    old = {"address": "box.lan:7421", "authority": one.known("a").authority, "token": "erag_secret"}
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"format": 1, "servers": [old]}))
+    (known,) = KnownServers().servers()
+    assert proves_itself(known, one.address, TIMEOUT_S)
+    KnownServers().keep(one.known("a"))
+    assert [server.address for server in KnownServers().servers()] == [one.address, "box.lan:7421"]
+    assert file.stat().st_mode & 0o777 == 0o600
