@@ -37,6 +37,7 @@ from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.placement_metrics import PlacementMetrics
 from edge_rag.telemetry.service_manager import ServiceManager
 from edge_rag.telemetry.stage_metrics import StageMetrics
 from edge_rag.telemetry.tracing import UNTRACED, Traces
@@ -138,6 +139,7 @@ async def _serve(
             started_at=started_at,
         )
         registry.register(StageMetrics(reporter.stages))
+        registry.register(PlacementMetrics(parts.models))
         if settings.metrics.port is not None:
             metrics.serve(settings.metrics.port)
         library = parts.directory.library

@@ -43,12 +43,14 @@ class Check:
         verdict: What was found; FAIL means that the daemon would not start or not work.
         detail: The facts.
         advice: What to do; empty when all is well.
+        lines: Further facts, one a line.
     """
 
     name: str
     verdict: Verdict
     detail: str
     advice: str = ""
+    lines: tuple[str, ...] = ()
 
 
 def installation_checks() -> Iterator[Check]:
@@ -60,8 +62,7 @@ def installation_checks() -> Iterator[Check]:
 
 
 def settings_checks(settings: Settings) -> Iterator[Check]:
-    """Checks what the daemon would use: profile, memory, models, data directory, address."""
-    yield _profile(settings)
+    """Checks what the daemon would use: models, data directory, address."""
     yield from _models(settings)
     yield data_directory_check(settings.data_directory)
     yield documents_check(settings.data_directory)
@@ -170,24 +171,6 @@ def _ops_library() -> Check:
     except (ImportError, EdgeRagError, OSError, AttributeError) as error:
         return Check("ops", Verdict.FAIL, str(error), "install edge-rag again; a C++ compiler is needed")
     return Check("ops", Verdict.OK, str(library))
-
-
-def _profile(settings: Settings) -> Check:
-    from edge_rag.device.choosing import choose
-    from edge_rag.device.probing import probe
-    from edge_rag.device.profile_file import builtin_profiles
-    from edge_rag.runtime.provider_devices import provider_devices
-
-    facts = probe(provider_devices())
-    machine = f"{facts.cores} cores, {facts.available_bytes / _GIB:.1f} GiB available"
-    try:
-        profile = choose(settings.profile, facts, builtin_profiles()).profile
-    except EdgeRagError as error:
-        return Check("profile", Verdict.FAIL, f"{error} ({machine})", "name a profile with the key `profile`")
-    detail = f"{profile.name}: {profile.threads(facts)} threads, {profile.kv_bytes(facts) >> 20} MiB for KV; {machine}"
-    if facts.available_bytes < _GIB:
-        return Check("profile", Verdict.WARN, detail, "little memory is left; end other programs")
-    return Check("profile", Verdict.OK, detail)
 
 
 def _models(settings: Settings) -> Iterator[Check]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from edge_rag.cli import options
+from edge_rag.cli.box_report import box_checks, box_object
 from edge_rag.cli.checks import Check, Verdict, installation_checks, settings_checks
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.terminal import emit, visible
@@ -30,22 +31,32 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 @click.option("--server", metavar="HOST:PORT", envvar=ADDRESS_VARIABLE, help="Address the daemon would listen on.")
 @options.as_json
 def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_json: bool) -> ExitCode:
-    """Checks the installation, and says of each part whether it is well and what to do; needs no daemon."""
+    """Checks the installation and says of each part whether it is well and what to do; needs no daemon.
+
+    Says what the box is, which device profile it gets by which rule, where each stage runs and why, what the memory is
+    planned for, and what would make it faster.
+    """
     overrides: dict[str, object] = {}
     if data_dir is not None:
         overrides["data_directory"] = data_dir
     if server is not None:
         overrides["listen"] = server
     checks = list(installation_checks())
+    box = None
     try:
         settings = load_settings(config, overrides)
     except ConfigurationError as error:
         checks.append(Check("settings", Verdict.FAIL, str(error), "correct the file or the variable"))
     else:
+        from edge_rag.parts.box import look_at_box
+
+        box = look_at_box(settings)
+        checks.extend(box_checks(box, settings))
         checks.extend(settings_checks(settings))
     failed = any(check.verdict is Verdict.FAIL for check in checks)
     if as_json:
-        emit({"ok": not failed, "checks": [asdict(check) | {"verdict": check.verdict.value} for check in checks]})
+        report = [asdict(check) | {"verdict": check.verdict.value} for check in checks]
+        emit({"ok": not failed, "checks": report, "box": None if box is None else box_object(box)})
     else:
         for check in checks:
             click.echo(f"{click.style(f'{check.verdict.value:<4}', _COLOURS[check.verdict])}  {_line(check)}")
@@ -53,5 +64,6 @@ def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_js
 
 
 def _line(check: Check) -> str:
+    lines = "".join(f"\n      {visible(line)}" for line in check.lines)
     advice = f"\n      -> {check.advice}" if check.advice else ""
-    return f"{check.name:<12} {visible(check.detail)}{advice}"
+    return f"{check.name:<12} {visible(check.detail)}{lines}{advice}"

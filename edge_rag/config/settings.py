@@ -15,7 +15,7 @@ from edge_rag.config.models import ModelSettings
 from edge_rag.config.network import AccessSettings, LimitSettings, TlsSettings
 from edge_rag.config.observing import AuditSettings, LogSettings, MetricSettings, TraceSettings
 from edge_rag.config.paths import default_data_directory
-from edge_rag.config.section import DirectoryPath
+from edge_rag.config.section import DirectoryPath, FilePath
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
 from edge_rag.config.throttling import HeatSettings
 from edge_rag.errors import ConfigurationError
@@ -46,6 +46,9 @@ class Settings(BaseSettings):
         default_factory=default_data_directory, description="Where documents and indexes are kept."
     )
     profile: str = Field(default="auto", description="Device profile; `auto` recognizes the board.")
+    profile_file: FilePath | None = Field(
+        default=None, description="TOML file whose keys take the place of the device profile's; left out, none."
+    )
     threads: int | None = Field(
         default=None, ge=1, le=256, description="Threads that compute; left out, the profile says."
     )

@@ -59,6 +59,7 @@ class ProcessorFacts:
         allowed: Numbers of those that this process may run on.
         cpu_quota: Cores' worth of time that cgroups allow; None without a limit.
         virtual: Whether a hypervisor is below.
+        frequency_driver: What sets the frequency; None where the kernel does not say.
     """
 
     machine: str
@@ -68,6 +69,7 @@ class ProcessorFacts:
     allowed: frozenset[int]
     cpu_quota: float | None = None
     virtual: bool = False
+    frequency_driver: str | None = None
 
     @property
     def usable(self) -> tuple[Core, ...]:
@@ -112,6 +114,7 @@ class MemoryFacts:
         swap_bytes: Size of all swap.
         swap_devices: What it lies on, as the kernel names it.
         limits: Limits of cgroups, the process's own first.
+        own_bytes: What this process has of its own already, page cache not included.
     """
 
     total_bytes: int
@@ -119,6 +122,7 @@ class MemoryFacts:
     swap_bytes: int = 0
     swap_devices: tuple[str, ...] = ()
     limits: tuple[CgroupLimit, ...] = ()
+    own_bytes: int = 0
 
     @property
     def tightest(self) -> CgroupLimit | None:
@@ -130,6 +134,11 @@ class MemoryFacts:
         """What this process can still take: the kernel's estimate or the least headroom, whichever is less."""
         tightest = self.tightest
         return self.available_bytes if tightest is None else min(self.available_bytes, tightest.headroom_bytes)
+
+    @property
+    def budget_bytes(self) -> int:
+        """What this process can have all told, with what it has already."""
+        return self.usable_bytes + self.own_bytes
 
     @property
     def board_bytes(self) -> int:

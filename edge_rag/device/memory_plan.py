@@ -1,32 +1,242 @@
-"""What the memory of a box is used for."""
+"""What the memory of a box is used for: everything that grows has a bound, and the bounds fit what can be had."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
 from edge_rag.errors import ConfigurationError
 
+_MIB: Final = 1 << 20
+SMALLEST_STEP: Final = 64
+"""Tokens of a step that are not halved any more."""
 
-def kv_page_count(budget_bytes: int, page_bytes: int, page_tokens: int, max_slots: int, max_context: int) -> int:
-    """Plans the KV cache.
+_RESERVE_SHARE: Final = 8
+"""On a small box the reserve is no more than this part of what can be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """A use of memory.
+
+    Attributes:
+        name: What it is for.
+        bytes: Most that it takes.
+        detail: How that comes about, for people.
+    """
+
+    name: str
+    bytes: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorNeeds:
+    """What a generator takes.
+
+    Attributes:
+        weights_bytes: Weights, tokenizer and grammar; mapped weights are counted, since they are slow unless resident.
+        token_bytes: Intermediate results of one token of a step.
+        slot_bytes: Logits of one sequence.
+        page_bytes: One KV page over all layers.
+        page_tokens: Tokens a page holds.
+        max_context: Longest sequence, tokens.
+        least_context: Tokens that the longest sequence must at least have room for.
+        spare_sequences: How many times over full slots are worth having pages for; what is more could only hold cold
+            prefixes.
+    """
+
+    weights_bytes: int
+    token_bytes: int
+    slot_bytes: int
+    page_bytes: int
+    page_tokens: int
+    max_context: int
+    least_context: int
+    spare_sequences: int = 2
+
+    @property
+    def sequence_pages(self) -> int:
+        """Pages of the longest sequence."""
+        return -(-self.max_context // self.page_tokens)
+
+    def most_pages(self, slots: int) -> int:
+        """Pages above which more could only hold cold prefixes."""
+        return self.spare_sequences * slots * self.sequence_pages
+
+    def least_pages(self, slots: int) -> int:
+        """Pages below which so many slots are not worth having: half of the longest sequence each, and one in whole."""
+        one = -(-self.least_context // self.page_tokens)
+        return one if slots == 1 else max(one, slots * -(-self.sequence_pages // 2))
+
+
+@dataclass(frozen=True, slots=True)
+class RerankerNeeds:
+    """What the reranker takes.
+
+    Attributes:
+        weights_bytes: Weights and tokenizer; 0 where the embedder does its work.
+        question_bytes: Vectors or pairs of one question's candidates.
+        arena_bytes: Intermediate results of one run.
+    """
+
+    weights_bytes: int
+    question_bytes: int
+    arena_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizes:
+    """What can be made smaller where memory is short.
+
+    Attributes:
+        slots: Sequences that run at once.
+        step_tokens: Tokens computed in one step.
+        questions: Questions the reranker scores at once.
+        cache_bytes: Vectors of passages that are kept.
+        least_slots: Slots are not made fewer.
+        least_step_tokens: Tokens of a step are not made fewer.
+    """
+
+    slots: int
+    step_tokens: int
+    questions: int
+    cache_bytes: int
+    least_slots: int = 1
+    least_step_tokens: int = SMALLEST_STEP
+
+    def halved(self) -> BatchSizes:
+        """Returns half of everything, as far as it goes."""
+        return replace(
+            self,
+            slots=max(self.least_slots, self.slots // 2),
+            step_tokens=max(min(self.least_step_tokens, self.step_tokens), self.step_tokens // 2),
+            questions=max(1, self.questions // 2),
+            cache_bytes=self.cache_bytes // 2,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBounds:
+    """What may be taken.
+
+    Attributes:
+        budget_bytes: What can be had, all told.
+        reserve_bytes: Of that, what is left alone.
+        kv_share: Share of the budget that KV pages may take, (0, 1].
+        kv_bytes: What KV pages may take by the settings; None leaves it to the share.
+    """
+
+    budget_bytes: int
+    reserve_bytes: int
+    kv_share: float
+    kv_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """What the memory is used for.
+
+    Attributes:
+        budget_bytes: What can be had.
+        items: Every use, the KV pages last.
+        pages: KV pages.
+        sizes: Slots, step and batches.
+        halvings: How many times these were halved to fit.
+        spare_bytes: What nothing is planned for.
+    """
+
+    budget_bytes: int
+    items: tuple[MemoryItem, ...]
+    pages: int
+    sizes: BatchSizes
+    halvings: int
+    spare_bytes: int
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV pages."""
+        return self.items[-1].bytes
+
+    @property
+    def planned_bytes(self) -> int:
+        """All uses together, the reserve not among them."""
+        return sum(item.bytes for item in self.items)
+
+
+def plan_memory(
+    bounds: MemoryBounds,
+    fixed: Sequence[MemoryItem],
+    reranker: RerankerNeeds,
+    generator: GeneratorNeeds,
+    wanted: BatchSizes,
+) -> MemoryPlan:
+    """Divides the memory. Where not everything wanted fits, slots, step and batches are halved together until it does.
 
     Args:
-        budget_bytes: Memory it may take.
-        page_bytes: Size of one page over all layers.
-        page_tokens: Tokens a page holds.
-        max_slots: Sequences that run at once.
-        max_context: Longest sequence, tokens.
-
-    Returns:
-        Pages: as many as fit the budget, at most twice what full slots need (the rest could only hold cold prefixes).
+        bounds: What may be taken.
+        fixed: Uses that have one size: the process, the embedder, indexes.
+        reranker: What the reranker takes.
+        generator: What the generator takes.
+        wanted: Slots, step and batches of a box with memory enough.
 
     Raises:
-        ConfigurationError: Not even one sequence of full length fits.
+        ConfigurationError: Not even the smallest plan fits; has the numbers and what to change.
     """
-    pages_per_sequence = -(-max_context // page_tokens)
-    affordable = budget_bytes // page_bytes
-    if affordable < pages_per_sequence:
-        need = pages_per_sequence * page_bytes
+    asked = None if bounds.kv_bytes is None else _asked_for(bounds.kv_bytes, generator, wanted.slots)
+    # What the settings say has been weighed by whoever said it.
+    reserve = min(bounds.reserve_bytes, bounds.budget_bytes // _RESERVE_SHARE) if asked is None else 0
+    share = int(bounds.budget_bytes * bounds.kv_share) // generator.page_bytes
+    sizes, halvings = wanted, 0
+    while True:
+        items = [*fixed, *_sized(reranker, generator, sizes)]
+        room = bounds.budget_bytes - reserve - sum(item.bytes for item in items)
+        least = generator.least_pages(sizes.slots) if asked is None else asked
+        if room // generator.page_bytes >= least:
+            pages = asked or min(room // generator.page_bytes, max(least, share), generator.most_pages(sizes.slots))
+            kv = MemoryItem("KV pages", pages * generator.page_bytes, f"{pages} of {generator.page_tokens} tokens")
+            return MemoryPlan(bounds.budget_bytes, (*items, kv), pages, sizes, halvings, room - kv.bytes + reserve)
+        smaller = sizes.halved()
+        if smaller == sizes:
+            uses = [*items, MemoryItem("KV pages", least * generator.page_bytes), MemoryItem("reserve", reserve)]
+            raise _nothing_fits(bounds, [item for item in uses if item.bytes], sizes)
+        sizes, halvings = smaller, halvings + 1
+
+
+def _sized(reranker: RerankerNeeds, generator: GeneratorNeeds, sizes: BatchSizes) -> list[MemoryItem]:
+    passages = sizes.questions * reranker.question_bytes
+    step = sizes.step_tokens * generator.token_bytes + sizes.slots * generator.slot_bytes
+    return [
+        MemoryItem(
+            "reranker",
+            reranker.weights_bytes + reranker.arena_bytes + passages + sizes.cache_bytes,
+            f"{sizes.questions} questions at once, {sizes.cache_bytes // _MIB} MiB of passages kept",
+        ),
+        MemoryItem("generator's weights", generator.weights_bytes, "with tokenizer and grammars"),
+        MemoryItem("generator's steps", step, f"{sizes.step_tokens} tokens, {sizes.slots} slots"),
+    ]
+
+
+def _asked_for(kv_bytes: int, generator: GeneratorNeeds, slots: int) -> int:
+    """Returns how many pages fit what the settings say; those that could only hold cold prefixes are left out."""
+    pages, least = kv_bytes // generator.page_bytes, generator.least_pages(1)
+    if pages < least:
         raise ConfigurationError(
-            f"generator.kv_memory_mib: {budget_bytes >> 20} MiB hold {affordable} pages, one sequence of {max_context}"
-            f" tokens needs {pages_per_sequence} ({-(-need >> 20)} MiB)"
+            f"generator.kv_memory_mib: {kv_bytes // _MIB} MiB hold {pages * generator.page_tokens} tokens, one "
+            f"sequence needs {generator.least_context} ({-(-least * generator.page_bytes // _MIB)} MiB)"
         )
-    return min(affordable, 2 * max_slots * pages_per_sequence)
+    return min(pages, generator.most_pages(slots))
+
+
+def _nothing_fits(bounds: MemoryBounds, uses: Sequence[MemoryItem], sizes: BatchSizes) -> ConfigurationError:
+    needed = sum(item.bytes for item in uses)
+    advice = "give the box or the cgroup more memory, end other programs, or choose a smaller generator"
+    if bounds.kv_bytes is not None:
+        advice = f"lower generator.kv_memory_mib, {advice}"
+    if sizes.least_slots > 1 or sizes.least_step_tokens > SMALLEST_STEP:
+        advice = f"lower generator.max_slots and generator.max_step_tokens, {advice}"
+    return ConfigurationError(
+        f"memory: {bounds.budget_bytes // _MIB} MiB can be had, at least {-(-needed // _MIB)} are needed: "
+        f"{', '.join(f'{item.name} {-(-item.bytes // _MIB)}' for item in uses)}; {advice}"
+    )

@@ -131,7 +131,3 @@ class DeviceProfile:
         if processor.cpu_quota is not None:
             threads = min(threads, ceil(processor.cpu_quota))
         return max(1, threads)
-
-    def kv_bytes(self, facts: DeviceFacts) -> int:
-        """Returns the memory that KV pages may take, bytes."""
-        return int(facts.available_bytes * self.kv_memory_share)

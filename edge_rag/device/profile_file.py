@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -134,6 +136,27 @@ def builtin_profiles() -> tuple[DeviceProfile, ...]:
     )
 
 
+def overridden(profile: DeviceProfile, file: Path) -> DeviceProfile:
+    """Lays an operator's file over a profile that came along: tables are merged, everything else is replaced.
+
+    Args:
+        profile: Which one.
+        file: TOML with any of a profile's keys but ``recognize``.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or a key is unknown or has an unusable value; names file and key.
+    """
+    try:
+        own = _toml(str(file), file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"profile_file: {file} cannot be read: {error}") from error
+    if "recognize" in own:
+        raise ConfigurationError(f"{file}: recognize: cannot be changed; name a profile with the key `profile`")
+    folder = files("edge_rag.device") / "profiles"
+    given = _toml(profile.name, (folder / f"{profile.name}.toml").read_text(encoding="utf-8"))
+    return _checked(profile.name, str(file), _merged(given, own))
+
+
 def parse_profile(name: str, source: str, text: str) -> DeviceProfile:
     """Reads a profile.
 
@@ -145,11 +168,22 @@ def parse_profile(name: str, source: str, text: str) -> DeviceProfile:
     Raises:
         ConfigurationError: A key is missing, unknown or has an unusable value; names the file and the key.
     """
+    return _checked(name, source, _toml(source, text))
+
+
+def _toml(source: str, text: str) -> dict[str, Any]:
     try:
-        values = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{source}: not a TOML file: {error}") from error
-    return _checked(name, source, values)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _checked(name: str, source: str, values: dict[str, Any]) -> DeviceProfile:

@@ -23,6 +23,7 @@ def read_memory(root: Path) -> MemoryFacts:
         memory, swap = psutil.virtual_memory(), psutil.swap_memory()
         return MemoryFacts(int(memory.total), int(memory.available), int(swap.total))
     kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    own = re.search(r"^RssAnon:\s+(\d+) kB$", text_of(root / "proc/self/status") or "", re.MULTILINE)
     swaps = (text_of(root / "proc/swaps") or "").splitlines()[1:]
     return MemoryFacts(
         total_bytes=kib.get("MemTotal", 0) << 10,
@@ -30,4 +31,5 @@ def read_memory(root: Path) -> MemoryFacts:
         swap_bytes=kib.get("SwapTotal", 0) << 10,
         swap_devices=tuple(line.split()[0] for line in swaps if line.strip()),
         limits=memory_limits(root),
+        own_bytes=int(own[1]) << 10 if own else 0,
     )

@@ -51,6 +51,7 @@ def read_processor(root: Path, machine: str, allowed: frozenset[int] | None) -> 
         allowed=frozenset(numbers) if allowed is None else allowed & frozenset(numbers) or frozenset(numbers),
         cpu_quota=cpu_quota(root),
         virtual="hypervisor" in flags,
+        frequency_driver=text_of(cpus / f"cpu{numbers[0]}/cpufreq/scaling_driver"),
     )
 
 

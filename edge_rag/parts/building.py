@@ -13,15 +13,18 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.placement import Stage
 from edge_rag.core.status import ModelInUse, device_of
-from edge_rag.device.choosing import choose
+from edge_rag.device.choosing import Choice
+from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
 from edge_rag.device.probing import probe
 from edge_rag.device.profile import DeviceProfile, StageProfile
-from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.parts.cpu import on_cpu
 from edge_rag.parts.generators import GeneratorMaker
+from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
+from edge_rag.parts.profiles import choose_profile
+from edge_rag.parts.saying import say_choice, say_placement, say_plan
 from edge_rag.pipeline.answering import Pipeline, StageLimits
 from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
@@ -64,6 +67,8 @@ class Parts:
         jobs: Ingest as jobs.
         encoders: What fills the roles of embedder and reranker.
         profile: Device profile in force.
+        choice: How it was chosen.
+        memory: What memory was planned for when the daemon was started.
     """
 
     directory: OpenedDirectory
@@ -75,6 +80,8 @@ class Parts:
     jobs: IngestJobs
     encoders: tuple[ModelInUse, ...]
     profile: DeviceProfile
+    choice: Choice
+    memory: MemoryPlan
 
     def models(self) -> tuple[ModelInUse, ...]:
         """Returns what fills each role now."""
@@ -137,22 +144,31 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         EdgeRagError: Something is missing, altered or held by another daemon; what was built is closed again.
     """
     facts = probe(provider_devices())
-    profile = choose(settings.profile, facts, builtin_profiles()).profile
+    choice = choose_profile(settings, facts)
+    profile = choice.profile
     configure_thread_pool(settings.threads or profile.threads(facts))
     store = store_of(settings)
     folders = fill_roles(settings, store)
+    memory = MemoryPlanner(settings, profile, facts, folders)
+    plan = memory.plan(folders.generator)
+    say_choice(choice)
+    say_plan(plan)
     stages = profile.stages
     embedder, embedder_placement = place(
         Stage.EMBEDDER, stages[Stage.EMBEDDER], on_cpu(lambda: TextEncoder.open(folders.embedder))
     )
     embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", embedder_placement)
-    reranker, reranker_model = _reranker(folders.reranker, embedder, embedder_model, stages[Stage.RERANKER])
-    generators = GeneratorMaker(settings, store, profile, facts, watch)
+    reranker, reranker_model = _reranker(
+        folders.reranker, embedder, embedder_model, stages[Stage.RERANKER], plan.sizes.cache_bytes
+    )
+    say_placement(embedder_model)
+    say_placement(reranker_model)
+    generators = GeneratorMaker(settings, store, profile, memory, watch)
     installed = generators.make(folders.generator.name)
     parsing = ParsingLimits(
         max_bytes=settings.document_bytes,
         wall_seconds=settings.ingest.parse_seconds,
-        memory_bytes=settings.ingest.parse_memory_mib * _MIB,
+        memory_bytes=min(settings.ingest.parse_memory_mib * _MIB, parsing_bytes(plan)),
     )
     retrieval = RetrieverSettings(
         parsing=parsing,
@@ -184,7 +200,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
             retriever_queue=settings.retriever.queue,
             retriever_batch=settings.retriever.batch,
             reranker_queue=settings.reranker.queue,
-            reranker_batch=settings.reranker.batch,
+            reranker_batch=plan.sizes.questions,
             candidates=settings.retriever.candidates,
         ),
         watch,
@@ -203,6 +219,8 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         jobs,
         (embedder_model, reranker_model),
         profile,
+        choice,
+        plan,
     )
 
 
@@ -229,11 +247,13 @@ def _milvus(wanted: MilvusSettings) -> MilvusAddress | None:
 
 
 def _reranker(
-    folder: Path | None, embedder: TextEncoder, embedder_model: ModelInUse, wanted: StageProfile
+    folder: Path | None, embedder: TextEncoder, embedder_model: ModelInUse, wanted: StageProfile, cache_bytes: int
 ) -> tuple[Reranker, ModelInUse]:
     if folder is None:
         # The embedder's session does its work.
         placement = replace(embedder_model.placement, stage=Stage.RERANKER)
-        return MaxSimReranker(embedder), ModelInUse(embedder_model.name, "max-sim of token vectors", placement)
+        return MaxSimReranker(embedder, cache_bytes=cache_bytes), ModelInUse(
+            embedder_model.name, "max-sim of token vectors", placement
+        )
     encoder, placement = place(Stage.RERANKER, wanted, on_cpu(lambda: PairEncoder.open(folder)))
     return CrossEncoderReranker(encoder, embedder), ModelInUse(folder.name, "cross-encoder", placement)

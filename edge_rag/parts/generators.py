@@ -14,8 +14,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.placement import Stage
 from edge_rag.core.status import ModelInUse, device_of
-from edge_rag.device.facts import DeviceFacts
-from edge_rag.device.memory_plan import kv_page_count
+from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
 from edge_rag.device.probing import probe
 from edge_rag.device.profile import DeviceProfile
@@ -32,8 +31,9 @@ from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.parts.cpu import on_cpu
+from edge_rag.parts.memory import MemoryPlanner
+from edge_rag.parts.saying import say_placement
 from edge_rag.reranker.words import Stemmer
-from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
@@ -51,10 +51,6 @@ FIRST_STEP: Final = PackedStep(
 """Run before anybody asks, so that the first question does not wait for weights to be read."""
 
 _MIB: Final = 1 << 20
-
-
-_SHORTEST_CONTEXT: Final = 512
-"""Tokens that a question with one passage and an answer come to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +81,12 @@ class GeneratorMaker:
         settings: Checked settings.
         store: Finds a model's folder.
         profile: Device profile in force.
-        facts: What the profile's shares are of.
+        memory: Plans the memory.
         watch: What engines report to.
     """
 
     def __init__(
-        self, settings: Settings, store: ModelStore, profile: DeviceProfile, facts: DeviceFacts, watch: EngineWatch
+        self, settings: Settings, store: ModelStore, profile: DeviceProfile, memory: MemoryPlanner, watch: EngineWatch
     ) -> None:
         wanted = settings.generator
         self._settings = wanted
@@ -99,8 +95,8 @@ class GeneratorMaker:
         self._placing = profile.stages[Stage.GENERATOR]
         self._heat = PassageHeat()
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
-        self._limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
-        self._kv_bytes = profile.kv_bytes(facts) if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB
+        self._limits = partial(limits_on, wanted.curve, balanced)
+        self._memory = memory
 
     def make(self, name: str) -> Installed:
         """Makes a generator, not started yet.
@@ -159,44 +155,37 @@ class GeneratorMaker:
             engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite, arranger
         )
         model = ModelInUse(name, plan.detail, placement)
+        say_placement(model)
         return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
 
     def _plan(self, name: str) -> _Plan:
         folder = self.store.find(name)
         manifest = verify_model_folder(folder, ModelRole.GENERATOR)
+        memory = self._memory.plan(folder)
         if manifest.form is GeneratorForm.SERIAL:
-            return self._serial(folder, manifest.why_serial)
-        return self._paged(folder)
+            return self._serial(folder, memory, manifest.why_serial)
+        return self._paged(folder, memory)
 
-    def _paged(self, folder: Path) -> _Plan:
-        sizes, slots = read_geometry(folder), self._limits.max_slots
-        pages = kv_page_count(self._kv_bytes, sizes.page_bytes, sizes.page_tokens, slots, sizes.max_context)
+    def _paged(self, folder: Path, memory: MemoryPlan) -> _Plan:
+        pages = memory.pages
         return _Plan(
             folder,
-            self._limits,
-            pages * sizes.page_bytes,
+            self._limits(memory.sizes.slots, memory.sizes.step_tokens),
+            memory.kv_bytes,
             "paged, int8 kv",
             self._settings.draft_tokens,
             lambda: PagedDecoder.open(folder, pages),
         )
 
-    def _serial(self, folder: Path, why: str) -> _Plan:
+    def _serial(self, folder: Path, memory: MemoryPlan, why: str) -> _Plan:
         # Imported where it is needed: it brings a second copy of ONNX Runtime into the process.
-        from edge_rag.runtime.serial_decoder import SerialDecoder, read_serial_sizes
+        from edge_rag.runtime.serial_decoder import SerialDecoder
 
-        sizes = read_serial_sizes(folder)
-        context = min(sizes.context_length, self._kv_bytes // sizes.token_bytes)
-        needed = min(sizes.context_length, _SHORTEST_CONTEXT)
-        if context < needed:
-            raise ConfigurationError(
-                f"generator.kv_memory_mib: {self._kv_bytes // _MIB} MiB hold {context} tokens of {folder.name}, "
-                f"{needed} are needed ({needed * sizes.token_bytes // _MIB + 1} MiB)"
-            )
-        tokens = self._limits.max_step_tokens
+        context, tokens = memory.pages, memory.sizes.step_tokens
         return _Plan(
             folder,
             SchedulerLimits(max_slots=1, max_step_tokens=tokens, prefill_tokens=tokens - 1),
-            context * sizes.token_bytes,
+            memory.kv_bytes,
             f"serial, onnxruntime-genai: {why}" if why else "serial, onnxruntime-genai",
             0,
             lambda: SerialDecoder.open(folder, context),

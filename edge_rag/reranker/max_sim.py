@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,9 @@ from edge_rag.reranker.scoring import bm25, log_boosts, max_sim, mean_cosine, st
 from edge_rag.reranker.vector_cache import VectorCache
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.token_vectors import TokenVectors
+
+CACHE_BYTES: Final = 64 << 20
+"""Memory for vectors of passages, where there is enough of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class MaxSimReranker:
         vectorizer: TokenVectorizer,
         passage_weights: PassageWeights | None = None,
         evidence_weights: EvidenceWeights | None = None,
-        cache_bytes: int = 64 << 20,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._vectorizer = vectorizer
         self._passage_weights = passage_weights or PassageWeights()

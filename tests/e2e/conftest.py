@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,10 +32,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
     started: list[RunningDaemon] = []
 
     def start_one(
-        data_dir: Path | None = None, config: str = "", environment: Mapping[str, str] | None = None
+        data_dir: Path | None = None,
+        config: str = "",
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> RunningDaemon:
         log = tmp_path / f"log-{len(started)}"
-        started.append(start_daemon(data_dir or tmp_path / "data", log, config, environment))
+        started.append(start_daemon(data_dir or tmp_path / "data", log, config, environment, prefix=prefix))
         return started[-1]
 
     yield start_one

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -38,9 +38,10 @@ def start_daemon(
     config: str = "",
     environment: Mapping[str, str] | None = None,
     listen: str = "127.0.0.1:0",
+    prefix: Sequence[str] = (),
 ) -> RunningDaemon:
-    """Starts a daemon and returns once it answers; fails with its log if it does not start."""
-    command = [sys.executable, "-m", "edge_rag.cli.main", "serve"]
+    """Starts a daemon and returns once it answers; fails with its log if it does not start. A prefix starts it."""
+    command = [*prefix, sys.executable, "-m", "edge_rag.cli.main", "serve"]
     command += ["--listen", listen, "--data-dir", str(data_dir)]
     if config:
         file = log.with_suffix(".toml")
@@ -60,6 +61,7 @@ def start_daemon(
         if found := re.search(r"127\.0\.0\.1:\d+", line):
             return RunningDaemon(found.group(), data_dir, process, log)
     process.wait(10)
+    process.stdout.close()
     raise AssertionError(f"the daemon did not start:\n{log.read_text()}")
 
 

@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.document import IngestStatus
-from edge_rag.core.status import StageSnapshot, Temperature
+from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.status import ModelInUse, StageSnapshot, Temperature
 from edge_rag.generator.counts import EngineSnapshot
 from edge_rag.server.status import STATUS
 from edge_rag.telemetry.activity import Activity
@@ -23,6 +24,7 @@ from edge_rag.telemetry.board_metrics import BoardMetrics
 from edge_rag.telemetry.engine_metrics import EngineMetrics
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.placement_metrics import PlacementMetrics
 from edge_rag.telemetry.stage_metrics import StageMetrics
 from edge_rag.telemetry.usage import UsageLedger
 
@@ -60,6 +62,8 @@ def known() -> tuple[set[str], set[str]]:
     with activity.working("retriever", "cpu"):
         registry.register(BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),)))
     registry.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
+    placement = Placement(Stage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
+    registry.register(PlacementMetrics(lambda: (ModelInUse("minilm", "", placement),)))
     labelled = (
         calls.requests,
         calls.queue_time,

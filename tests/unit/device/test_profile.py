@@ -1,9 +1,10 @@
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from edge_rag.core.placement import Precision, Provider, Stage, WhenUnmet
-from edge_rag.device.profile_file import parse_profile
+from edge_rag.device.profile_file import builtin_profiles, overridden, parse_profile
 from edge_rag.errors import ConfigurationError
 
 X86 = (files("edge_rag.device") / "profiles" / "cpu-x86.toml").read_text(encoding="utf-8")
@@ -44,3 +45,39 @@ def test_a_stage_lists_providers_in_order_each_with_precision_and_options() -> N
     ]
     assert reranker.when_unmet is WhenUnmet.STEP_DOWN
     assert profile.stages[Stage.EMBEDDER].when_unmet is WhenUnmet.STOP
+
+
+def test_a_file_of_the_operators_replaces_any_key_of_a_profile_and_leaves_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'when_unmet = "stop"\n[batch]\nmax_slots = 3\n[stages.embedder]\nproviders = ["cuda", "cpu"]\n'
+        '[stages.embedder.cuda.options]\ngpu_mem_limit = "1000000"\n[thermal]\npower_budget_watts = 12.5\n'
+    )
+    before = next(profile for profile in builtin_profiles() if profile.name == "jetson-orin-nano-8g")
+    after = overridden(before, file)
+    assert (after.max_slots, after.max_step_tokens) == (3, before.max_step_tokens)
+    assert (after.thermal.power_budget_watts, after.thermal.throttle_celsius) == (12.5, before.thermal.throttle_celsius)
+    assert after.recognize == before.recognize
+    cuda, _ = after.stages[Stage.EMBEDDER].providers
+    assert cuda.precision is Precision.FP16
+    assert cuda.options == {"arena_extend_strategy": "kSameAsRequested", "gpu_mem_limit": "1000000"}
+    assert {stage.when_unmet for stage in after.stages.values()} == {WhenUnmet.STOP}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[batch]\nslots = 3\n", r"mine\.toml: batch\.slots: Extra inputs"),
+        ("batch = 3\n", r"mine\.toml: batch: "),
+        ("[[recognize]]\nrank = 999\n", r"mine\.toml: recognize: cannot be changed"),
+        ("[batch\n", r"mine\.toml: not a TOML file"),
+        ("\udce9", r"profile_file: .*mine\.toml cannot be read"),
+    ],
+)
+def test_an_unusable_file_of_the_operators_is_refused_with_its_name_and_key(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigurationError, match=message):
+        overridden(builtin_profiles()[0], file)

@@ -1,0 +1,91 @@
+"""What would make a box faster, in plain words: a function of its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from edge_rag.core.placement import Provider
+from edge_rag.device.facts import Accelerator, DeviceFacts
+from edge_rag.device.memory_plan import MemoryPlan
+from edge_rag.device.obstacles import PACKAGES
+from edge_rag.device.profile import DeviceProfile
+
+_DYNAMIC_DRIVERS: Final = frozenset({"intel_pstate", "amd-pstate-epp"})
+"""Drivers whose governor ``powersave`` raises the frequency under load all the same."""
+
+_USES: Final = {
+    Accelerator.NVIDIA_GPU: (Provider.CUDA, "the NVIDIA card"),
+    Accelerator.TEGRA_GPU: (Provider.CUDA, "the GPU"),
+    Accelerator.QUALCOMM_NPU: (Provider.QNN, "the NPU"),
+    Accelerator.INTEL_NPU: (Provider.OPENVINO, "the NPU"),
+    Accelerator.INTEL_GPU: (Provider.OPENVINO, "the processor's GPU"),
+}
+_CLOSE_CELSIUS: Final = 5.0
+
+
+def advise(facts: DeviceFacts, profile: DeviceProfile, plan: MemoryPlan | None) -> tuple[str, ...]:
+    """Returns what would make the box faster, what gains most first; empty where nothing is known.
+
+    Args:
+        facts: What was read off the machine.
+        profile: Device profile in force.
+        plan: What the memory is used for; None where nothing fits.
+    """
+    return (*_accelerators(facts), *_memory(facts, plan), *_cores(facts, profile), *_clocks(facts, profile))
+
+
+def _accelerators(facts: DeviceFacts) -> Iterator[str]:
+    for card in facts.drivers.without_driver:
+        yield f"there is {card} without its driver: install it, and onnxruntime-gpu instead of onnxruntime"
+    for accelerator, (provider, what) in _USES.items():
+        if accelerator in facts.drivers.accelerators and provider not in facts.providers:
+            instead = " instead of onnxruntime" if provider is Provider.CUDA else ""
+            yield f"{what} is not used: install {PACKAGES[provider]}{instead}"
+    if facts.machine in ("aarch64", "arm64") and facts.processor.features.isdisjoint({"asimddp", "i8mm"}):
+        yield "the processor has no dot products of integers (asimddp), which the kernels are several times faster with"
+
+
+def _memory(facts: DeviceFacts, plan: MemoryPlan | None) -> Iterator[str]:
+    if plan is not None and plan.halvings:
+        yield (
+            f"memory is short: with more of it there would be {2**plan.halvings} times the slots of "
+            f"{plan.sizes.slots} and the step of {plan.sizes.step_tokens} tokens"
+        )
+    tightest = facts.memory.tightest
+    if tightest is not None and tightest.headroom_bytes < facts.memory.available_bytes // 2:
+        yield (
+            f"{tightest.file} leaves {tightest.headroom_bytes >> 20} MiB of the {facts.memory.available_bytes >> 20} "
+            "MiB that are free: raise the limit"
+        )
+    cards = [device for device in facts.memory.swap_devices if device.startswith("/dev/mmcblk")]
+    if cards:
+        yield f"swap lies on {', '.join(cards)}, a memory card, which is slow and wears out: use zram instead"
+
+
+def _cores(facts: DeviceFacts, profile: DeviceProfile) -> Iterator[str]:
+    processor = facts.processor
+    if len(processor.usable) < len(processor.cores):
+        yield (
+            f"the process may run on {len(processor.usable)} of {len(processor.cores)} cores: widen its affinity"
+            " (CPUAffinity, taskset, cpuset)"
+        )
+    if processor.cpu_quota is not None and processor.cpu_quota < len(processor.usable):
+        yield f"a cgroup gives time for {processor.cpu_quota:g} of {len(processor.usable)} cores: raise cpu.max"
+    usable = len(processor.usable)
+    if profile.threads(facts) < min(usable, len(processor.big)) and processor.cpu_quota is None:
+        yield f"the profile computes with {profile.threads(facts)} threads of {usable} cores: raise threads.share"
+
+
+def _clocks(facts: DeviceFacts, profile: DeviceProfile) -> Iterator[str]:
+    if facts.processor.frequency_driver not in _DYNAMIC_DRIVERS and any(
+        core.governor == "powersave" for core in facts.processor.usable
+    ):
+        yield "the frequency governor is powersave, which keeps the lowest clock: use schedutil or performance"
+    mode = facts.board.power_mode
+    if mode is not None and not mode.upper().startswith("MAXN"):
+        yield f"the power mode is {mode}: nvpmodel has larger ones, as far as supply and cooling allow"
+    for zone in facts.thermal:
+        limit = min(zone.passive_celsius or 1000.0, profile.thermal.throttle_celsius)
+        if zone.celsius >= limit - _CLOSE_CELSIUS:
+            yield f"{zone.name} has {zone.celsius:.0f} degrees, it slows down at {limit:.0f}: see to the cooling"

@@ -1,0 +1,61 @@
+"""Whether a machine has what an execution provider needs, as far as can be seen without loading anything."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge_rag.core.placement import Provider, Stage
+from edge_rag.device.facts import Accelerator, DeviceFacts
+from edge_rag.device.profile import StageProfile
+
+PACKAGES: Final = {
+    Provider.CUDA: "onnxruntime-gpu",
+    Provider.TENSORRT: "onnxruntime-gpu",
+    Provider.QNN: "onnxruntime-qnn",
+    Provider.OPENVINO: "onnxruntime-ep-openvino",
+}
+"""What is installed to have a provider."""
+
+_LIBRARIES: Final = {Provider.CUDA: ("libcudart",), Provider.TENSORRT: ("libcudart", "libnvinfer")}
+_ACCELERATORS: Final = {
+    Provider.CUDA: (Accelerator.NVIDIA_GPU, Accelerator.TEGRA_GPU),
+    Provider.TENSORRT: (Accelerator.NVIDIA_GPU, Accelerator.TEGRA_GPU),
+    Provider.QNN: (Accelerator.QUALCOMM_NPU,),
+    Provider.OPENVINO: (Accelerator.INTEL_NPU, Accelerator.INTEL_GPU),
+}
+
+
+def obstacles(provider: Provider, facts: DeviceFacts) -> tuple[str, ...]:
+    """Returns what is in the way of a provider, for people; empty where nothing can be seen."""
+    if provider is Provider.CPU:
+        return ()
+    found: list[str] = []
+    if provider not in facts.providers:
+        found.append(f"{PACKAGES[provider]} is not installed")
+    wanted = _ACCELERATORS[provider]
+    if facts.drivers.accelerators.isdisjoint(wanted):
+        found.append(f"there is no {' or '.join(each.value for each in wanted)} with its driver")
+    missing = [library for library in _LIBRARIES.get(provider, ()) if library not in facts.drivers.libraries]
+    if missing:
+        found.append(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not found")
+    return tuple(found)
+
+
+def outlook(stage: Stage, wanted: StageProfile, facts: DeviceFacts) -> tuple[Provider | None, str]:
+    """Says where a stage is likely to run.
+
+    Args:
+        stage: Which one.
+        wanted: Its providers, in order.
+        facts: What was read off the machine.
+
+    Returns:
+        The first provider with nothing in its way, None where all have something; and why, for people.
+    """
+    reasons: list[str] = []
+    for choice in wanted.providers:
+        found = obstacles(choice.provider, facts)
+        if not found:
+            return choice.provider, "; ".join(reasons) or f"first of the profile for the {stage.value}"
+        reasons.append(f"{choice.provider.value}: {', '.join(found)}")
+    return None, "; ".join(reasons)
