@@ -37,6 +37,7 @@ from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.offload_metrics import OffloadMetrics
 from edge_rag.telemetry.placement_metrics import PlacementMetrics
 from edge_rag.telemetry.service_manager import ServiceManager
 from edge_rag.telemetry.stage_metrics import StageMetrics
@@ -124,6 +125,7 @@ async def _serve(
     try:
         watch.metrics.read_from(parts.generator.snapshot, lambda: 0 if audit_file is None else audit_file.dropped)
         registry.register(BoardMetrics(watch.activity, partial(temperatures, settings.heat.sysfs)))
+        registry.register(OffloadMetrics(parts.remotes))
         reporter = Reporter(
             pipeline=parts.pipeline,
             generator=parts.generator,
@@ -133,6 +135,7 @@ async def _serve(
             activity=watch.activity,
             temperatures=partial(temperatures, settings.heat.sysfs),
             models=parts.models,
+            remotes=parts.remotes,
             profile=parts.profile.name,
             data_directory=settings.data_directory,
             address=addresses[0],
@@ -155,6 +158,7 @@ async def _serve(
                 parts.use_model,
                 parts.backup,
                 parts.directory.collections,
+                parts.generator,
             )
         )
         if asked.to_stop:

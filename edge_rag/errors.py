@@ -18,6 +18,7 @@ EdgeRagError
 ├── DeadlineExceeded        the caller's time is up
 ├── RequestCancelled        the caller went away
 ├── NotReady                starting, warming or draining
+├── RemoteFailed            a machine that was to write an answer failed, and nothing here could go on
 ├── DocumentRejected        this document cannot be taken; the others are unaffected
 │   ├── UnsupportedFormat
 │   ├── EncryptedDocument
@@ -208,6 +209,19 @@ class RequestCancelled(EdgeRagError):
 
 class NotReady(EdgeRagError):
     """The daemon is starting, warming or draining."""
+
+
+class RemoteFailed(EdgeRagError):
+    """A machine that was to write an answer failed, was too slow, or said what it must not.
+
+    Args:
+        problem: What went wrong.
+        busy: Whether it only had no room, which says nothing against it.
+    """
+
+    def __init__(self, problem: str, busy: bool = False) -> None:
+        super().__init__(problem)
+        self.busy = busy
 
 
 class DocumentRejected(EdgeRagError):

@@ -10,6 +10,7 @@ import click
 
 from edge_rag.cli.meta import metadata_of
 from edge_rag.core.collection import CollectionSettings, RecencyBoost, ValueBoost
+from edge_rag.core.offload import OffloadRule
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,6 +59,11 @@ _OPTIONS = (
         default=None,
         help="Whether one of several nearly equal passages stands for all. [default: drop]",
     ),
+    click.option(
+        "--offload",
+        type=click.Choice([rule.value for rule in OffloadRule]),
+        help="What of it may be sent to other machines for computing. [default: never]",
+    ),
 )
 
 
@@ -85,6 +91,7 @@ class SettingsGiven:
     no_boosts: bool
     merge: bool | None
     drop_duplicates: bool | None
+    offload: OffloadRule | None
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> SettingsGiven:
@@ -93,7 +100,9 @@ class SettingsGiven:
         Raises:
             click.UsageError: Options contradict each other, or a boost is none.
         """
-        settings = cls(**{**given, "boosts": tuple(_boost(pair, factor) for pair, factor in given["boosts"])})
+        boosts = tuple(_boost(pair, factor) for pair, factor in given["boosts"])
+        offload = None if given["offload"] is None else OffloadRule(given["offload"])
+        settings = cls(**{**given, "boosts": boosts, "offload": offload})
         if settings.no_boosts and settings.boosts:
             raise click.UsageError("--boost and --no-boosts exclude each other.")
         if settings.no_recency and settings.recency_half_life is not None:
@@ -110,6 +119,7 @@ class SettingsGiven:
             "boosts": self.no_boosts or bool(self.boosts),
             "merge_neighbours": self.merge is not None,
             "drop_duplicates": self.drop_duplicates is not None,
+            "offload": self.offload is not None,
         }
         return {field for field, is_given in given.items() if is_given}
 
@@ -133,6 +143,7 @@ class SettingsGiven:
             boosts=() if self.no_boosts else self.boosts or before.boosts,
             merge_neighbours=before.merge_neighbours if self.merge is None else self.merge,
             drop_duplicates=before.drop_duplicates if self.drop_duplicates is None else self.drop_duplicates,
+            offload=before.offload if self.offload is None else self.offload,
         )
 
     def _recency_given(self) -> bool:

@@ -64,6 +64,7 @@ def document_object(info: DocumentInfo) -> dict[str, Any]:
 def collection_object(info: CollectionInfo) -> dict[str, Any]:
     """Returns a collection; the time as ISO 8601 in UTC."""
     settings = asdict(info.settings)
+    settings["offload"] = info.settings.offload.value
     settings["boosts"] = [{**boost, "value": _plain(boost["value"])} for boost in settings["boosts"]]
     return {
         "name": info.name,
@@ -109,6 +110,7 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "temperatures": {reading.zone: reading.celsius for reading in status.temperatures},
         "collections": dict(status.collections),
         "indexes": [index_object(index) for index in status.indexes],
+        "remotes": [asdict(remote) for remote in status.remotes],
         "latencies": {latency.measure.value: latency_object(latency) for latency in status.latencies},
     }
 

@@ -14,7 +14,7 @@ from edge_rag.cli.status_watch import watch_status
 from edge_rag.cli.terminal import emit, visible
 from edge_rag.client import Client
 from edge_rag.core.placement import Placement, Precision
-from edge_rag.core.status import DaemonStatus, IndexInUse
+from edge_rag.core.status import DaemonStatus, IndexInUse, RemoteInUse
 
 _EPILOG = """\b
 Examples:
@@ -96,6 +96,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
             f" p99 {duration(latency.p99_s)} of the latest {latency.samples}"
             for latency in report.latencies
         ),
+        *(f"remote       {remote_line(remote)}" for remote in report.remotes),
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
     ]
@@ -107,6 +108,18 @@ def placement_line(placement: Placement) -> str:
     if placement.precision is not Precision.MODEL:
         on += f" in {placement.precision.value}"
     return f"{on} instead of {placement.wanted.value}: {placement.why}" if placement.stepped_down else on
+
+
+def remote_line(remote: RemoteInUse) -> str:
+    """Returns how it stands with another machine, for people."""
+    state = {"closed": "asked", "open": "left alone after failures", "half_open": "being tried"}
+    speed = "" if remote.answer_s is None else f", {duration(remote.answer_s)} an answer"
+    line = (
+        f"{remote.name}, {remote.kind} at {remote.address}: {state.get(remote.breaker, remote.breaker)},"
+        f" {remote.under_way} under way, {remote.answers} done, {remote.failures} failed{speed},"
+        f" {remote.sent_bytes / 2**20:.1f} MiB sent"
+    )
+    return f"{line}; last: {remote.last_problem}" if remote.last_problem else line
 
 
 def index_line(index: IndexInUse) -> str:

@@ -34,7 +34,7 @@ def identity_options(command: Command) -> Command:
     options_in_order = (
         click.option("--name", required=True, metavar="NAME", help="Whose it is; shares and usage are counted by it."),
         click.option(
-            "--roles", default="reader", show_default=True, metavar="ROLES", help="Of reader, writer and admin."
+            "--roles", default="reader", show_default=True, metavar="ROLES", help="Of reader, writer, peer and admin."
         ),
         click.option("--collections", metavar="NAMES", help="Collections it is for, with commas. [default: all]"),
         click.option(
@@ -149,7 +149,7 @@ def identity_of(name: str, roles: str, collections: str | None, priority_max: st
     try:
         held = frozenset(Role(role) for role in _listed(roles))
     except ValueError as error:
-        raise click.BadParameter("must be of reader, writer and admin", param_hint="--roles") from error
+        raise click.BadParameter("must be of reader, writer, peer and admin", param_hint="--roles") from error
     if not held:
         raise click.BadParameter("at least one is needed", param_hint="--roles")
     places = None if collections is None else frozenset(_listed(collections))

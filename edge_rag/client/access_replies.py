@@ -11,6 +11,7 @@ from edge_rag.core.query import Priority
 _ROLES: Final = {
     access_pb2.ROLE_READER: Role.READER,
     access_pb2.ROLE_WRITER: Role.WRITER,
+    access_pb2.ROLE_PEER: Role.PEER,
     access_pb2.ROLE_ADMIN: Role.ADMIN,
 }
 _PRIORITIES: Final = {

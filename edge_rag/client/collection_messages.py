@@ -12,6 +12,14 @@ from edge_rag.client.metadata_messages import read_metadata, write_value
 from edge_rag.client.requests import sendable
 from edge_rag.core.collection import CollectionInfo, CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.filters import FilterValue
+from edge_rag.core.offload import OffloadRule
+
+_RULES = {
+    OffloadRule.NEVER: collections_pb2.OFFLOAD_RULE_NEVER,
+    OffloadRule.REDACTED: collections_pb2.OFFLOAD_RULE_REDACTED,
+    OffloadRule.ALLOWED: collections_pb2.OFFLOAD_RULE_ALLOWED,
+}
+_READ_RULES = {message: rule for rule, message in _RULES.items()}
 
 
 def settings_message(settings: CollectionSettings) -> collections_pb2.CollectionSettings:
@@ -33,6 +41,7 @@ def settings_message(settings: CollectionSettings) -> collections_pb2.Collection
         ],
         merge_neighbours=settings.merge_neighbours,
         drop_duplicates=settings.drop_duplicates,
+        offload=_RULES[settings.offload],
     )
 
 
@@ -61,6 +70,7 @@ def collection_info(message: collections_pb2.Collection) -> CollectionInfo:
             boosts=tuple(ValueBoost(boost.field, _value(boost), boost.factor) for boost in settings.boosts),
             merge_neighbours=settings.merge_neighbours,
             drop_duplicates=settings.drop_duplicates,
+            offload=_READ_RULES.get(settings.offload, OffloadRule.NEVER),
         ),
         documents=message.documents,
         chunks=message.chunks,

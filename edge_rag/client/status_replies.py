@@ -20,6 +20,7 @@ from edge_rag.core.status import (
     IndexKind,
     ModelInUse,
     PageMap,
+    RemoteInUse,
     SlotUse,
     StageSnapshot,
     Temperature,
@@ -135,6 +136,7 @@ def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
             if m.measure in _MEASURES
         ),
         devices=tuple(DeviceUse(each.name, each.busy, tuple(each.stages)) for each in message.devices),
+        remotes=tuple(_remote(each) for each in message.remotes),
         temperatures=tuple(Temperature(each.zone, each.celsius) for each in message.temperatures),
     )
 
@@ -173,4 +175,19 @@ def _slot(slot: admin_pb2.Slot) -> SlotUse:
         max_tokens=slot.max_tokens,
         pages=slot.pages,
         preemptions=slot.preemptions,
+    )
+
+
+def _remote(message: admin_pb2.Remote) -> RemoteInUse:
+    return RemoteInUse(
+        name=message.name,
+        kind=message.kind,
+        address=message.address,
+        breaker=message.breaker,
+        under_way=message.under_way,
+        answers=message.answers,
+        failures=message.failures,
+        sent_bytes=message.sent_bytes,
+        last_problem=message.last_problem,
+        answer_s=message.answer_seconds if message.HasField("answer_seconds") else None,
     )

@@ -14,6 +14,7 @@ from edge_rag.config.discovery import DiscoverySettings
 from edge_rag.config.models import ModelSettings
 from edge_rag.config.network import AccessSettings, LimitSettings, TlsSettings
 from edge_rag.config.observing import AuditSettings, LogSettings, MetricSettings, TraceSettings
+from edge_rag.config.offload import OffloadSettings
 from edge_rag.config.paths import default_data_directory
 from edge_rag.config.section import DirectoryPath, FilePath
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
@@ -56,6 +57,7 @@ class Settings(BaseSettings):
     retriever: RetrieverSettings = Field(default_factory=RetrieverSettings)
     reranker: RerankerSettings = Field(default_factory=RerankerSettings)
     generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
+    offload: OffloadSettings = Field(default_factory=OffloadSettings)
     ingest: IngestSettings = Field(default_factory=IngestSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     log: LogSettings = Field(default_factory=LogSettings)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from edge_rag.core.filters import FilterValue
+from edge_rag.core.offload import OffloadRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class CollectionSettings:
         merge_neighbours: Whether neighbouring passages that are found together become one. Off by default: it costs
             9 ms of processor time a question to count tokens, and does not change which documents XQuAD finds.
         drop_duplicates: Whether of passages with nearly the same text in several documents the best stands for all.
+        offload: What of it may be sent to other machines for computing.
     """
 
     description: str = ""
@@ -77,6 +79,7 @@ class CollectionSettings:
     boosts: tuple[ValueBoost, ...] = ()
     merge_neighbours: bool = False
     drop_duplicates: bool = True
+    offload: OffloadRule = OffloadRule.NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ class DecisionKind(Enum):
     said when the reason changes, not at every step. PREEMPTED: gave its slot and pages up. RESUMED: got a slot again.
     FINISHED: ended well. CANCELLED, EXPIRED, FAILED: ended otherwise. SLOTS_CHANGED: the controller moved the slot
     limit; about no request. STAGE_DONE: a stage before the generator is done with it; its numbers say how long it
-    waited there and how long it took.
+    waited there and how long it took. PLACED: written here, elsewhere or on both sides. SENT: to which machine, and
+    what. HEDGED: begun on the other side as well, since this one is slow. TAKEN_OVER: gone on with here. BREAKER:
+    whether a machine is asked has changed; about no request.
     """
 
     QUEUED = "queued"
@@ -33,6 +35,11 @@ class DecisionKind(Enum):
     FAILED = "failed"
     SLOTS_CHANGED = "slots_changed"
     STAGE_DONE = "stage_done"
+    PLACED = "placed"
+    SENT = "sent"
+    HEDGED = "hedged"
+    TAKEN_OVER = "taken_over"
+    BREAKER = "breaker"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, Usage
 from edge_rag.core.ids import RequestId
+from edge_rag.core.offload import OffloadRule
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Sampling
 from edge_rag.errors import EdgeRagError
@@ -29,6 +30,7 @@ class GenerationRequest:
         deadline: ``time.monotonic()`` seconds, or None.
         format: What the answer must look like in FREE mode; None where it may look like anything.
         epoch: Epoch of the collection that the passages are from; cached KV is shared only inside one.
+        offload: What of the passages may leave the box.
     """
 
     request_id: RequestId
@@ -44,6 +46,7 @@ class GenerationRequest:
     deadline: float | None
     format: AnswerFormat | None = None
     epoch: int = 0
+    offload: OffloadRule = OffloadRule.NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from edge_rag.core.filters import Filter
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.metadata import Metadata
+from edge_rag.core.offload import OffloadRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +135,13 @@ class Retrieved:
         term_weights: Inverse document frequency, natural log, for each content word of the question (lower case, as
             written) in the collection asked. A word found nowhere has the largest weight.
         epoch: Epoch of the collection that the text is from; one that has ended may hold text that was removed since.
+        offload: The collection's rule when the passages were read.
     """
 
     hits: tuple[Hit, ...]
     term_weights: Mapping[str, float] = field(default_factory=dict)
     epoch: int = 0
+    offload: OffloadRule = OffloadRule.NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,36 @@ class IndexInUse:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteInUse:
+    """Another machine that may write answers, at one moment.
+
+    Attributes:
+        name: What it is called.
+        kind: ``edge-rag`` or ``openai``.
+        address: Where it is.
+        breaker: ``closed`` where it is asked, ``open`` where it is left alone after failures, ``half_open`` where one
+            request tries it.
+        under_way: Requests of ours that it has.
+        answers: Answers that it finished, since start.
+        failures: Times it failed, was too slow or said what it must not, since start.
+        sent_bytes: What was sent to it, since start.
+        last_problem: What its latest failure was; empty if there was none.
+        answer_s: Mean time of its answers without waiting, seconds; None where none was measured.
+    """
+
+    name: str
+    kind: str
+    address: str
+    breaker: str
+    under_way: int
+    answers: int
+    failures: int
+    sent_bytes: int
+    last_problem: str
+    answer_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonStatus:
     """Everything ``GetStatus`` says.
 
@@ -244,6 +274,7 @@ class DaemonStatus:
         latencies: Percentiles, one a measure of which there are samples.
         devices: What stages compute on, by name.
         temperatures: Thermal zones, in the board's order.
+        remotes: Other machines that may write answers, as configured.
     """
 
     version: str
@@ -261,3 +292,4 @@ class DaemonStatus:
     latencies: tuple[Latency, ...]
     devices: tuple[DeviceUse, ...]
     temperatures: tuple[Temperature, ...]
+    remotes: tuple[RemoteInUse, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from edge_rag.generator.citations import CitationMapper
 from edge_rag.generator.cite_stream import CheckedText, CiteStream
 from edge_rag.generator.constraint import Constraint, FreeText, Silence
 from edge_rag.generator.counts import EngineSnapshot
+from edge_rag.generator.dictation import Dictation, Prompt
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.live import TokenRequest
@@ -25,6 +27,7 @@ from edge_rag.generator.passage_order import PassageArranger
 from edge_rag.generator.ports import Stemmer, TokenSink
 from edge_rag.generator.prompt import PromptSettings, passage_text, passages_that_fit, user_text
 from edge_rag.generator.quote import Quotable, Quotation, QuoteRules, quotation
+from edge_rag.generator.said_stream import SaidListener, SaidSentenceStream, SaidTextStream, SaidTokenStream
 from edge_rag.generator.sequence import SequenceId
 from edge_rag.generator.teller import Listener
 from edge_rag.generator.tokenizer import ChatTokenizer
@@ -116,6 +119,7 @@ class AnswerGenerator:
         self._arranger = arranger
         self._clock = clock
         self._system_tokens = len(tokenizer.encode_chat(prompt.system, ""))
+        self.vocabulary = hashlib.sha256(tokenizer.definition.encode()).hexdigest()
 
     def start(self) -> None:
         """Starts the engine."""
@@ -152,15 +156,63 @@ class AnswerGenerator:
         except EdgeRagError as error:
             self._engine.refused(_tokens(request, (), Silence(FinishReason.NOT_FOUND)), error)
             raise
-        return Handle(self._engine, self._engine.submit(_tokens(request, prompt, constraint), sink))
+        return Handle(self._engine, self._engine.submit(_tokens(request, prompt.tokens, constraint), sink))
 
-    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[tuple[int, ...], Constraint, TokenSink]:
-        """Returns the prompt's tokens, what may be said, and where it goes."""
+    def dictation(self, request: GenerationRequest, listener: Listener) -> Dictation | None:
+        """Begins an answer that somebody else writes; None where there is nothing to write.
+
+        Raises:
+            InvalidRequest, NeverFits: It could not be answered here either.
+        """
+        if not self._may_hold_an_answer(request):
+            return None
+        prompt, constraint, sink = self._prepare(request, listener)
+
+        def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
+            return Handle(self._engine, self._engine.submit(rest, rest_sink)).cancel
+
+        tokens = _tokens(request, prompt.tokens, constraint)
+        return Dictation(prompt, tokens, sink, self._tokenizer, self._engine.vocabulary_size, submit)
+
+    def write(self, request: GenerationRequest, vocabulary: str, listener: SaidListener) -> Handle:
+        """Admits a request of somebody who holds the passages and will check what is said; see ``submit``.
+
+        Passages are put before the model in the order in which they come, since what it says may number them. Quoted
+        sentences are told by their places, other answers as tokens to those who have the same vocabulary, else
+        as text. Whether the passages may hold an answer is theirs to say.
+
+        Args:
+            request: What to answer.
+            vocabulary: What they call theirs; ours is ``vocabulary``.
+            listener: Hears what is said.
+
+        Raises:
+            InvalidRequest, Overloaded, NeverFits, DeadlineExceeded, NotReady: It was not admitted.
+        """
+        prompt = self._encode(request, as_given=True)
+        detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
+        sink: TokenSink
+        constraint: Constraint = FreeText(self._end_tokens)
+        if request.mode is AnswerMode.QUOTE:
+            state = constraint = self._quotation(request, prompt.passages, prompt.numbering)
+            places = {(p, s.start): n for p, r in enumerate(prompt.passages) for n, s in enumerate(r.sentences)}
+            sink = SaidSentenceStream(listener, self._clock, state, places)
+        elif vocabulary == self.vocabulary:
+            sink = SaidTokenStream(listener, self._clock, detokenizer, stops)
+        else:
+            sink = SaidTextStream(listener, self._clock, detokenizer, stops)
+        if request.format is not None:
+            constraint = self._grammars.compile(request.format)
+        return Handle(self._engine, self._engine.submit(_tokens(request, prompt.tokens, constraint), sink))
+
+    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[Prompt, Constraint, TokenSink]:
+        """Returns the prompt, what may be said, and where it goes."""
         grammar = None if request.format is None else self._grammars.compile(request.format)
         if not self._may_hold_an_answer(request):
             text = self._prompt.not_found if grammar is None else ""
-            return (), Silence(FinishReason.NOT_FOUND), FixedStream(listener, self._clock, text)
-        prompt, kept, numbering = self._encode(request)
+            return Prompt((), "", "", (), ()), Silence(FinishReason.NOT_FOUND), FixedStream(listener, self._clock, text)
+        prompt = self._encode(request)
+        kept, numbering = prompt.passages, prompt.numbering
         passages = [ranked.passage for ranked in kept]
         self._arranger.asked(passages)
         if request.mode is AnswerMode.QUOTE:
@@ -182,11 +234,12 @@ class AnswerGenerator:
         sentences = any(ranked.sentences for ranked in request.passages)
         return sentences and request.evidence >= self._quote.not_found_below
 
-    def _encode(self, request: GenerationRequest) -> tuple[tuple[int, ...], Sequence[RankedPassage], tuple[int, ...]]:
-        """Encodes the prompt with as many passages as fit beside the answer, the best ones.
+    def _encode(self, request: GenerationRequest, as_given: bool = False) -> Prompt:
+        """Lays the prompt out with as many passages as fit beside the answer, from the front.
 
-        Returns:
-            The prompt, the passages in it, best first, and their indices in the order in which it numbers them.
+        Args:
+            request: What is asked.
+            as_given: Whether the prompt has the passages in the order in which they came.
         """
         room = self._engine.capacity - request.sampling.max_tokens
         texts = [ranked.passage.text for ranked in request.passages]
@@ -194,11 +247,11 @@ class AnswerGenerator:
         question = len(self._tokenizer.encode(user_text([], request.question)))
         kept = max(1, passages_that_fit(lengths, room - self._system_tokens - question))
         while True:
-            numbering = self._numbering(request, request.passages[:kept])
-            ordered = [texts[index] for index in numbering]
-            prompt = self._tokenizer.encode_chat(self._prompt.system, user_text(ordered, request.question))
+            numbering = tuple(range(kept)) if as_given else self._numbering(request, request.passages[:kept])
+            user = user_text([texts[index] for index in numbering], request.question)
+            prompt = self._tokenizer.encode_chat(self._prompt.system, user)
             if len(prompt) <= room:
-                return tuple(prompt), request.passages[:kept], numbering
+                return Prompt(tuple(prompt), self._prompt.system, user, request.passages[:kept], numbering)
             if kept == 1:
                 raise NeverFits("tokens", len(prompt) + request.sampling.max_tokens, self._engine.capacity)
             # Lengths of parts need not add up exactly to the length of the whole.

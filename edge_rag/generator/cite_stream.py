@@ -127,8 +127,16 @@ class CiteStream:
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
         """Takes tokens; True once a stop string appeared."""
-        self._tell(self._checked.feed(self._stops.feed(self._detokenizer.feed(tokens))))
+        return self.hear(self._detokenizer.feed(tokens))
+
+    def hear(self, text: str) -> bool:
+        """Takes text; True once a stop string appeared."""
+        self._tell(self._checked.feed(self._stops.feed(text)))
         return self._stops.stopped
+
+    def remember(self, tokens: Sequence[int]) -> None:
+        """Takes the tokens of the text heard so far."""
+        self._detokenizer.feed(tokens)
 
     def finish(self, outcome: Outcome) -> None:
         """Checks what is left, and ends; with the not-found answer if nothing had support."""

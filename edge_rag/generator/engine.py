@@ -94,6 +94,11 @@ class Engine:
         """Most tokens a request may come to, prompt and answer together."""
         return self._scheduler.capacity
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of token ids."""
+        return self._runner.vocabulary_size
+
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()

@@ -10,7 +10,8 @@ For the time of a swap there are two models and two caches in memory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from edge_rag.core.generation import GenerationRequest
@@ -18,6 +19,8 @@ from edge_rag.core.status import ModelInUse
 from edge_rag.errors import NotReady
 from edge_rag.generator.answer_generator import AnswerGenerator, Handle
 from edge_rag.generator.counts import EngineSnapshot
+from edge_rag.generator.dictation import Dictation
+from edge_rag.generator.said_stream import SaidListener
 from edge_rag.generator.teller import Listener
 
 
@@ -70,15 +73,22 @@ class GeneratorExchange:
 
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``."""
-        with self._moved:
-            place = self._place
-            place.entering += 1
-        try:
-            return place.installed.generator.submit(request, listener)
-        finally:
-            with self._moved:
-                place.entering -= 1
-                self._moved.notify_all()
+        with self._entered() as generator:
+            return generator.submit(request, listener)
+
+    def dictation(self, request: GenerationRequest, listener: Listener) -> Dictation | None:
+        """Begins an answer that somebody else writes; see ``AnswerGenerator.dictation``."""
+        return self._place.installed.generator.dictation(request, listener)
+
+    def write(self, request: GenerationRequest, vocabulary: str, listener: SaidListener) -> Handle:
+        """Admits a request of somebody who checks what is said; see ``AnswerGenerator.write``."""
+        with self._entered() as generator:
+            return generator.write(request, vocabulary, listener)
+
+    @property
+    def vocabulary(self) -> str:
+        """What the tokens of the generator in use are of."""
+        return self._place.installed.generator.vocabulary
 
     def forget(self, trust_domain: str, epoch: int) -> None:
         """Drops what is cached of a trust domain's epochs before this one.
@@ -134,6 +144,19 @@ class GeneratorExchange:
             return following.model
         finally:
             self._swapping.release()
+
+    @contextmanager
+    def _entered(self) -> Iterator[AnswerGenerator]:
+        """Gives the generator in use, which is not closed before this is left."""
+        with self._moved:
+            place = self._place
+            place.entering += 1
+        try:
+            yield place.installed.generator
+        finally:
+            with self._moved:
+                place.entering -= 1
+                self._moved.notify_all()
 
     def close(self) -> None:
         """Stops the generator in use, and the one it is replacing; what they have not finished is given up."""

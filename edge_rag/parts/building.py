@@ -12,7 +12,7 @@ from typing import Final
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.placement import Stage
-from edge_rag.core.status import ModelInUse, device_of
+from edge_rag.core.status import ModelInUse, RemoteInUse, device_of
 from edge_rag.device.choosing import Choice
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
@@ -20,9 +20,11 @@ from edge_rag.device.probing import probe
 from edge_rag.device.profile import DeviceProfile, StageProfile
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
+from edge_rag.offload.offloading import OffloadingGenerator
 from edge_rag.parts.cpu import on_cpu
 from edge_rag.parts.generators import GeneratorMaker
 from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
+from edge_rag.parts.offloading import make_offloading
 from edge_rag.parts.profiles import choose_profile
 from edge_rag.parts.saying import say_choice, say_placement, say_plan
 from edge_rag.pipeline.answering import Pipeline, StageLimits
@@ -46,6 +48,7 @@ from edge_rag.store.roles import fill_roles, store_of
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.throttle.thermal_zones import temperatures
 
 SWAP_DRAIN_S: Final = 120.0
 """How long requests of a model that is replaced may take to finish."""
@@ -59,7 +62,8 @@ class Parts:
 
     Attributes:
         directory: Documents and indexes.
-        generator: The generator stage.
+        generator: The generator of this box.
+        offloading: What borrows other machines; None where nothing does.
         generators: Makes generators.
         pipeline: The query path.
         precedence: Has ingest give way to questions.
@@ -73,6 +77,7 @@ class Parts:
 
     directory: OpenedDirectory
     generator: GeneratorExchange
+    offloading: OffloadingGenerator | None
     generators: GeneratorMaker
     pipeline: Pipeline
     precedence: Precedence
@@ -104,6 +109,10 @@ class Parts:
         finally:
             give_back_free_memory()
 
+    def remotes(self) -> tuple[RemoteInUse, ...]:
+        """Returns the machines that may write answers, as they are now."""
+        return () if self.offloading is None else self.offloading.remotes()
+
     def backup(self) -> Iterator[bytes]:
         """Makes a backup, piece by piece.
 
@@ -119,6 +128,8 @@ class Parts:
 
     def give_up_questions(self) -> None:
         """Ends the questions and searches that are not finished, and whatever comes after, with NotReady."""
+        if self.offloading is not None:
+            self.offloading.close()
         self.generator.close()
         self.pipeline.close()
 
@@ -128,6 +139,8 @@ class Parts:
         self.jobs.close()
         self.ingesting.close()
         self.pipeline.close()
+        if self.offloading is not None:
+            self.offloading.close()
         self.generator.close()
         self.directory.close()
 
@@ -180,7 +193,9 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     generator = GeneratorExchange(installed)
     working = _working(watch.activity, embedder_model, reranker_model)
     precedence = Precedence()
+    offloading: OffloadingGenerator | None = None
     try:
+        offloading = make_offloading(settings.offload, generator, watch, partial(temperatures, settings.heat.sysfs))
         directory = open_data_directory(
             settings.data_directory,
             embedder,
@@ -190,12 +205,14 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
             working=partial(working, "ingest"),
         )
     except BaseException:
+        if offloading is not None:
+            offloading.close()
         generator.close()
         raise
     pipeline = Pipeline(
         directory.retriever,
         reranker,
-        generator,
+        offloading or generator,
         StageLimits(
             retriever_queue=settings.retriever.queue,
             retriever_batch=settings.retriever.batch,
@@ -212,6 +229,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     return Parts(
         directory,
         generator,
+        offloading,
         generators,
         pipeline,
         precedence,

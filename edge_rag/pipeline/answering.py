@@ -201,6 +201,7 @@ class Pipeline:
             deadline=query.deadline,
             format=query.format,
             epoch=retrieved.value.epoch,
+            offload=retrieved.value.offload,
         )
         with trace.stage("generator") as span:
             generated = await self._generate(request, events)

@@ -8,6 +8,7 @@ from typing import Any
 
 from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.metadata_json import decode_metadata, encode_metadata
+from edge_rag.core.offload import OffloadRule
 from edge_rag.errors import StorageCorrupt
 
 
@@ -17,8 +18,8 @@ def encode_settings(settings: CollectionSettings) -> str:
         {"key": boost.key, "value": encode_metadata({"value": boost.value}), "factor": boost.factor}
         for boost in settings.boosts
     ]
-    given = {**asdict(replace(settings, boosts=())), "boosts": boosts}
-    defaults = asdict(CollectionSettings())
+    given = {**asdict(replace(settings, boosts=())), "boosts": boosts, "offload": settings.offload.value}
+    defaults = {**asdict(CollectionSettings()), "offload": CollectionSettings().offload.value}
     return json.dumps({key: value for key, value in given.items() if value != defaults[key] and value != []})
 
 
@@ -35,6 +36,8 @@ def decode_settings(text: str) -> CollectionSettings:
             parts["fusion"] = FusionWeights(**stored["fusion"])
         if "recency" in stored:
             parts["recency"] = RecencyBoost(**stored["recency"])
+        if "offload" in stored:
+            parts["offload"] = OffloadRule(stored["offload"])
         if "boosts" in stored:
             parts["boosts"] = tuple(
                 ValueBoost(each["key"], _single(each["value"]), each["factor"]) for each in stored["boosts"]

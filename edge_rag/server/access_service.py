@@ -18,6 +18,7 @@ from edge_rag.server.doorkeeper import Doorkeeper
 _ROLES: Final = {
     Role.READER: access_pb2.ROLE_READER,
     Role.WRITER: access_pb2.ROLE_WRITER,
+    Role.PEER: access_pb2.ROLE_PEER,
     Role.ADMIN: access_pb2.ROLE_ADMIN,
 }
 _PRIORITIES: Final = {

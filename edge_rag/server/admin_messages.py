@@ -26,6 +26,11 @@ _KINDS: Final = {
     DecisionKind.FAILED: admin_pb2.DECISION_KIND_FAILED,
     DecisionKind.SLOTS_CHANGED: admin_pb2.DECISION_KIND_SLOTS_CHANGED,
     DecisionKind.STAGE_DONE: admin_pb2.DECISION_KIND_STAGE_DONE,
+    DecisionKind.PLACED: admin_pb2.DECISION_KIND_PLACED,
+    DecisionKind.SENT: admin_pb2.DECISION_KIND_SENT,
+    DecisionKind.HEDGED: admin_pb2.DECISION_KIND_HEDGED,
+    DecisionKind.TAKEN_OVER: admin_pb2.DECISION_KIND_TAKEN_OVER,
+    DecisionKind.BREAKER: admin_pb2.DECISION_KIND_BREAKER,
 }
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,

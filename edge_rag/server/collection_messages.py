@@ -10,11 +10,22 @@ from edge_rag.api.v1 import collections_pb2
 from edge_rag.core.collection import CollectionInfo, CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.filters import FilterValue
 from edge_rag.core.metadata import LONGEST_TEXT, checked_key, checked_number, checked_text
+from edge_rag.core.offload import OffloadRule
 from edge_rag.errors import InvalidRequest
 from edge_rag.server.metadata_messages import given_value, metadata_value
 
 MOST_BOOSTS: Final = 32
 """Most value boosts of a collection."""
+
+_RULES: Final = {
+    OffloadRule.NEVER: collections_pb2.OFFLOAD_RULE_NEVER,
+    OffloadRule.REDACTED: collections_pb2.OFFLOAD_RULE_REDACTED,
+    OffloadRule.ALLOWED: collections_pb2.OFFLOAD_RULE_ALLOWED,
+}
+_GIVEN_RULES: Final = {
+    collections_pb2.OFFLOAD_RULE_UNSPECIFIED: OffloadRule.NEVER,
+    **{message: rule for rule, message in _RULES.items()},
+}
 
 _FIELDS: Final = tuple(collections_pb2.CollectionSettings.DESCRIPTOR.fields_by_name)
 
@@ -50,6 +61,7 @@ def given_settings(given: collections_pb2.CollectionSettings) -> CollectionSetti
         boosts=_boosts(given),
         merge_neighbours=given.merge_neighbours if given.HasField("merge_neighbours") else default.merge_neighbours,
         drop_duplicates=given.drop_duplicates if given.HasField("drop_duplicates") else default.drop_duplicates,
+        offload=_offload(given.offload),
     )
 
 
@@ -72,6 +84,7 @@ def given_changes(request: collections_pb2.UpdateCollectionRequest) -> dict[str,
         "boosts": settings.boosts,
         "merge_neighbours": settings.merge_neighbours,
         "drop_duplicates": settings.drop_duplicates,
+        "offload": settings.offload,
     }
     return {path: values[path] for path in paths}
 
@@ -90,6 +103,7 @@ def _settings(settings: CollectionSettings) -> collections_pb2.CollectionSetting
         ],
         merge_neighbours=settings.merge_neighbours,
         drop_duplicates=settings.drop_duplicates,
+        offload=_RULES[settings.offload],
     )
 
 
@@ -116,6 +130,12 @@ def _chunk_tokens(given: int) -> int:
     if not 16 <= given <= 8192:
         raise InvalidRequest("settings.chunk_tokens", f"must be 16 to 8,192, is {given:,}")
     return given
+
+
+def _offload(given: collections_pb2.OffloadRule.ValueType) -> OffloadRule:
+    if given not in _GIVEN_RULES:
+        raise InvalidRequest("settings.offload", f"{given} is not an offload rule")
+    return _GIVEN_RULES[given]
 
 
 def _recency(given: collections_pb2.RecencyBoost) -> RecencyBoost:

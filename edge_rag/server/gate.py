@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from edge_rag.core.status import DaemonState, DaemonStatus, ModelInUse
 from edge_rag.errors import NotReady
+from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
@@ -31,6 +32,7 @@ class Backend:
         use_model: Puts another model, given by its name, in a role while running.
         backup: Makes a backup, piece by piece; the first piece comes once all of it has been checked.
         collections: Collections.
+        generator: This machine's generator.
     """
 
     pipeline: Pipeline
@@ -43,6 +45,7 @@ class Backend:
     use_model: Callable[[str, str], ModelInUse]
     backup: Callable[[], Iterator[bytes]]
     collections: CollectionLibrary
+    generator: GeneratorExchange
 
 
 class Gate:

@@ -19,6 +19,8 @@ from edge_rag.api.v1 import (
     collections_pb2_grpc,
     documents_pb2,
     documents_pb2_grpc,
+    generation_pb2,
+    generation_pb2_grpc,
     rag_pb2,
     rag_pb2_grpc,
 )
@@ -30,6 +32,7 @@ from edge_rag.server.collections_service import CollectionsService
 from edge_rag.server.documents_service import DocumentsService
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Gate
+from edge_rag.server.generation_service import GenerationService
 from edge_rag.server.listening import Doors, ServedCertificates, TlsOptions
 from edge_rag.server.rag_service import RagService
 from edge_rag.server.wire import RequestLimits
@@ -47,6 +50,7 @@ _SERVICES: Final = tuple(
         (collections_pb2, "Collections"),
         (admin_pb2, "Admin"),
         (access_pb2, "Access"),
+        (generation_pb2, "Generation"),
     )
 )
 
@@ -95,6 +99,8 @@ class GrpcServer:
         collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(calls), self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(AdminService(calls), self._server)
         access_pb2_grpc.add_AccessServicer_to_server(AccessService(calls, doorkeeper), self._server)
+        self._generation = GenerationService(calls, limits)
+        generation_pb2_grpc.add_GenerationServicer_to_server(self._generation, self._server)
         self._health = aio_health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)
@@ -141,6 +147,7 @@ class GrpcServer:
         if tls is not None and self._certificates is not None:
             self._certificates.use(tls.files)
         self._rag.limit(limits)
+        self._generation.limit(limits)
         self._calls.limit(request_seconds)
 
     def _bind(self, address: str, certificates: ServedCertificates | None) -> str:

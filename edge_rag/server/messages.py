@@ -18,6 +18,7 @@ from edge_rag.core.answer import (
     Unsupported,
 )
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
+from edge_rag.core.generation import Generated
 from edge_rag.core.passage import Duplicate, Explanation, HitPart, RankedPassage
 from edge_rag.server.metadata_messages import metadata
 
@@ -152,6 +153,12 @@ def _citation(event: Citation) -> rag_pb2.Citation:
         answer_start=event.answer_start,
         answer_end=event.answer_end,
     )
+
+
+def finished(event: Generated) -> rag_pb2.Finished:
+    """Returns the end of an answer of which only the generator is known."""
+    stage = StageTime("generator", event.queue_s, event.compute_s)
+    return _finished(Finished(event.reason, event.usage, (stage,), event.first_token_s))
 
 
 def _finished(event: Finished) -> rag_pb2.Finished:

@@ -10,7 +10,15 @@ from pathlib import Path
 import psutil
 
 import edge_rag
-from edge_rag.core.status import DaemonState, DaemonStatus, EngineSnapshot, ModelInUse, StageSnapshot, Temperature
+from edge_rag.core.status import (
+    DaemonState,
+    DaemonStatus,
+    EngineSnapshot,
+    ModelInUse,
+    RemoteInUse,
+    StageSnapshot,
+    Temperature,
+)
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingesting import Ingesting
@@ -32,6 +40,7 @@ class Reporter:
         activity: What was done in the last seconds.
         temperatures: Reads the thermal zones.
         models: Returns what fills each role.
+        remotes: Returns the machines that may write answers.
         profile: Device profile in force.
         data_directory: Directory of the data.
         address: Address the daemon listens on.
@@ -46,6 +55,7 @@ class Reporter:
     activity: Activity
     temperatures: Callable[[], tuple[Temperature, ...]]
     models: Callable[[], tuple[ModelInUse, ...]]
+    remotes: Callable[[], tuple[RemoteInUse, ...]]
     profile: str
     data_directory: Path
     address: str
@@ -87,6 +97,7 @@ class Reporter:
             latencies=self.latencies.read(),
             devices=self.activity.devices(),
             temperatures=self.temperatures(),
+            remotes=self.remotes(),
         )
 
     def stages(self) -> tuple[StageSnapshot, ...]:

@@ -27,6 +27,7 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.RequestCancelled: grpc.StatusCode.CANCELLED,
     errors.NotReady: grpc.StatusCode.UNAVAILABLE,
+    errors.RemoteFailed: grpc.StatusCode.UNAVAILABLE,
     errors.DocumentRejected: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnsupportedFormat: grpc.StatusCode.INVALID_ARGUMENT,
     errors.EncryptedDocument: grpc.StatusCode.INVALID_ARGUMENT,

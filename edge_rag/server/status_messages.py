@@ -19,6 +19,7 @@ from edge_rag.core.status import (
     IndexKind,
     ModelInUse,
     PageMap,
+    RemoteInUse,
     SlotUse,
 )
 
@@ -115,6 +116,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
             for latency in report.latencies
         ],
         devices=[admin_pb2.Device(name=each.name, busy=each.busy, stages=each.stages) for each in report.devices],
+        remotes=[_remote(each) for each in report.remotes],
         temperatures=[admin_pb2.Temperature(zone=each.zone, celsius=each.celsius) for each in report.temperatures],
     )
 
@@ -178,3 +180,18 @@ def _timestamp(moment: datetime) -> Timestamp:
     stamp = Timestamp()
     stamp.FromDatetime(moment)
     return stamp
+
+
+def _remote(remote: RemoteInUse) -> admin_pb2.Remote:
+    return admin_pb2.Remote(
+        name=remote.name,
+        kind=remote.kind,
+        address=remote.address,
+        breaker=remote.breaker,
+        under_way=remote.under_way,
+        answers=remote.answers,
+        failures=remote.failures,
+        sent_bytes=remote.sent_bytes,
+        last_problem=remote.last_problem,
+        answer_seconds=remote.answer_s,
+    )

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
-from edge_rag.api.v1 import admin_pb2, documents_pb2, rag_pb2
+from edge_rag.api.v1 import admin_pb2, documents_pb2, generation_pb2, rag_pb2
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId
 from edge_rag.core.jobs import JobId
@@ -111,23 +111,21 @@ def query(
     }
     if request.mode not in modes:
         raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
-    if request.priority not in _PRIORITIES:
-        raise InvalidRequest("priority", f"{request.priority} is not a priority")
     sentences = request.max_sentences if request.HasField("max_sentences") else 1
     passages = request.passages if request.HasField("passages") else limits.default_passages
-    mode, sampling = modes[request.mode], _sampling(request.sampling)
+    mode, sampling = modes[request.mode], given_sampling(request.sampling)
     return Query(
         request_id=request_id,
-        question=_text("question", request.question, limits.question_characters),
+        question=given_text("question", request.question, limits.question_characters),
         collection=collection,
         mode=mode,
-        max_sentences=_whole("max_sentences", sentences, 1, 8),
-        passages=_whole("passages", passages, 1, 32),
+        max_sentences=whole_number("max_sentences", sentences, 1, 8),
+        passages=whole_number("passages", passages, 1, 32),
         sampling=sampling,
-        priority=caller.at_most(_PRIORITIES[request.priority]),
+        priority=caller.at_most(given_priority(request.priority)),
         client=caller.name,
         deadline=deadline,
-        format=_format(request, mode, sampling),
+        format=given_format(request, mode, sampling),
         filter=given_filter(request.filter) if request.HasField("filter") else None,
     )
 
@@ -143,9 +141,9 @@ def search_query(
     limit = request.limit if request.HasField("limit") else 10
     return SearchQuery(
         request_id=request_id,
-        query=_text("query", request.query, limits.question_characters),
+        query=given_text("query", request.query, limits.question_characters),
         collection=collection,
-        limit=_whole("limit", limit, 1, 100),
+        limit=whole_number("limit", limit, 1, 100),
         rerank=request.rerank if request.HasField("rerank") else True,
         deadline=deadline,
         filter=given_filter(request.filter) if request.HasField("filter") else None,
@@ -172,7 +170,7 @@ def page_size(request: documents_pb2.ListDocumentsRequest) -> int:
     Raises:
         InvalidRequest: It is out of range.
     """
-    return _whole("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
+    return whole_number("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
 
 
 def job_id(given: str) -> JobId:
@@ -192,7 +190,7 @@ def job_limit(request: documents_pb2.ListJobsRequest) -> int:
     Raises:
         InvalidRequest: It is out of range.
     """
-    return _whole("limit", request.limit if request.HasField("limit") else 20, 1, 1000)
+    return whole_number("limit", request.limit if request.HasField("limit") else 20, 1, 1000)
 
 
 def about(request: admin_pb2.ListDecisionsRequest) -> tuple[RequestId | None, int | None]:
@@ -201,7 +199,7 @@ def about(request: admin_pb2.ListDecisionsRequest) -> tuple[RequestId | None, in
     Raises:
         InvalidRequest: Names the first unusable field.
     """
-    limit = _whole("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
+    limit = whole_number("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
     return request_id(request.request_id, RequestId("")) or None, limit
 
 
@@ -213,7 +211,7 @@ def interval_s(request: admin_pb2.WatchStatusRequest) -> float:
     """
     if not request.HasField("interval_seconds"):
         return 1.0
-    return _real("interval_seconds", request.interval_seconds, 0.1, 3600.0)
+    return real_number("interval_seconds", request.interval_seconds, 0.1, 3600.0)
 
 
 def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
@@ -239,7 +237,14 @@ def index_move(request: admin_pb2.MoveIndexRequest) -> tuple[str, HomeKind]:
     return request.collection, home
 
 
-def _format(request: rag_pb2.AskRequest, mode: AnswerMode, sampling: Sampling) -> AnswerFormat | None:
+def given_format(
+    request: rag_pb2.AskRequest | generation_pb2.GenerateRequest, mode: AnswerMode, sampling: Sampling
+) -> AnswerFormat | None:
+    """Returns the format that a request asks for, or None.
+
+    Raises:
+        InvalidRequest: It goes with neither its mode nor its sampling, or is too long.
+    """
     field = request.WhichOneof("format")
     if field is None:
         return None
@@ -255,7 +260,23 @@ def _format(request: rag_pb2.AskRequest, mode: AnswerMode, sampling: Sampling) -
     return JsonSchema(given) if field == "json_schema" else Regex(given)
 
 
-def _sampling(given: rag_pb2.Sampling) -> Sampling:
+def given_priority(given: rag_pb2.Priority.ValueType) -> Priority:
+    """Returns the scheduling class that is asked for.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    if given not in _PRIORITIES:
+        raise InvalidRequest("priority", f"{given} is not a priority")
+    return _PRIORITIES[given]
+
+
+def given_sampling(given: rag_pb2.Sampling) -> Sampling:
+    """Returns how tokens are to be chosen.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
     default = Sampling()
     stop = tuple(given.stop)
     if len(stop) > 8:
@@ -264,13 +285,13 @@ def _sampling(given: rag_pb2.Sampling) -> Sampling:
         if not 1 <= len(text) <= 128:
             raise InvalidRequest("sampling.stop", "each text must be 1 to 128 characters")
     return Sampling(
-        max_tokens=_whole(
+        max_tokens=whole_number(
             "sampling.max_tokens", given.max_tokens if given.HasField("max_tokens") else default.max_tokens, 1, 8192
         ),
-        temperature=_real("sampling.temperature", given.temperature, 0.0, 2.0),
+        temperature=real_number("sampling.temperature", given.temperature, 0.0, 2.0),
         top_k=given.top_k,
         top_p=_top_p(given.top_p) if given.HasField("top_p") else default.top_p,
-        repetition_penalty=_real("sampling.repetition_penalty", given.repetition_penalty, 1.0, 10.0)
+        repetition_penalty=real_number("sampling.repetition_penalty", given.repetition_penalty, 1.0, 10.0)
         if given.HasField("repetition_penalty")
         else default.repetition_penalty,
         seed=given.seed if given.HasField("seed") else None,
@@ -281,10 +302,15 @@ def _sampling(given: rag_pb2.Sampling) -> Sampling:
 def _top_p(value: float) -> float:
     if value <= 0:
         raise InvalidRequest("sampling.top_p", "must be greater than 0")
-    return _real("sampling.top_p", value, 0.0, 1.0)
+    return real_number("sampling.top_p", value, 0.0, 1.0)
 
 
-def _text(field: str, given: str, most: int) -> str:
+def given_text(field: str, given: str, most: int) -> str:
+    """Returns a text without white space around it.
+
+    Raises:
+        InvalidRequest: It is empty, longer than ``most`` characters or holds NUL.
+    """
     text = given.strip()
     if not text:
         raise InvalidRequest(field, "must not be empty")
@@ -295,13 +321,23 @@ def _text(field: str, given: str, most: int) -> str:
     return text
 
 
-def _whole(field: str, value: int, least: int, most: int) -> int:
+def whole_number(field: str, value: int, least: int, most: int) -> int:
+    """Returns the number.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
     if not least <= value <= most:
         raise InvalidRequest(field, f"must be {least:,} to {most:,}, is {value:,}")
     return value
 
 
-def _real(field: str, value: float, least: float, most: float) -> float:
+def real_number(field: str, value: float, least: float, most: float) -> float:
+    """Returns the number.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
     if not least <= value <= most:
         raise InvalidRequest(field, f"must be {least:g} to {most:g}, is {value:g}")
     return value

@@ -10,6 +10,7 @@ import pytest
 
 from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.document import IngestStatus, Upload
+from edge_rag.core.offload import OffloadRule
 from edge_rag.core.passage import RetrievalRequest
 from edge_rag.errors import CollectionExists, CollectionNotFound, InvalidRequest
 from edge_rag.pipeline.ports import CollectionLibrary
@@ -29,6 +30,7 @@ _CHOSEN = CollectionSettings(
     ),
     merge_neighbours=True,
     drop_duplicates=False,
+    offload=OffloadRule.REDACTED,
 )
 
 Opener = Callable[[], OpenedDirectory]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
@@ -24,13 +26,18 @@ from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import ModelRunner
+from edge_rag.generator.ports import ModelRunner, Unrecorded
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.offload.edge_rag_remote import EdgeRagRemote
+from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
+from edge_rag.offload.redaction import Redactor
+from edge_rag.offload.trust import Trust
 from edge_rag.pipeline.ports import Generator
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.serial_decoder import SerialDecoder
+from tests.lending import lent
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = ROOT / "models/quoter"
@@ -51,9 +58,11 @@ def serial(folder: Path) -> ModelRunner:
     return SerialDecoder.open(folder, 512)
 
 
-def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits) -> MakeGenerator:
+def answering(
+    folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits
+) -> Callable[[int], AbstractContextManager[AnswerGenerator]]:
     @contextmanager
-    def make(max_waiting: int) -> Iterator[Generator]:
+    def make(max_waiting: int) -> Iterator[AnswerGenerator]:
         decoder = open_runner(folder)
         engine = Engine(decoder, limits, max_waiting)
         settings = PromptSettings(not_found=NOT_FOUND)
@@ -77,6 +86,33 @@ def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits
     return make
 
 
+def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits) -> MakeGenerator:
+    return answering(folder, open_runner, limits)
+
+
+def offloading(remote_model: Path, mode: OffloadMode = OffloadMode.PREFER_REMOTE) -> MakeGenerator:
+    """A box with the tiny model that prefers another edge-rag."""
+
+    @contextmanager
+    def make(max_waiting: int) -> Iterator[Generator]:
+        limits = SchedulerLimits(4, 96, 16)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            answering(TINY, paged, limits)(max_waiting) as local,
+            answering(remote_model, paged, limits)(64) as lender,
+            lent(lender, Path(folder) / "tokens.toml") as address,
+        ):
+            chosen = OffloadLimits(mode, queue=max_waiting)
+            remote = EdgeRagRemote("big", address, Trust())
+            generator = OffloadingGenerator(local, [remote], chosen, Redactor(()), Unrecorded())
+            try:
+                yield generator
+            finally:
+                generator.close()
+
+    return make
+
+
 @pytest.fixture(
     params=[
         pytest.param(engine_over(TINY, paged, SchedulerLimits(4, 96, 16)), id="engine, tiny model"),
@@ -84,6 +120,9 @@ def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits
         pytest.param(
             engine_over(ROOT / "models/quoter", paged, SchedulerLimits(4, 96, 16)), id="engine, default model"
         ),
+        pytest.param(offloading(TINY), id="remote edge-rag, same model"),
+        pytest.param(offloading(DEFAULT), id="remote edge-rag, another model"),
+        pytest.param(offloading(TINY, OffloadMode.RACE), id="raced with another edge-rag"),
     ]
 )
 def make_generator(request: pytest.FixtureRequest) -> MakeGenerator:
@@ -127,6 +166,7 @@ def question(mode: AnswerMode = AnswerMode.QUOTE, max_tokens: int = 60) -> Gener
         client="test",
         trust_domain="manuals",
         deadline=None,
+        offload=OffloadRule.ALLOWED,
     )
 
 

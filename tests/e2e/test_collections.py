@@ -17,6 +17,7 @@ from edge_rag.cli.main import main
 from edge_rag.client import CallStatus, Client, ClientError, SearchOptions
 from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.document import IngestStatus
+from edge_rag.core.offload import OffloadRule
 from tests.e2e.running_daemon import RunningDaemon, status_of
 from tests.e2e.stored_files import stored_files
 
@@ -65,6 +66,7 @@ def test_settings_come_back_as_they_were_given_and_change_by_field(client: Clien
         boosts=(ValueBoost("source", "official", 2.0), ValueBoost("draft", True, 0.5)),
         merge_neighbours=True,
         drop_duplicates=False,
+        offload=OffloadRule.REDACTED,
     )
     assert client.create_collection("chosen", settings).settings == settings
     changed = client.update_collection("chosen", CollectionSettings(description="New"), {"description", "recency"})

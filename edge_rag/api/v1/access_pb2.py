@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from edge_rag.api.v1 import rag_pb2 as edge__rag_dot_v1_dot_rag__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65\x64ge_rag/v1/access.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x15\x65\x64ge_rag/v1/rag.proto\"\x0f\n\rWhoAmIRequest\"\x9c\x01\n\x0eWhoAmIResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x05roles\x18\x02 \x03(\x0e\x32\x11.edge_rag.v1.Role\x12\x18\n\x10\x65very_collection\x18\x03 \x01(\x08\x12\x13\n\x0b\x63ollections\x18\x04 \x03(\t\x12+\n\x0cpriority_max\x18\x05 \x01(\x0e\x32\x15.edge_rag.v1.Priority\"*\n\x0bPairRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\t\"`\n\x0cPairResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x11\n\tauthority\x18\x03 \x01(\x0c\x12\x13\n\x0bserver_name\x18\x04 \x01(\t\x12\x0b\n\x03\x62ox\x18\x05 \x01(\t*N\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_READER\x10\x01\x12\x0f\n\x0bROLE_WRITER\x10\x02\x12\x0e\n\nROLE_ADMIN\x10\x03\x32\x88\x01\n\x06\x41\x63\x63\x65ss\x12\x41\n\x06WhoAmI\x12\x1a.edge_rag.v1.WhoAmIRequest\x1a\x1b.edge_rag.v1.WhoAmIResponse\x12;\n\x04Pair\x12\x18.edge_rag.v1.PairRequest\x1a\x19.edge_rag.v1.PairResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65\x64ge_rag/v1/access.proto\x12\x0b\x65\x64ge_rag.v1\x1a\x15\x65\x64ge_rag/v1/rag.proto\"\x0f\n\rWhoAmIRequest\"\x9c\x01\n\x0eWhoAmIResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x05roles\x18\x02 \x03(\x0e\x32\x11.edge_rag.v1.Role\x12\x18\n\x10\x65very_collection\x18\x03 \x01(\x08\x12\x13\n\x0b\x63ollections\x18\x04 \x03(\t\x12+\n\x0cpriority_max\x18\x05 \x01(\x0e\x32\x15.edge_rag.v1.Priority\"*\n\x0bPairRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\t\"`\n\x0cPairResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x11\n\tauthority\x18\x03 \x01(\x0c\x12\x13\n\x0bserver_name\x18\x04 \x01(\t\x12\x0b\n\x03\x62ox\x18\x05 \x01(\t*]\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_READER\x10\x01\x12\x0f\n\x0bROLE_WRITER\x10\x02\x12\x0e\n\nROLE_ADMIN\x10\x03\x12\r\n\tROLE_PEER\x10\x04\x32\x88\x01\n\x06\x41\x63\x63\x65ss\x12\x41\n\x06WhoAmI\x12\x1a.edge_rag.v1.WhoAmIRequest\x1a\x1b.edge_rag.v1.WhoAmIResponse\x12;\n\x04Pair\x12\x18.edge_rag.v1.PairRequest\x1a\x19.edge_rag.v1.PairResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'edge_rag.api.v1.access_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ROLE']._serialized_start=382
-  _globals['_ROLE']._serialized_end=460
+  _globals['_ROLE']._serialized_end=475
   _globals['_WHOAMIREQUEST']._serialized_start=64
   _globals['_WHOAMIREQUEST']._serialized_end=79
   _globals['_WHOAMIRESPONSE']._serialized_start=82
@@ -42,6 +42,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PAIRREQUEST']._serialized_end=282
   _globals['_PAIRRESPONSE']._serialized_start=284
   _globals['_PAIRRESPONSE']._serialized_end=380
-  _globals['_ACCESS']._serialized_start=463
-  _globals['_ACCESS']._serialized_end=599
+  _globals['_ACCESS']._serialized_start=478
+  _globals['_ACCESS']._serialized_end=614
 # @@protoc_insertion_point(module_scope)

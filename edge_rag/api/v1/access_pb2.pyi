@@ -34,6 +34,8 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """Bring in, replace and remove documents."""
     ROLE_ADMIN: _Role.ValueType  # 3
     """Everything, in every collection."""
+    ROLE_PEER: _Role.ValueType  # 4
+    """Have answers written about passages they bring along."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     """What a caller may do."""
@@ -46,6 +48,8 @@ ROLE_WRITER: Role.ValueType  # 2
 """Bring in, replace and remove documents."""
 ROLE_ADMIN: Role.ValueType  # 3
 """Everything, in every collection."""
+ROLE_PEER: Role.ValueType  # 4
+"""Have answers written about passages they bring along."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final

@@ -241,6 +241,16 @@ class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """The limit of slots in use moved; about no request."""
     DECISION_KIND_STAGE_DONE: _DecisionKind.ValueType  # 12
     """A stage before the generator is done with it: `queue_s` it waited there, `compute_s` it took."""
+    DECISION_KIND_PLACED: _DecisionKind.ValueType  # 13
+    """It was decided where the answer is written: here, on another machine or on both."""
+    DECISION_KIND_SENT: _DecisionKind.ValueType  # 14
+    """Something was sent to another machine: the reason names it and the SHA-256 of what was sent, the numbers its size."""
+    DECISION_KIND_HEDGED: _DecisionKind.ValueType  # 15
+    """The answer was begun here as well, since the other machine is slow; or there, since it is slow here."""
+    DECISION_KIND_TAKEN_OVER: _DecisionKind.ValueType  # 16
+    """The answer goes on here where another machine stopped."""
+    DECISION_KIND_BREAKER: _DecisionKind.ValueType  # 17
+    """Whether another machine is asked has changed; about no request."""
 
 class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
     """What was decided."""
@@ -271,6 +281,16 @@ DECISION_KIND_SLOTS_CHANGED: DecisionKind.ValueType  # 11
 """The limit of slots in use moved; about no request."""
 DECISION_KIND_STAGE_DONE: DecisionKind.ValueType  # 12
 """A stage before the generator is done with it: `queue_s` it waited there, `compute_s` it took."""
+DECISION_KIND_PLACED: DecisionKind.ValueType  # 13
+"""It was decided where the answer is written: here, on another machine or on both."""
+DECISION_KIND_SENT: DecisionKind.ValueType  # 14
+"""Something was sent to another machine: the reason names it and the SHA-256 of what was sent, the numbers its size."""
+DECISION_KIND_HEDGED: DecisionKind.ValueType  # 15
+"""The answer was begun here as well, since the other machine is slow; or there, since it is slow here."""
+DECISION_KIND_TAKEN_OVER: DecisionKind.ValueType  # 16
+"""The answer goes on here where another machine stopped."""
+DECISION_KIND_BREAKER: DecisionKind.ValueType  # 17
+"""Whether another machine is asked has changed; about no request."""
 Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 @_typing.final
@@ -418,6 +438,7 @@ class GetStatusResponse(_message.Message):
     INDEXES_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     TEMPERATURES_FIELD_NUMBER: _builtins.int
+    REMOTES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -466,6 +487,10 @@ class GetStatusResponse(_message.Message):
     def temperatures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Temperature]:
         """Thermal zones, in the board's order; none where it shows none."""
 
+    @_builtins.property
+    def remotes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remote]:
+        """Other machines that may write answers, as configured; empty where offload is off."""
+
     def __init__(
         self,
         *,
@@ -484,10 +509,11 @@ class GetStatusResponse(_message.Message):
         indexes: _abc.Iterable[Global___VectorIndex] | None = ...,
         devices: _abc.Iterable[Global___Device] | None = ...,
         temperatures: _abc.Iterable[Global___Temperature] | None = ...,
+        remotes: _abc.Iterable[Global___Remote] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "models", b"models", "profile", b"profile", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "models", b"models", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -550,6 +576,66 @@ class Temperature(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Temperature: _TypeAlias = Temperature  # noqa: Y015
+
+@_typing.final
+class Remote(_message.Message):
+    """Another machine that may write answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    BREAKER_FIELD_NUMBER: _builtins.int
+    UNDER_WAY_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    LAST_PROBLEM_FIELD_NUMBER: _builtins.int
+    ANSWER_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What it is called."""
+    kind: _builtins.str
+    """`edge-rag` or `openai`."""
+    address: _builtins.str
+    """Where it is."""
+    breaker: _builtins.str
+    """`closed` where it is asked, `open` where it is left alone after failures, `half_open` where one request tries it."""
+    under_way: _builtins.int
+    """Requests of ours that it has."""
+    answers: _builtins.int
+    """Answers that it finished, since start."""
+    failures: _builtins.int
+    """Times it failed, was too slow or said what it must not, since start."""
+    sent_bytes: _builtins.int
+    """What was sent to it, since start, bytes."""
+    last_problem: _builtins.str
+    """What its latest failure was; empty if there was none."""
+    answer_seconds: _builtins.float
+    """Mean time of its answers without waiting, seconds; absent where none was measured."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        address: _builtins.str = ...,
+        breaker: _builtins.str = ...,
+        under_way: _builtins.int = ...,
+        answers: _builtins.int = ...,
+        failures: _builtins.int = ...,
+        sent_bytes: _builtins.int = ...,
+        last_problem: _builtins.str = ...,
+        answer_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "answer_seconds", b"answer_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "address", b"address", "answer_seconds", b"answer_seconds", "answers", b"answers", "breaker", b"breaker", "failures", b"failures", "kind", b"kind", "last_problem", b"last_problem", "name", b"name", "sent_bytes", b"sent_bytes", "under_way", b"under_way"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answer_seconds: _TypeAlias = _typing.Literal["answer_seconds"]  # noqa: Y015
+    _WhichOneofArgType__answer_seconds: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answer_seconds) -> _WhichOneofReturnType__answer_seconds | None: ...
+
+Global___Remote: _TypeAlias = Remote  # noqa: Y015
 
 @_typing.final
 class VectorIndex(_message.Message):

@@ -10,6 +10,7 @@ from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +21,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _OffloadRule:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OffloadRuleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OffloadRule.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OFFLOAD_RULE_UNSPECIFIED: _OffloadRule.ValueType  # 0
+    """OFFLOAD_RULE_NEVER."""
+    OFFLOAD_RULE_NEVER: _OffloadRule.ValueType  # 1
+    """Nothing."""
+    OFFLOAD_RULE_REDACTED: _OffloadRule.ValueType  # 2
+    """Questions and passages with the server's `offload.redact` patterns replaced by placeholders."""
+    OFFLOAD_RULE_ALLOWED: _OffloadRule.ValueType  # 3
+    """Questions and passages as they are."""
+
+class OffloadRule(_OffloadRule, metaclass=_OffloadRuleEnumTypeWrapper):
+    """What of a collection may be sent to other machines for computing."""
+
+OFFLOAD_RULE_UNSPECIFIED: OffloadRule.ValueType  # 0
+"""OFFLOAD_RULE_NEVER."""
+OFFLOAD_RULE_NEVER: OffloadRule.ValueType  # 1
+"""Nothing."""
+OFFLOAD_RULE_REDACTED: OffloadRule.ValueType  # 2
+"""Questions and passages with the server's `offload.redact` patterns replaced by placeholders."""
+OFFLOAD_RULE_ALLOWED: OffloadRule.ValueType  # 3
+"""Questions and passages as they are."""
+Global___OffloadRule: _TypeAlias = OffloadRule  # noqa: Y015
 
 @_typing.final
 class Fusion(_message.Message):
@@ -143,6 +172,7 @@ class CollectionSettings(_message.Message):
     BOOSTS_FIELD_NUMBER: _builtins.int
     MERGE_NEIGHBOURS_FIELD_NUMBER: _builtins.int
     DROP_DUPLICATES_FIELD_NUMBER: _builtins.int
+    OFFLOAD_FIELD_NUMBER: _builtins.int
     description: _builtins.str
     """Free text for people, at most 4,096 characters. Default empty. INVALID_ARGUMENT when longer."""
     chunk_tokens: _builtins.int
@@ -158,6 +188,8 @@ class CollectionSettings(_message.Message):
     """Whether of passages with nearly the same text in several documents only the best is returned, naming the others.
     Default true.
     """
+    offload: Global___OffloadRule.ValueType
+    """What of it may be sent to other machines for computing. Default never. INVALID_ARGUMENT for a number not listed."""
     @_builtins.property
     def fusion(self) -> Global___Fusion:
         """How rankings are weighed. Default: each field's own."""
@@ -180,10 +212,11 @@ class CollectionSettings(_message.Message):
         boosts: _abc.Iterable[Global___ValueBoost] | None = ...,
         merge_neighbours: _builtins.bool | None = ...,
         drop_duplicates: _builtins.bool | None = ...,
+        offload: Global___OffloadRule.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "chunk_tokens", b"chunk_tokens", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "merge_neighbours", b"merge_neighbours", "recency", b"recency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "boosts", b"boosts", "chunk_tokens", b"chunk_tokens", "description", b"description", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "merge_neighbours", b"merge_neighbours", "recency", b"recency"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "boosts", b"boosts", "chunk_tokens", b"chunk_tokens", "description", b"description", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "merge_neighbours", b"merge_neighbours", "offload", b"offload", "recency", b"recency"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chunk_tokens: _TypeAlias = _typing.Literal["chunk_tokens"]  # noqa: Y015
     _WhichOneofArgType__chunk_tokens: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens"]  # noqa: Y015

@@ -43,6 +43,7 @@ from edge_rag.core.status import (
     EngineSnapshot,
     ModelInUse,
     PageMap,
+    RemoteInUse,
     SlotUse,
     StageSnapshot,
     Temperature,
@@ -90,6 +91,7 @@ REPORT = DaemonStatus(
     latencies=tuple(Latency(measure, 448, 0.0164, 0.0461, 12.5) for measure in Measure),
     devices=(DeviceUse("cpu", 0.61, ("retriever", "reranker")), DeviceUse("gpu", 0.99, ("generator",))),
     temperatures=(Temperature("cpu-thermal", 61.25), Temperature("gpu-thermal", 88.0)),
+    remotes=(RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "open", 1, 20, 3, 4096, "it said nothing", 1.5),),
 )
 
 

@@ -1,0 +1,210 @@
+"""Another edge-rag, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import grpc
+
+from edge_rag.api.v1 import generation_pb2, rag_pb2
+from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex
+from edge_rag.core.said import SaidSentence, SaidText, SaidTokens
+from edge_rag.errors import RemoteFailed
+from edge_rag.offload.order import Order, SentPassage
+from edge_rag.offload.ports import Busy, Ended, Heard
+from edge_rag.offload.trust import Trust, anchor
+
+_METHOD: Final = "/edge_rag.v1.Generation/Generate"
+_LONGEST_MESSAGE_BYTES: Final = 1 << 20
+_CONNECT_S: Final = 10.0
+_LAST_CALLS_S: Final = 60.0
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _LONGEST_MESSAGE_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+)
+_MODES: Final = {AnswerMode.QUOTE: rag_pb2.ANSWER_MODE_QUOTE, AnswerMode.FREE: rag_pb2.ANSWER_MODE_FREE}
+_PRIORITIES: Final = {
+    Priority.INTERACTIVE: rag_pb2.PRIORITY_INTERACTIVE,
+    Priority.NORMAL: rag_pb2.PRIORITY_NORMAL,
+    Priority.BATCH: rag_pb2.PRIORITY_BATCH,
+}
+_REASONS: Final = {
+    rag_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    rag_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+
+_Call = grpc.aio.UnaryStreamCall[bytes, generation_pb2.GenerateResponse]
+
+
+class EdgeRagRemote:
+    """Implements ``Remote`` with the ``Generation`` service of another edge-rag.
+
+    Args:
+        name: What it is called.
+        address: HOST:PORT.
+        trust: What it has to show, and is shown.
+    """
+
+    kind = "edge-rag"
+
+    def __init__(self, name: str, address: str, trust: Trust) -> None:
+        self.name = name
+        self.address = address
+        self._trust = trust
+        self._channel: grpc.aio.Channel | None = None
+        self._opening = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def able(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
+        """Whether it can write such an answer: any, but one in a format is checked by its tokens, which are of the text
+        that was sent."""
+        return form is None or not redacted
+
+    def seal(self, order: Order) -> bytes:
+        """Returns the request message."""
+        sampling = order.sampling
+        request = generation_pb2.GenerateRequest(
+            question=order.question,
+            passages=[_passage(passage) for passage in order.passages],
+            mode=_MODES[order.mode],
+            max_sentences=order.max_sentences,
+            sampling=rag_pb2.Sampling(
+                max_tokens=sampling.max_tokens,
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+                repetition_penalty=sampling.repetition_penalty,
+                seed=sampling.seed,
+                stop=sampling.stop,
+            ),
+            priority=_PRIORITIES[order.priority],
+            request_id=order.request_id,
+            vocabulary=order.vocabulary,
+            sharing=order.sharing,
+        )
+        match order.format:
+            case JsonSchema():
+                request.json_schema = order.format.schema
+            case Regex():
+                request.regex = order.format.pattern
+            case None:
+                pass
+        return request.SerializeToString()
+
+    async def send(self, sealed: bytes, within_s: float | None) -> AsyncGenerator[Heard, None]:
+        """Sends a request and yields what comes back; see ``Remote``."""
+        call: _Call | None = None
+        try:
+            channel = await self._connected(within_s)
+            token = self._trust.token()
+            metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+            method = channel.unary_stream(
+                _METHOD, request_serializer=bytes, response_deserializer=generation_pb2.GenerateResponse.FromString
+            )
+            call = method(sealed, timeout=within_s, metadata=metadata)
+            async for message in call:
+                heard = _heard(message)
+                if heard is not None:
+                    yield heard
+                if isinstance(heard, Ended):
+                    return
+            raise RemoteFailed("it stopped without an end")
+        except grpc.aio.AioRpcError as error:
+            self._connect_anew(error.code())
+            busy = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            raise RemoteFailed(f"{error.code().name}: {_short(error.details())}", busy) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RemoteFailed("the connection was closed") from None
+        except grpc.aio.UsageError as error:
+            raise RemoteFailed(f"the connection was closed: {error}") from error
+        finally:
+            if call is not None:
+                call.cancel()
+
+    async def close(self) -> None:
+        """Lets the connection go."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close(None)
+
+    async def _connected(self, within_s: float | None) -> grpc.aio.Channel:
+        async with self._opening:
+            if self._channel is None:
+                self._channel = await self._open(min(_CONNECT_S, _CONNECT_S if within_s is None else within_s))
+            return self._channel
+
+    async def _open(self, within_s: float) -> grpc.aio.Channel:
+        if not self._trust.is_encrypted:
+            return grpc.aio.insecure_channel(self.address, options=_OPTIONS)
+        host, _, port = self.address.rpartition(":")
+        believed = await asyncio.to_thread(anchor, self._trust, host.strip("[]"), int(port), within_s)
+        named = () if believed.name is None else (("grpc.ssl_target_name_override", believed.name),)
+        credentials = grpc.ssl_channel_credentials(believed.roots)
+        return grpc.aio.secure_channel(self.address, credentials, options=(*_OPTIONS, *named))
+
+    def _connect_anew(self, code: grpc.StatusCode) -> None:
+        """Has the next call connect anew where this one failed on the way: certificates may have changed."""
+        if code is grpc.StatusCode.UNAVAILABLE and self._trust.is_encrypted and self._channel is not None:
+            closing = asyncio.create_task(self._channel.close(_LAST_CALLS_S))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            self._channel = None
+
+
+def _passage(passage: SentPassage) -> generation_pb2.SourcePassage:
+    sentences = [
+        generation_pb2.SourceSentence(start=sentence.start, end=sentence.end, evidence=sentence.evidence)
+        for sentence in passage.sentences
+    ]
+    return generation_pb2.SourcePassage(text=passage.text, sentences=sentences)
+
+
+def _heard(message: generation_pb2.GenerateResponse) -> Heard | None:
+    """Reads a message; None for a kind of event that is not known here, or one that says nothing."""
+    match message.WhichOneof("event"):
+        case "load":
+            load = message.load
+            return Busy(load.waiting, load.running, max(1, load.slots))
+        case "text":
+            return SaidText(message.text) if message.text else None
+        case "tokens":
+            return SaidTokens(tuple(message.tokens.ids)) if message.tokens.ids else None
+        case "quoted":
+            return SaidSentence(message.quoted.passage, message.quoted.sentence)
+        case "finished":
+            return _ended(message.finished)
+        case _:
+            return None
+
+
+def _ended(message: rag_pb2.Finished) -> Ended:
+    if message.reason not in _REASONS:
+        raise RemoteFailed("it ended for a reason that is none")
+    usage, stage = message.usage, message.stages[0] if message.stages else rag_pb2.StageTime()
+    used = Usage(
+        usage.prompt_tokens,
+        usage.cached_prompt_tokens,
+        usage.generated_tokens,
+        usage.forced_tokens,
+        usage.model_steps,
+    )
+    return Ended(_REASONS[message.reason], used, _seconds(stage.queue_seconds), _seconds(stage.compute_seconds))
+
+
+def _seconds(given: float) -> float:
+    """Returns a time that a remote states, seconds, where it is one."""
+    return given if math.isfinite(given) and given >= 0 else 0.0
+
+
+def _short(details: Any) -> str:
+    return str(details or "no details")[:200]

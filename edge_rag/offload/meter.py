@@ -1,0 +1,105 @@
+"""How fast a place answers, measured: exponentially weighted means of what came back, and predictions from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+WEIGHT: Final = 0.25
+"""Weight of the latest sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is expected of a place for one request; None where nothing was measured.
+
+    Attributes:
+        first_text_s: Until the first text, seconds.
+        finish_s: Until the end, seconds.
+        per_token_s: Between two tokens, seconds.
+    """
+
+    first_text_s: float | None = None
+    finish_s: float | None = None
+    per_token_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer that came to its end.
+
+    Attributes:
+        queue_s: How long it waited there, seconds.
+        first_text_s: From asking to the first text, waiting included, seconds.
+        finish_s: From asking to the end, seconds.
+        prompt_tokens: Length of the prompt, at least 1.
+        tokens: Length of the answer, at least 1.
+    """
+
+    queue_s: float
+    first_text_s: float
+    finish_s: float
+    prompt_tokens: int
+    tokens: int
+
+
+@dataclass(slots=True)
+class _Means:
+    start_s: float
+    prompt_tokens: float
+    per_token_s: float
+    tokens: float
+    service_s: float
+
+
+class Meter:
+    """Keeps the means of one place and one kind of answer. One thread writes, any may read."""
+
+    def __init__(self) -> None:
+        self._means: _Means | None = None
+
+    @property
+    def service_s(self) -> float | None:
+        """Mean time of an answer without waiting, seconds; None where nothing was measured."""
+        return None if self._means is None else self._means.service_s
+
+    @property
+    def tokens(self) -> float | None:
+        """Mean length of an answer, tokens; None where nothing was measured."""
+        return None if self._means is None else self._means.tokens
+
+    def observe(self, sample: Sample) -> None:
+        """Takes a measurement."""
+        start = max(0.0, sample.first_text_s - sample.queue_s)
+        per_token = max(0.0, sample.finish_s - sample.first_text_s) / max(1, sample.tokens - 1)
+        service = max(0.0, sample.finish_s - sample.queue_s)
+        means = self._means
+        if means is None:
+            self._means = _Means(start, sample.prompt_tokens, per_token, sample.tokens, service)
+            return
+        means.start_s += WEIGHT * (start - means.start_s)
+        means.prompt_tokens += WEIGHT * (sample.prompt_tokens - means.prompt_tokens)
+        means.per_token_s += WEIGHT * (per_token - means.per_token_s)
+        means.tokens += WEIGHT * (sample.tokens - means.tokens)
+        means.service_s += WEIGHT * (service - means.service_s)
+
+    def outlook(self, prompt_tokens: int, max_tokens: int, ahead: int, slots: int) -> Outlook:
+        """Predicts one more request.
+
+        Args:
+            prompt_tokens: Length of its prompt.
+            max_tokens: Longest answer it may get.
+            ahead: Requests that run or wait there.
+            slots: How many of them run at once, at least 1.
+
+        Returns:
+            Waiting for a slot: those ahead beyond the free ones, each slot serving one at a time. Start: as long as the
+            mean, in proportion to the prompt. Then a mean answer, at most ``max_tokens``, at the mean pace.
+        """
+        means = self._means
+        if means is None:
+            return Outlook()
+        waiting_s = max(0, ahead + 1 - slots) / slots * means.service_s
+        start_s = means.start_s * prompt_tokens / max(1.0, means.prompt_tokens)
+        first = waiting_s + start_s
+        return Outlook(first, first + min(max_tokens, means.tokens) * means.per_token_s, means.per_token_s)

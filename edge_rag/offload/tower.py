@@ -1,0 +1,161 @@
+"""What all flights share: the event loop, this box's generator, the remotes with what is known of them, the trail."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+
+from edge_rag.core.generation import Generated, GenerationRequest
+from edge_rag.core.offload import OffloadRule
+from edge_rag.offload.announcing import OffloadAnnouncer
+from edge_rag.offload.breaker import Breaker
+from edge_rag.offload.desk import Kind, RemoteDesk, kind_of
+from edge_rag.offload.meter import Meter, Outlook, Sample
+from edge_rag.offload.order import Homecoming, PromptText, release
+from edge_rag.offload.patience import Bounds
+from edge_rag.offload.ports import LocalGenerator
+from edge_rag.offload.redaction import Redactor
+
+_USUAL_TOKENS = 128
+"""How long an answer is taken to be until one was measured."""
+
+
+class Tower:
+    """Shared by all flights. Its event loop runs on a thread of its own.
+
+    Args:
+        local: This box's generator.
+        desks: The remotes, by name.
+        bounds: How long remotes are waited for.
+        redactor: Knows what must not leave where it is redacted.
+        announcer: Tells what is decided.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        local: LocalGenerator,
+        desks: Mapping[str, RemoteDesk],
+        bounds: Bounds,
+        redactor: Redactor,
+        announcer: OffloadAnnouncer,
+        clock: Callable[[], float],
+    ) -> None:
+        self.local = local
+        self.desks = desks
+        self.bounds = bounds
+        self.announcer = announcer
+        self.clock = clock
+        self.loop = asyncio.new_event_loop()
+        self._redactor = redactor
+        self._salt = secrets.token_bytes(16)
+        self._meters = {kind: Meter() for kind in Kind}
+        self._thread = threading.Thread(target=self._run, name="offload", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Lets connections go and ends the thread; nothing may be under way."""
+        asyncio.run_coroutine_threadsafe(self._close(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def post(self, what: Callable[[], None]) -> None:
+        """Has something done on the event loop, in order; any thread. Nothing happens once it has ended."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(what)
+
+    def is_loop_thread(self) -> bool:
+        """Whether the caller is on the event loop's thread."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def can_redact(self) -> bool:
+        """Whether there are patterns to redact by."""
+        return bool(self._redactor)
+
+    def seal(self, desk: RemoteDesk, request: GenerationRequest, prompt: PromptText) -> tuple[bytes, Homecoming]:
+        """Returns exactly what a remote is sent, and what makes sense of what comes back.
+
+        Raises:
+            PermissionDenied: Nothing of the collection may leave.
+        """
+        order, homecoming = release(request, prompt, self.local.vocabulary, self._salt, self._redactor)
+        return desk.remote.seal(order), homecoming
+
+    def sending(self, desk: RemoteDesk, size: int, reading: asyncio.Task[None]) -> None:
+        """Notes that a remote is sent something, and waits for what it says."""
+        now = self.clock()
+        desk.under_way += 1
+        desk.sent_bytes += size
+        reading.add_done_callback(lambda _: self._landed(desk))
+        self._use(desk, desk.breaker.sent(now), now)
+
+    def went_well(self, desk: RemoteDesk) -> None:
+        """Notes that a remote finished an answer."""
+        desk.answers += 1
+        now = self.clock()
+        self._use(desk, desk.breaker.succeeded(now), now)
+
+    def went_wrong(self, desk: RemoteDesk, problem: str, busy: bool) -> None:
+        """Notes that a remote failed; one that only had no room is not held against it."""
+        desk.last_problem = problem
+        if busy:
+            return
+        desk.failures += 1
+        now = self.clock()
+        self._use(desk, desk.breaker.failed(now), now)
+
+    def measure_local(self, request: GenerationRequest, generated: Generated) -> None:
+        """Takes what an answer took here."""
+        if generated.first_token_s is None or not generated.usage.model_steps:
+            return
+        finish = generated.queue_s + generated.compute_s
+        prompt, said = max(1, generated.usage.prompt_tokens), max(1, generated.usage.generated_tokens)
+        sample = Sample(generated.queue_s, min(generated.first_token_s, finish), finish, prompt, said)
+        self._meters[kind_of(request.mode)].observe(sample)
+
+    def local_outlook(self, request: GenerationRequest, prompt_tokens: int) -> Outlook:
+        """Returns what is expected here of a request that came now."""
+        busy = self.local.snapshot()
+        meter = self._meters[kind_of(request.mode)]
+        return meter.outlook(
+            prompt_tokens, request.sampling.max_tokens, busy.running + busy.waiting, max(1, busy.slots)
+        )
+
+    def usual_tokens(self, request: GenerationRequest) -> int:
+        """Returns how long an answer of its kind mostly is, tokens."""
+        kind = kind_of(request.mode)
+        known = [meter.tokens for meter in (self._meters[kind], *(desk.meters[kind] for desk in self.desks.values()))]
+        return round(max((tokens for tokens in known if tokens is not None), default=_USUAL_TOKENS))
+
+    def able(self, desk: RemoteDesk, request: GenerationRequest) -> bool:
+        """Whether a remote can write such an answer."""
+        return desk.remote.able(request.mode, request.format, request.offload is OffloadRule.REDACTED)
+
+    def _use(self, desk: RemoteDesk, breaker: Breaker, now: float) -> None:
+        changed = desk.use(breaker)
+        if changed is not None:
+            given = {"failures": float(breaker.failures), "open_s": breaker.open_s}
+            self.announcer.breaker(desk.remote.name, changed, given, now)
+
+    def _landed(self, desk: RemoteDesk) -> None:
+        desk.under_way -= 1
+
+    async def _close(self) -> None:
+        ours = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not ours]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for desk in self.desks.values():
+            await desk.remote.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()

@@ -1,0 +1,95 @@
+"""Makes the generator that borrows other machines, out of the settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import psutil
+
+from edge_rag.config.offload import OffloadSettings, RemoteKind, RemoteSettings
+from edge_rag.core.offload import OffloadMode
+from edge_rag.core.status import Temperature
+from edge_rag.generator.exchange import GeneratorExchange
+from edge_rag.offload.breaker import Breaker
+from edge_rag.offload.edge_rag_remote import EdgeRagRemote
+from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
+from edge_rag.offload.openai_remote import OpenAiRemote
+from edge_rag.offload.patience import Bounds
+from edge_rag.offload.ports import DecisionSink, Remote
+from edge_rag.offload.redaction import Redactor
+from edge_rag.offload.trust import Trust
+
+_LOOK_EVERY_S: Final = 5.0
+
+
+def make_offloading(
+    settings: OffloadSettings,
+    local: GeneratorExchange,
+    decisions: DecisionSink,
+    temperatures: Callable[[], tuple[Temperature, ...]],
+) -> OffloadingGenerator | None:
+    """Returns a generator over this box's and the configured machines; None where offload is off.
+
+    Args:
+        settings: What the operator chose.
+        local: This box's generator.
+        decisions: Keeps the trail.
+        temperatures: Reads the thermal zones.
+
+    Raises:
+        ConfigurationError: A pattern to redact by is unusable.
+    """
+    redactor = Redactor(settings.redact)
+    if settings.mode is OffloadMode.NEVER:
+        return None
+    limits = OffloadLimits(
+        mode=settings.mode,
+        bounds=Bounds(settings.first_text_seconds, settings.stall_seconds),
+        breaker=Breaker(settings.failures, settings.rest_seconds),
+    )
+    remotes = [_remote(each) for each in settings.remotes]
+    return OffloadingGenerator(local, remotes, limits, redactor, decisions, _Strain(settings, temperatures))
+
+
+def _remote(settings: RemoteSettings) -> Remote:
+    trust = Trust(settings.authority, settings.fingerprint, settings.credential)
+    match settings.kind:
+        case RemoteKind.EDGE_RAG:
+            return EdgeRagRemote(settings.name, settings.address, trust)
+        case RemoteKind.OPENAI:
+            return OpenAiRemote(settings.name, settings.address, settings.model or "", trust)
+
+
+class _Strain:
+    """Whether this box is too hot or on battery, looked at every few seconds at most."""
+
+    def __init__(
+        self,
+        settings: OffloadSettings,
+        temperatures: Callable[[], tuple[Temperature, ...]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._temperatures = temperatures
+        self._hot_celsius = settings.hot_celsius
+        self._on_battery = settings.on_battery
+        self._clock = clock
+        self._strained = False
+        self._look_at = clock()
+
+    def __call__(self) -> bool:
+        now = self._clock()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY_S
+            self._strained = self._is_hot() or self._is_on_battery()
+        return self._strained
+
+    def _is_hot(self) -> bool:
+        if self._hot_celsius is None:
+            return False
+        return any(each.celsius >= self._hot_celsius for each in self._temperatures())
+
+    def _is_on_battery(self) -> bool:
+        battery = psutil.sensors_battery() if self._on_battery else None
+        return battery is not None and battery.power_plugged is False

@@ -1,0 +1,59 @@
+"""The Generation service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from edge_rag.api.v1 import generation_pb2, generation_pb2_grpc
+from edge_rag.core.generation import Generated, GenerationFailed
+from edge_rag.core.identity import Role
+from edge_rag.core.said import SaidEvent
+from edge_rag.generator.answer_generator import Handle
+from edge_rag.server.calls import Calls, ServicerContext
+from edge_rag.server.generation_wire import generation_request, load_message, said_message
+from edge_rag.server.wire import RequestLimits
+
+
+class GenerationService(generation_pb2_grpc.GenerationServicer):
+    """Lends the generator to peers.
+
+    Args:
+        calls: Lets calls in and sees them out.
+        limits: What one request may ask for.
+    """
+
+    def __init__(self, calls: Calls, limits: RequestLimits) -> None:
+        self._calls = calls
+        self._limits = limits
+
+    def limit(self, limits: RequestLimits) -> None:
+        """Holds requests that come from now on to other limits."""
+        self._limits = limits
+
+    async def Generate(  # noqa: N802, D102 - named and described by the proto
+        self, request: generation_pb2.GenerateRequest, context: ServicerContext
+    ) -> AsyncIterator[generation_pb2.GenerateResponse]:
+        async with self._calls.serve(Role.PEER, "Generate", context, request.request_id) as call:
+            wanted = generation_request(request, call.request_id, call.identity, call.deadline, self._limits)
+            generator, loop = call.backend.generator, asyncio.get_running_loop()
+            said: asyncio.Queue[SaidEvent] = asyncio.Queue()
+
+            def hear(event: SaidEvent) -> None:
+                loop.call_soon_threadsafe(said.put_nowait, event)
+
+            yield load_message(generator.snapshot(), generator.vocabulary)
+            submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, hear))
+            context.add_done_callback(lambda _: submitting.add_done_callback(_cancel_admitted))  # type: ignore[arg-type]
+            await asyncio.shield(submitting)
+            while not isinstance(event := await said.get(), Generated):
+                if isinstance(event, GenerationFailed):
+                    raise event.error
+                yield said_message(event)
+            self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
+            yield said_message(event)
+
+
+def _cancel_admitted(submitting: asyncio.Future[Handle]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()

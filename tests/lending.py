@@ -1,0 +1,137 @@
+"""Machines that lend their generator to a test: the real Generation service over real gRPC, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+from prometheus_client import CollectorRegistry
+
+from edge_rag.access.quotas import QuotaLedger
+from edge_rag.access.token_file import TokenFile
+from edge_rag.api.v1 import generation_pb2_grpc
+from edge_rag.core.query import AnswerMode
+from edge_rag.generator.answer_generator import AnswerGenerator
+from edge_rag.generator.exchange import GeneratorExchange
+from edge_rag.server.calls import Calls
+from edge_rag.server.doorkeeper import Doorkeeper
+from edge_rag.server.gate import Backend, Gate
+from edge_rag.server.generation_service import GenerationService
+from edge_rag.server.wire import RequestLimits
+from edge_rag.telemetry.latencies import Latencies
+from edge_rag.telemetry.metrics import Metrics
+
+
+class LoopThread:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def do(self, what: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self.loop).result(60)
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+
+@contextmanager
+def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
+    """Serves a generator's Generation service on loopback and gives its address."""
+    thread = LoopThread()
+    others: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
+    backend = Backend(**others | {"generator": cast(GeneratorExchange, generator)})
+
+    async def start() -> tuple[grpc.aio.Server, int]:
+        gate = Gate()
+        gate.open(backend)
+        metrics = Metrics(CollectorRegistry(), Latencies())
+        calls = Calls(gate, Doorkeeper(TokenFile(tokens), QuotaLedger(), cast(Any, None)), metrics, 300.0)
+        server = grpc.aio.server()
+        service = GenerationService(calls, RequestLimits(8192, AnswerMode.QUOTE, 4))
+        generation_pb2_grpc.add_GenerationServicer_to_server(service, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        return server, port
+
+    server, port = thread.do(start())
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        thread.do(server.stop(0))
+        thread.stop()
+
+
+class HttpServer:
+    """A bare HTTP server: reads a request whole, hands over its body and lets a handler write what it likes.
+
+    Args:
+        handle: Given the request's body and what to write to.
+    """
+
+    def __init__(self, handle: Callable[[bytes, asyncio.StreamWriter], Coroutine[Any, Any, None]]) -> None:
+        self._handle = handle
+        self._thread = LoopThread()
+        self._server = self._thread.do(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.received: list[bytes] = []
+        self.connections = 0
+        self._serving: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+
+    def stop(self) -> None:
+        async def close() -> None:
+            self._server.close()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving)
+
+        self._thread.do(close())
+        self._thread.stop()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(
+                    int(line.split(b":")[1]) for line in head.lower().splitlines() if b"content-length" in line
+                )
+                body = await reader.readexactly(length)
+                self.received.append(head + body)
+                await self._handle(body, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """Returns a piece of a chunked body; an empty one ends it."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def event(data: str) -> bytes:
+    """Returns a server-sent event as a piece of a chunked body."""
+    return chunk(f"data: {data}\n\n".encode())

@@ -1,0 +1,210 @@
+"""Whatever a remote does, the client hears one whole answer, within its deadline."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from edge_rag.access.certificates import issue_server, make_authority
+from edge_rag.core.answer import FinishReason
+from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.offload import OffloadMode, OffloadRule
+from edge_rag.core.query import AnswerMode
+from edge_rag.generator.answer_generator import AnswerGenerator
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.offload.breaker import Breaker
+from edge_rag.offload.edge_rag_remote import EdgeRagRemote
+from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
+from edge_rag.offload.openai_remote import OpenAiRemote
+from edge_rag.offload.patience import Bounds
+from edge_rag.offload.ports import Remote
+from edge_rag.offload.redaction import Redactor
+from edge_rag.offload.trust import Trust
+from tests.contract.test_generator_contract import NOT_FOUND, TINY, Answer, answering, ask, paged, question
+from tests.wayward import (
+    BEHAVIOURS,
+    HTTP_BEHAVIOURS,
+    Behaviour,
+    HttpBehaviour,
+    endless,
+    http_silent,
+    message,
+    silent,
+    wayward,
+    wayward_http,
+)
+
+TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
+BOUNDS = Bounds(first_text_s=0.3, stall_s=0.3)
+PATIENT = Breaker(threshold=10_000)
+"""Lets every request through, so that each meets the failure."""
+
+MODES = (OffloadMode.PREFER_REMOTE, OffloadMode.RACE)
+
+
+class Trail:
+    """Keeps decisions."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+
+    def record(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+    @property
+    def kinds(self) -> Counter[DecisionKind]:
+        return Counter(decision.kind for decision in self.decisions)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[AnswerGenerator]:
+    with answering(TINY, paged, SchedulerLimits(4, 96, 16))(64) as generator:
+        yield generator
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def borrowing(
+    stack: ExitStack,
+    local: AnswerGenerator,
+    remotes: list[Remote],
+    mode: OffloadMode = OffloadMode.PREFER_REMOTE,
+    breaker: Breaker = PATIENT,
+    redact: tuple[str, ...] = (),
+) -> tuple[OffloadingGenerator, Trail]:
+    trail = Trail()
+    generator = OffloadingGenerator(local, remotes, OffloadLimits(mode, BOUNDS, breaker), Redactor(redact), trail)
+    stack.callback(generator.close)
+    return generator, trail
+
+
+def hurried(mode: AnswerMode, seconds: float = 20.0) -> GenerationRequest:
+    sampling = replace(question().sampling, max_tokens=24)
+    return replace(question(mode), deadline=time.monotonic() + seconds, sampling=sampling)
+
+
+def assert_whole(answer: Answer, mode: AnswerMode, alone: Answer) -> None:
+    """The answer came to a good end; quoted and checked ones hold nothing that is not in the passages."""
+    assert answer.end.reason in (alone.end.reason, FinishReason.STOP, FinishReason.LENGTH, FinishReason.NOT_FOUND)
+    if mode is AnswerMode.QUOTE:
+        assert (answer.text, answer.citations) == (alone.text, alone.citations)
+    if mode is AnswerMode.CITE and not answer.citations:
+        assert answer.text == NOT_FOUND
+
+
+@pytest.mark.parametrize("offload", MODES)
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda each: each.__name__)
+def test_a_wayward_edge_rag_costs_nobody_an_answer(
+    stack: ExitStack, here: AnswerGenerator, behaviour: Behaviour, offload: OffloadMode
+) -> None:
+    address = stack.enter_context(wayward(behaviour))
+    generator, trail = borrowing(stack, here, [EdgeRagRemote("odd", address, Trust())], offload)
+    for mode in (AnswerMode.QUOTE, AnswerMode.FREE, AnswerMode.CITE):
+        request = replace(hurried(mode), priority=question().priority.INTERACTIVE)
+        alone = ask(here, request)
+        for _ in range(TIMES):
+            answer = ask(generator, replace(request, deadline=time.monotonic() + 20))
+            assert_whole(answer, mode, alone)
+            if behaviour is not endless and behaviour.__name__ != "hanging":
+                assert answer.text == alone.text
+    assert trail.kinds[DecisionKind.SENT] > 0
+
+
+@pytest.mark.parametrize("behaviour", HTTP_BEHAVIOURS, ids=lambda each: each.__name__)
+def test_a_wayward_http_server_costs_nobody_an_answer(
+    stack: ExitStack, here: AnswerGenerator, behaviour: HttpBehaviour
+) -> None:
+    server = stack.enter_context(wayward_http(behaviour))
+    generator, trail = borrowing(stack, here, [OpenAiRemote("odd", server.url, "m", Trust())])
+    for mode in (AnswerMode.FREE, AnswerMode.CITE):
+        alone = ask(here, hurried(mode))
+        for _ in range(TIMES):
+            answer = ask(generator, hurried(mode))
+            assert_whole(answer, mode, alone)
+    assert trail.kinds[DecisionKind.SENT] == 2 * TIMES
+    assert trail.kinds[DecisionKind.TAKEN_OVER] == (0 if behaviour.__name__[5:] == "endless" else 2 * TIMES)
+
+
+def test_a_machine_that_is_not_there_costs_nobody_an_answer(stack: ExitStack, here: AnswerGenerator) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    remotes: list[Remote] = [
+        EdgeRagRemote("a", f"127.0.0.1:{port}", Trust()),
+        OpenAiRemote("b", f"http://127.0.0.1:{port}/v1", "m", Trust()),
+    ]
+    generator, _ = borrowing(stack, here, remotes)
+    for mode in AnswerMode:
+        for _ in range(TIMES):
+            assert ask(generator, hurried(mode)).text == ask(here, hurried(mode)).text
+
+
+@pytest.mark.parametrize("pinned", ["authority", "fingerprint"])
+def test_a_wrong_certificate_gets_not_one_byte_of_a_request(
+    stack: ExitStack, here: AnswerGenerator, tmp_path: Path, pinned: str
+) -> None:
+    now, heard = datetime.now(UTC), list[bytes]()
+
+    async def capturing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+        heard.append(request)
+        yield message(text="no")
+
+    shown = issue_server(make_authority("another", now), ["127.0.0.1"], now)
+    address = stack.enter_context(wayward(capturing, (shown.key, shown.certificate)))
+    (tmp_path / "ca.pem").write_bytes(make_authority("ours", now).certificate)
+    trust = Trust(authority=tmp_path / "ca.pem") if pinned == "authority" else Trust(fingerprint="ab" * 32)
+    generator, trail = borrowing(stack, here, [EdgeRagRemote("odd", address, trust)])
+    for _ in range(TIMES):
+        assert ask(generator, hurried(AnswerMode.FREE)).text == ask(here, hurried(AnswerMode.FREE)).text
+    assert not heard
+    assert trail.kinds[DecisionKind.TAKEN_OVER] == TIMES
+
+
+def test_after_failures_a_machine_is_left_alone(stack: ExitStack, here: AnswerGenerator) -> None:
+    address = stack.enter_context(wayward(silent))
+    remote = EdgeRagRemote("odd", address, Trust())
+    generator, trail = borrowing(stack, here, [remote], breaker=Breaker(threshold=2, rest_s=3600))
+    for _ in range(5):
+        ask(generator, hurried(AnswerMode.FREE))
+    assert trail.kinds[DecisionKind.SENT] == 2
+    (known,) = generator.remotes()
+    assert (known.breaker, known.failures, known.answers) == ("open", 2, 0)
+
+
+@pytest.mark.parametrize("offload", OffloadMode)
+def test_of_a_collection_that_never_leaves_not_one_byte_does(
+    stack: ExitStack, here: AnswerGenerator, offload: OffloadMode
+) -> None:
+    heard = list[bytes]()
+
+    async def capturing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+        heard.append(request)
+        yield message(text="x")
+
+    address = stack.enter_context(wayward(capturing))
+    server = stack.enter_context(wayward_http(http_silent))
+    remotes: list[Remote] = [EdgeRagRemote("a", address, Trust()), OpenAiRemote("b", server.url, "m", Trust())]
+    generator, trail = borrowing(stack, here, remotes, offload, redact=("zzz",))
+    for mode in AnswerMode:
+        for priority in type(question().priority):
+            request = replace(hurried(mode), offload=OffloadRule.NEVER, priority=priority)
+            assert ask(generator, request).text == ask(here, request).text
+    assert not heard
+    assert server.connections == 0
+    assert not trail.decisions

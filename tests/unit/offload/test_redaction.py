@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.errors import ConfigurationError
+from edge_rag.offload.redaction import Redactor, Restorer
+
+NUMBERS = Redactor([r"\d{3,}", r"[A-Z][a-z]+ Street"])
+TEXTS = st.text(alphabet="ab 123<>P[]Mé\nain Stret", max_size=60)
+
+
+def cut(text: str, at: list[int]) -> list[str]:
+    ends = sorted({min(end, len(text)) for end in at} | {0, len(text)})
+    return [text[start:end] for start, end in pairwise(ends)]
+
+
+def restored(restorer: Restorer, pieces: list[str]) -> str:
+    return "".join(map(restorer.feed, pieces)) + restorer.flush()
+
+
+def test_a_value_has_one_placeholder_in_all_texts_of_a_request() -> None:
+    redaction = NUMBERS.begin(["call 12345 or 678", "12345 Main Street"])
+    assert redaction.redact("call 12345 or 678")[0] == "call <<P1>> or <<P2>>"
+    assert redaction.redact("12345 Main Street")[0] == "<<P1>> <<P3>>"
+
+
+@given(TEXTS)
+def test_nothing_that_matches_is_left(text: str) -> None:
+    redacted = NUMBERS.begin([text]).redact(text)[0]
+    for match in re.finditer(r"[0-9]{3,}|[A-Z][a-z]+ Street", text):
+        assert match[0] not in redacted
+
+
+@given(TEXTS, st.lists(st.integers(0, 80), max_size=12))
+def test_what_comes_back_is_what_was_there_however_it_is_cut(text: str, at: list[int]) -> None:
+    redaction = NUMBERS.begin([text])
+    redacted = redaction.redact(text)[0]
+    assert restored(redaction.restorer(), cut(redacted, at)) == text
+
+
+@given(TEXTS, st.text(alphabet="<>P12 x", max_size=40), st.lists(st.integers(0, 80), max_size=12))
+def test_text_of_the_remotes_own_comes_through_however_it_is_cut(text: str, said: str, at: list[int]) -> None:
+    redaction = NUMBERS.begin([text])
+    redaction.redact(text)
+    whole = restored(redaction.restorer(), [said])
+    assert restored(redaction.restorer(), cut(said, at)) == whole
+    if "<<P" not in said:
+        assert whole == said
+
+
+def test_a_text_that_holds_a_placeholder_of_its_own_keeps_it() -> None:
+    text = "see <<P1>> and 12345"
+    redaction = NUMBERS.begin([text])
+    assert redaction.redact(text)[0] == "see <<P1>> and <<PP1>>"
+    assert restored(redaction.restorer(), ["see <<P1>> and <<P", "P1>>"]) == text
+
+
+@given(TEXTS, st.lists(st.integers(0, 60), max_size=6))
+def test_positions_outside_of_matches_point_at_the_same_text(text: str, at: list[int]) -> None:
+    positions = sorted(min(each, len(text)) for each in at)
+    redacted, moved = NUMBERS.begin([text]).redact(text, positions)
+    assert list(moved) == sorted(moved)
+    for before, after in zip(positions, moved, strict=True):
+        assert 0 <= after <= len(redacted)
+        if not re.search(r"\d|[A-Z]", text):
+            assert (before, redacted) == (after, text)
+
+
+@pytest.mark.parametrize("pattern", ["(", r"(a)\1", "a*", "", "(?=x)"])
+def test_a_pattern_that_is_none_or_matches_nothing_at_all_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"offload\.redact"):
+        Redactor([pattern])
+
+
+def test_a_hostile_pattern_takes_no_time() -> None:
+    text = "a" * 50_000 + "!"
+    assert Redactor(["(a+)+$"]).begin([text]).redact(text)[0] == text
