@@ -42,10 +42,8 @@ def chosen(context: click.Context, _: click.Parameter, given: str | None) -> str
     seen = _look_for(missing) if missing else []
     for one in seen:
         if one.standing is Standing.PAIRED and one.known is not None:
-            moved = one.known.model_copy(update={"address": one.address})
-            notes().print(visible(f"{moved.box or one.known.address} is at {moved.address} now"), style="dim")
-            servers.keep(moved)
-            present.append(moved)
+            present.append(servers.move(one.known, one.address))
+            notes().print(visible(f"{one.known.box or one.known.address} is at {one.address} now"), style="dim")
     if len(present) == 1:
         return present[0].address
     if present:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import sys
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,10 @@ from edge_rag.cli.tls import own_addresses
 from edge_rag.cli.token import identity_of, identity_options, rights
 
 if TYPE_CHECKING:
+    from edge_rag.access.certificate_files import Introduction
     from edge_rag.config.settings import Settings
+
+_LOOK_S = 2.0
 
 
 @click.command(
@@ -39,6 +43,8 @@ same name makes it void too. `edge-rag token list` shows who has paired, and
 @click.option("--minutes", type=click.IntRange(1, 1440), default=10, show_default=True, metavar="N",
               help="Minutes the code is good for.")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT", help="Address to show the client. [default: this box's]")
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="Certificate that the daemon serves, where the settings do not name it.")  # fmt: skip
 @click.option("--qr/--no-qr", default=None, help="Show a QR code of the link. [default: on a terminal]")
 @place
 @options.as_json
@@ -51,6 +57,7 @@ def pair(
     days: int | None,
     minutes: int,
     address: str | None,
+    certificate: Path | None,
     qr: bool | None,
     config: Path | None,
     data_dir: Path | None,
@@ -66,7 +73,8 @@ def pair(
 
     identity = identity_of(name, roles, collections, priority_max, quota)
     settings = settings_of(config, data_dir)
-    known = introduction(settings)
+    known = introduction(settings, certificate)
+    _require_served(settings, known)
     if (served := tls_options(settings)) is not None and served.client_certificates:
         raise AccessError(
             "tls.client_certificates lets in nobody without a certificate; make one with `edge-rag tls client`"
@@ -96,6 +104,31 @@ def pair(
             style="yellow",
         )
     return ExitCode.OK
+
+
+def _require_served(settings: Settings, known: Introduction) -> None:
+    """Checks that a daemon that runs at the settings' address serves the certificate that a code will name.
+
+    Raises:
+        AccessError: It serves another.
+    """
+    from edge_rag.client import ClientError
+    from edge_rag.client.peer_certificate import peer_certificate
+    from edge_rag.errors import AccessError
+
+    host, _, port = settings.listen.rpartition(":")
+    if settings.listen.startswith("unix:") or not port.isdigit():
+        return
+    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    try:
+        served = peer_certificate(f"{here}:{port}", _LOOK_S)
+    except ClientError:
+        return  # it does not run, or not there: nothing says anything else
+    if hashlib.sha256(served).digest() != known.sha256:
+        raise AccessError(
+            f"the daemon at {settings.listen} serves another certificate than these settings tell of; name the one it "
+            "serves with --certificate"
+        )
 
 
 def _addresses(settings: Settings) -> list[str]:

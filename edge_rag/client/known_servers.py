@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edge_rag.access.exclusive import exclusively
 from edge_rag.client.failures import CallStatus, ClientError
 from edge_rag.core.durable_file import replace_file
+from edge_rag.errors import AccessError
 
 _FORMAT = 2
 
@@ -100,15 +103,41 @@ class KnownServers:
         Raises:
             ClientError: INVALID_ARGUMENT, the file cannot be changed.
         """
-        others = tuple(
-            other for other in self.servers() if other.address != server.address and not other.is_same_box(server)
-        )
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(
-                self.path,
-                _File(format=_FORMAT, servers=(server, *others)).model_dump_json(indent=1).encode(),
-                mode=0o600,
+        self._change(
+            lambda known: (
+                server,
+                *(one for one in known if one.address != server.address and not one.is_same_box(server)),
             )
-        except OSError as error:
-            raise ClientError(CallStatus.INVALID_ARGUMENT, f"{self.path}: {error.strerror}") from error
+        )
+
+    def move(self, server: KnownServer, address: str) -> KnownServer:
+        """Gives a server another address. Others stay, also one that had this address: it may have moved too.
+
+        Returns:
+            The server at its new address, which is the one that is found there from now on.
+
+        Raises:
+            ClientError: INVALID_ARGUMENT, the file cannot be changed.
+        """
+        moved = server.model_copy(update={"address": address})
+        self._change(lambda known: (moved, *(one for one in known if one != server)))
+        return moved
+
+    def forget(self, address: str) -> None:
+        """Forgets the servers at an address.
+
+        Raises:
+            ClientError: NOT_FOUND, none is known there; or INVALID_ARGUMENT, the file cannot be changed.
+        """
+        if self.find(address) is None:
+            known = ", ".join(server.address for server in self.servers()) or "none"
+            raise ClientError(CallStatus.NOT_FOUND, f"no box is known at {address}; known are: {known}")
+        self._change(lambda known: tuple(one for one in known if one.address != address))
+
+    def _change(self, change: Callable[[tuple[KnownServer, ...]], tuple[KnownServer, ...]]) -> None:
+        try:
+            with exclusively(self.path):
+                content = _File(format=_FORMAT, servers=change(self.servers())).model_dump_json(indent=1).encode()
+                replace_file(self.path, content, mode=0o600)
+        except AccessError as error:
+            raise ClientError(CallStatus.INVALID_ARGUMENT, str(error)) from error

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
 import grpc
 
 from edge_rag.access.certificates import server_name, to_pem
@@ -13,6 +17,8 @@ from edge_rag.client.known_servers import KnownServer
 from edge_rag.client.peer_certificate import peer_certificate
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.errors import AccessError
+
+_AT_ONCE: Final = 16
 
 
 def pair(address: str, code: PairingCode, timeout_s: float) -> KnownServer:
@@ -59,4 +65,34 @@ def pair(address: str, code: PairingCode, timeout_s: float) -> KnownServer:
         token=reply.token,
         server_name=reply.server_name,
         box=reply.box,
+    )
+
+
+def where_from(addresses: Sequence[str], code: PairingCode, timeout_s: float) -> str:
+    """Returns at which address the box answers that a code was made on; none of them is shown the code.
+
+    Args:
+        addresses: HOST:PORT each, for example as they were announced.
+        code: The code.
+        timeout_s: Longest time for each connection, seconds.
+
+    Raises:
+        ClientError: UNAVAILABLE, it is none of them.
+    """
+
+    def is_from(address: str) -> bool:
+        try:
+            return code.is_for(peer_certificate(address, timeout_s))
+        except ClientError:
+            return False
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for address, found in zip(addresses, threads.map(is_from, addresses), strict=True):
+            if found:
+                return address
+    raise ClientError(
+        CallStatus.UNAVAILABLE,
+        "the box that this code was made on does not announce itself here, or has got a new certificate since",
+        advice="Give its address: edge-rag connect HOST:PORT --code CODE",
+        connected=False,
     )

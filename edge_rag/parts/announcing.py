@@ -22,27 +22,31 @@ def make_announcer(settings: Settings, address: str) -> Announcer | None:
     """
     if not settings.discovery.announce or is_local(address):
         return None
+    return Announcer(lambda: announcement(settings, address))
+
+
+def announcement(settings: Settings, address: str) -> Announcement:
+    """Returns what the daemon says of itself, with no addresses where it listens on all.
+
+    Args:
+        settings: Checked settings.
+        address: The address it listens on, with the port that was picked; one that other machines can reach.
+
+    Raises:
+        AccessError: The address is a name, or the certificates cannot be used.
+    """
     host, _, port = address.rpartition(":")
-
-    def describe() -> Announcement:
-        return Announcement(
-            name=settings.discovery.box_name(),
-            port=int(port),
-            version=edge_rag.__version__,
-            tls=True,  # no daemon listens to other machines without
-            sha256=introduction(settings).fingerprint,
-            addresses=_addresses(host.strip("[]")),
-        )
-
-    return Announcer(describe)
+    return Announcement(
+        name=settings.discovery.box_name(),
+        port=int(port),
+        version=edge_rag.__version__,
+        tls=True,  # no daemon listens to other machines without
+        sha256=introduction(settings).fingerprint,
+        addresses=_addresses(host.strip("[]")),
+    )
 
 
 def _addresses(host: str) -> tuple[str, ...]:
-    """Returns the address that the daemon listens on; none where it listens on all.
-
-    Raises:
-        AccessError: It is given by a name, which is for others to resolve.
-    """
     try:
         address = ipaddress.ip_address(host)
     except ValueError as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from edge_rag.access.certificate_files import CertificateFolder, Introduction, TlsFiles
 from edge_rag.access.pairing_file import PairingFile
 from edge_rag.access.quotas import QuotaLedger
@@ -45,8 +48,12 @@ def newcomers(settings: Settings) -> Newcomers:
     )
 
 
-def introduction(settings: Settings) -> Introduction:
+def introduction(settings: Settings, certificate: Path | None = None) -> Introduction:
     """Returns how clients recognize the daemon, by the certificates that are there now.
+
+    Args:
+        settings: Checked settings.
+        certificate: Certificate that it serves, PEM; None for the one that this process would serve.
 
     Raises:
         AccessError: There is no certificate, or its files cannot be used.
@@ -54,8 +61,8 @@ def introduction(settings: Settings) -> Introduction:
     options = tls_options(settings)
     if options is None:
         raise AccessError("there is no certificate; make one with `edge-rag tls init`")
-    own = CertificateFolder(certificate_path(settings.data_directory)).authority_certificate
-    return options.files.introduction(own)
+    files = options.files if certificate is None else replace(options.files, certificate=certificate)
+    return files.introduction(CertificateFolder(certificate_path(settings.data_directory)).authority_certificate)
 
 
 def request_limits(settings: Settings) -> RequestLimits:

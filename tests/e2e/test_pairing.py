@@ -258,3 +258,20 @@ def test_where_clients_need_certificates_no_code_is_made(tmp_path: Path) -> None
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1
     assert "edge-rag tls client" in result.stderr
+
+
+def test_no_code_is_made_for_another_certificate_than_the_daemon_serves(box: Box, tmp_path: Path) -> None:
+    other = CertificateFolder(tmp_path / "other")
+    other.make("other", ["127.0.0.1"], datetime.now(UTC))
+    config, files = tmp_path / "config.toml", other.server
+    config.write_text(
+        f"listen = '{box.running.address}'\n[tls]\ncertificate = '{files.certificate}'\nkey = '{files.key}'\n"
+    )
+    arguments = ["pair", "--name", "ward-9", "--json", "--config", str(config), "--data-dir", str(box.data)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert "--certificate" in json.loads(result.stdout)["error"]["message"]
+    served = str(box.data / "tls" / "server.pem")
+    made = CliRunner().invoke(main, [*arguments, "--certificate", served])
+    code = PairingCode.parse(json.loads(made.stdout)["code"])
+    assert pair(box.running.address, code, TIMEOUT_S).token is not None

@@ -12,13 +12,17 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from edge_rag.access.certificate_files import CertificateFolder
 from edge_rag.cli import choosing
+from edge_rag.cli.main import main
 from edge_rag.client import CallStatus, ClientError
 from edge_rag.client.known_servers import KnownServer, KnownServers
+from edge_rag.client.pairing import where_from
 from edge_rag.client.peer_certificate import proves_itself
-from edge_rag.client.recognition import Standing, recognize
+from edge_rag.client.recognition import Standing, answering, recognize
+from edge_rag.core.pairing_code import PairingCode
 from edge_rag.discovery.announcement import FoundServer
 
 TIMEOUT_S = 10.0
@@ -163,3 +167,35 @@ def test_servers_that_an_earlier_version_kept_are_still_known(box: Callable[[str
     KnownServers().keep(one.known("a"))
     assert [server.address for server in KnownServers().servers()] == [one.address, "box.lan:7421"]
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_boxes_that_change_places_are_both_still_known(box: Callable[[str], TlsBox]) -> None:
+    one, other = box("a"), box("b")
+    servers = KnownServers()
+    servers.keep(one.known("a", other.address))
+    moved = servers.move(servers.servers()[0], one.address)
+    servers.keep(other.known("b", "10.0.0.8:7421"))
+    servers.move(servers.servers()[0], one.address)
+    assert {server.box: server.address for server in servers.servers()} == {"a": one.address, "b": one.address}
+    assert [known.box for known in answering(servers.servers(), TIMEOUT_S)] == ["a"]
+    assert moved.token == "erag_secret"
+
+
+def test_what_is_forgotten_is_not_known_any_more(box: Callable[[str], TlsBox]) -> None:
+    one, other = box("a"), box("b")
+    for name, known in (("a", one), ("b", other)):
+        KnownServers().keep(known.known(name))
+    result = CliRunner().invoke(main, ["connect", one.address, "--forget", "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["forgotten"]) == (0, True)
+    assert [server.box for server in KnownServers().servers()] == ["b"]
+    again = CliRunner().invoke(main, ["connect", one.address, "--forget"])
+    assert (again.exit_code, other.address in again.stderr) == (4, True)
+
+
+def test_a_code_finds_its_box_among_several_and_is_shown_to_none(box: Callable[[str], TlsBox]) -> None:
+    one, other = box("a"), box("b")
+    code = PairingCode.make(other.certificates.server.introduction(other.certificates.authority_certificate).sha256)
+    assert where_from(["127.0.0.1:1", one.address, other.address], code, TIMEOUT_S) == other.address
+    with pytest.raises(ClientError, match="does not announce itself"):
+        where_from([one.address], code, TIMEOUT_S)
+    assert one.heard == other.heard == b""
