@@ -16,6 +16,7 @@ from edge_rag.access.exclusive import exclusively
 from edge_rag.access.token import Token, is_shown_by, key_of
 from edge_rag.access.token_record import TokenRecord
 from edge_rag.core.durable_file import replace_file
+from edge_rag.core.file_format import is_newer
 from edge_rag.core.identity import Identity
 from edge_rag.errors import AccessError, TokenNotFound
 
@@ -122,12 +123,16 @@ class TokenFile:
 
     def _read(self) -> dict[str, Token]:
         try:
-            records = _File.model_validate_json(self._path.read_bytes()).tokens
-            return {record.key: record.token() for record in records}
+            content = self._path.read_bytes()
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise AccessError(f"{self._path}: cannot be read: {error.strerror}") from error
+        if is_newer(content, _FORMAT):
+            raise AccessError(f"{self._path}: was written by a newer edge-rag; install that version again")
+        try:
+            records = _File.model_validate_json(content).tokens
+            return {record.key: record.token() for record in records}
         except (ValidationError, KeyError) as error:
             raise AccessError(f"{self._path}: damaged; nobody is let in until it is mended or removed") from error
 

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from edge_rag.core.durable_file import replace_file
-from edge_rag.errors import ModelNotAdded, StorageCorrupt
+from edge_rag.core.file_format import is_newer
+from edge_rag.errors import ModelNotAdded, StorageCorrupt, StorageError
 from edge_rag.runtime.model_manifest import ModelRole
 from edge_rag.runtime.strict_json import parse_object
 from edge_rag.store.source import check_name
@@ -26,11 +27,15 @@ def read_choices(store: Path) -> Mapping[ModelRole, str]:
 
     Raises:
         StorageCorrupt: The file is not what was written.
+        StorageError: A newer edge-rag wrote it.
     """
     path = store / _FILE
     try:
         with path.open("rb") as file:
-            document = parse_object(file.read(_LARGEST))
+            content = file.read(_LARGEST)
+        if is_newer(content, _FORMAT):
+            raise StorageError(f"{path} was written by a newer edge-rag; install that version again")
+        document = parse_object(content)
         roles = document["roles"]
         if not isinstance(roles, dict) or document.get("format") not in (_FORMAT, _WITHOUT_DIGEST):
             raise ValueError("it is of another format")
@@ -48,6 +53,9 @@ def write_choice(store: Path, role: ModelRole, name: str | None) -> None:
     """Records a choice, or with None that there is none; to be called while the store is held.
 
     Where the file is damaged, this choice is the first one again.
+
+    Raises:
+        StorageError: A newer edge-rag wrote the file; it stays as it is.
     """
     try:
         choices = dict(read_choices(store))

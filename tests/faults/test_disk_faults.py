@@ -24,14 +24,6 @@ _ROOT = Path(__file__).parents[2]
 _ALL = "EDGE_RAG_SOAK_SECONDS" in os.environ
 
 
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("shim") / "faults.so"
-    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library)]
-    subprocess.run([*command, str(Path(__file__).with_name("shim.c")), "-ldl", "-lpthread"], check=True)
-    return library
-
-
 def run(shim: Path, *arguments: str) -> None:
     command = [sys.executable, str(Path(__file__).with_name("scenario.py")), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "LD_PRELOAD": str(shim)}
