@@ -7,7 +7,7 @@ since schema 1 they have not.
 
 Run it inside the development environment when a migration was appended:
 
-    python -m scripts.make_old_data 7:e685617
+    python -m scripts.make_old_data 8:019d81b
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ RELEASES: Final = {
     5: "39a953d",
     6: "2742b37",
     7: "e685617",
+    8: "019d81b",
 }
 """The last commit of each schema, but for the newest."""
 

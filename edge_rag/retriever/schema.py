@@ -26,6 +26,24 @@ def _forget_deleted_words(connection: apsw.Connection) -> None:
         connection.execute(f"INSERT INTO {table} ({table}) VALUES ('rebuild')")
 
 
+def _keep_to_its_own_words(connection: apsw.Connection) -> None:
+    """Makes full text anew that has words of other collections: the second migration gave each the words of all."""
+    for (collection,) in connection.execute("SELECT collection FROM collections").fetchall():
+        table = fulltext_table(collection)
+        (strangers,) = connection.execute(
+            f"SELECT EXISTS (SELECT 1 FROM {table}_docsize f LEFT JOIN chunks c ON c.chunk = f.id AND c.collection = ? "
+            "WHERE c.chunk IS NULL)",
+            (collection,),
+        ).fetchone()
+        if strangers:
+            connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
+            connection.execute(
+                f"INSERT INTO {table} (rowid, text, context) "
+                "SELECT chunk, text, context FROM chunks WHERE collection = ?",
+                (collection,),
+            )
+
+
 _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ...]] = (
     (
         """CREATE TABLE embedders (
@@ -145,6 +163,7 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "ALTER TABLE directory ADD COLUMN epochs INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE collections ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0",
     ),
+    (_keep_to_its_own_words,),
 )
 
 

@@ -85,6 +85,9 @@ def test_all_that_an_earlier_version_stored_is_there_and_found(
                     assert found.hits[0].document == name
                     assert found.explanations[0].dense_rank is not None
                     assert found.explanations[0].lexical_rank is not None
+                for other in texts.keys() - {place}:
+                    away = client.search(first, SearchOptions(collection=other, explain=True))
+                    assert {hit.document for hit in away.hits} <= texts[other].keys()
         assert not any("withdrawn" in hit.text for hit in client.search("The limit is withdrawn").hits)
     tokens = edge_rag("token", "list", "--data-dir", str(data))["tokens"]
     assert [token["name"] for token in tokens] == expected["tokens"]

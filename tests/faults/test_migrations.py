@@ -65,7 +65,8 @@ def test_a_migration_that_is_killed_leaves_the_old_form_or_a_newer_one_whole(
         version, rows = held(database)
         reached.add(version)
         assert schema <= version <= NEWEST_SCHEMA
-        assert {table: rows[table] for table in before[1]} == before[1]
+        told = before[1].keys() - ({"words"} if schema < version < NEWEST_SCHEMA else set())
+        assert {table: rows[table] for table in told} == {table: before[1][table] for table in told}
 
         Database(database).close()
 
