@@ -34,7 +34,7 @@ def read_choices(store: Path) -> Mapping[ModelRole, str]:
         with path.open("rb") as file:
             content = file.read(_LARGEST)
         if is_newer(content, _FORMAT):
-            raise StorageError(f"{path} was written by a newer edge-rag; install that version again")
+            raise StorageError(f"{path} was written by a newer edge-rag; install that one again, or remove the file")
         document = parse_object(content)
         roles = document["roles"]
         if not isinstance(roles, dict) or document.get("format") not in (_FORMAT, _WITHOUT_DIGEST):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.config.settings import Settings, load_settings
-from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt
+from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
 from edge_rag.runtime.model_manifest import ModelRole
 from edge_rag.store.choices import read_choices
 from edge_rag.store.conversion import Precision
@@ -146,7 +146,7 @@ def test_a_flipped_byte_never_chooses_another_model(settings: Settings, store: M
             (folder / "choices.json").write_bytes(flipped)
             try:
                 assert read_choices(folder) == chosen
-            except StorageCorrupt:
+            except StorageError:
                 refused += 1
     assert refused > 3 * len(whole)
 
