@@ -25,6 +25,11 @@ _KINDS = {
     admin_pb2.DECISION_KIND_FAILED: DecisionKind.FAILED,
     admin_pb2.DECISION_KIND_SLOTS_CHANGED: DecisionKind.SLOTS_CHANGED,
     admin_pb2.DECISION_KIND_STAGE_DONE: DecisionKind.STAGE_DONE,
+    admin_pb2.DECISION_KIND_PLACED: DecisionKind.PLACED,
+    admin_pb2.DECISION_KIND_SENT: DecisionKind.SENT,
+    admin_pb2.DECISION_KIND_HEDGED: DecisionKind.HEDGED,
+    admin_pb2.DECISION_KIND_TAKEN_OVER: DecisionKind.TAKEN_OVER,
+    admin_pb2.DECISION_KIND_BREAKER: DecisionKind.BREAKER,
 }
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,

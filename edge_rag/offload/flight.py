@@ -56,6 +56,7 @@ class Flight:
         self._over = False
         self._local: Handle | None = None
         self._local_leads = False
+        self._hedged = False
         self._dictation: Dictation | None = None
         self._homecoming: Homecoming | None = None
         self._desk: RemoteDesk | None = None
@@ -120,6 +121,8 @@ class Flight:
             return
         if not self._local_leads:
             self._local_leads = True
+            if self._hedged and self._desk is not None and self._reading is not None:
+                self._tower.went_wrong(self._desk, "this box was asked later and spoke first", busy=False)
             self._drop_remote()
         if isinstance(event, Generated):
             self._tower.measure_local(self._request, event)
@@ -297,6 +300,7 @@ class Flight:
             self._local = self._tower.local.submit(self._request, self._hear_local)
         except EdgeRagError:
             return  # there is no room here for a second start; the remote is waited for as long as it may take
+        self._hedged = True
         self._tower.announcer.hedged(self._request, "here", reason, now - self._started, now)
 
     def _drop_remote(self) -> None:

@@ -20,6 +20,7 @@ from edge_rag.api.v1 import (
     collections_pb2,
     documents_pb2,
     documents_pb2_grpc,
+    generation_pb2,
     rag_pb2,
     rag_pb2_grpc,
 )
@@ -68,6 +69,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         "reader-a": token("reader-a", data, "--collections", "a"),
         "writer-a": token("writer-a", data, "--collections", "a", "--roles", "writer"),
         "reader": token("reader", data),
+        "peer": token("peer", data, "--roles", "peer"),
         "batch": token("batch", data, "--priority-max", "batch", "--collections", "a"),
         "rare": token("rare", data, "--quota", "2 requests/min"),
     }
@@ -94,10 +96,11 @@ def ask(channel: grpc.Channel, question: str, collection: str) -> list[rag_pb2.A
     return list(rag_pb2_grpc.RagStub(channel).Ask(rag_pb2.AskRequest(question=question, collection=collection)))
 
 
-assert collections_pb2.DESCRIPTOR  # each file is in the pool once its module is loaded
+assert collections_pb2.DESCRIPTOR
+assert generation_pb2.DESCRIPTOR  # each file is in the pool once its module is loaded
 METHODS = {
     (service, method)
-    for file in ("rag", "documents", "collections", "admin", "access")
+    for file in ("rag", "documents", "collections", "admin", "access", "generation")
     for service, described in descriptor_pool.Default()
     .FindFileByName(f"edge_rag/v1/{file}.proto")
     .services_by_name.items()
@@ -107,6 +110,7 @@ READ = {("Rag", "Ask"), ("Rag", "Search")}
 READ |= {(service, name) for service in ("Documents", "Collections") for name in ("Get", "List")}
 WRITE = {("Documents", name) for name in ("Ingest", "StartIngest", "WatchJob", "ListJobs", "CancelJob", "Delete")}
 WRITE |= {("Collections", name) for name in ("Create", "Update", "Delete")}
+BORROW = {("Generation", "Generate")}
 ANYBODY = {("Access", "WhoAmI")}
 STRANGERS = {("Access", "Pair")}
 """All that may be called without an identity: with a one-time code, and with nothing but that."""
@@ -140,7 +144,9 @@ def test_each_call_is_for_the_roles_it_is_for_and_no_others(box: Box, service: s
         allowed |= {"reader", "reader-a"}
     if (service, method) in WRITE | ANYBODY | STRANGERS:
         allowed |= {"writer-a"}
-    for name in ("admin", "reader", "reader-a", "writer-a"):
+    if (service, method) in BORROW | ANYBODY | STRANGERS:
+        allowed |= {"peer"}
+    for name in ("admin", "reader", "reader-a", "writer-a", "peer"):
         with box.channel(name) as channel:
             code = call(channel, service, method)
         denied = code is grpc.StatusCode.PERMISSION_DENIED

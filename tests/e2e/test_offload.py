@@ -1,0 +1,150 @@
+"""Two daemons over TLS: a board that borrows the other's model, whatever becomes of that one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from edge_rag.client import Client
+from edge_rag.client.requests import AskOptions
+from edge_rag.core.answer import Citation, Finished, TextDelta
+from edge_rag.core.collection import CollectionSettings
+from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
+from edge_rag.core.offload import OffloadRule
+from edge_rag.core.query import AnswerMode
+from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
+from tests.e2e.test_access import edge_rag, token
+
+MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
+QUESTION = "How often must the pump bearings be greased?"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A board, and the machine that lends it its model."""
+
+    board: RunningDaemon
+    lender: RunningDaemon
+
+
+def ended(running: RunningDaemon) -> None:
+    running.process.send_signal(signal.SIGCONT)
+    running.process.kill()
+    running.process.wait(30)
+    assert running.process.stdout is not None
+    running.process.stdout.close()
+
+
+def lending(folder: Path) -> RunningDaemon:
+    """Starts a machine that lends its model to who shows a peer's token."""
+    data = folder / "lender"
+    edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
+    (folder / "peer.token").write_text(token("board", data, "--roles", "peer"))
+    config = f'local_listen = "unix:{folder}/lender.socket"\n[tls]\nalways = true\n'
+    return start_daemon(data, folder / "lender.log", config)
+
+
+def borrowing(folder: Path, address: str) -> RunningDaemon:
+    """Starts a board that borrows the model of the machine at an address."""
+    config = f"""
+[offload]
+mode = "prefer-remote"
+first_text_seconds = 2
+redact = ['2,000']
+[[offload.remotes]]
+name = "big"
+address = "{address}"
+authority = "{folder}/lender/tls/ca.pem"
+credential = "{folder}/peer.token"
+"""
+    board = start_daemon(folder / "board", folder / "board.log", config)
+    for rule in OffloadRule:
+        ingest(board.address, {"lubrication.md": MANUAL}, rule.value)
+        with Client(board.address) as client:
+            client.update_collection(rule.value, CollectionSettings(offload=rule), {"offload"})
+    return board
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    lender = lending(folder)
+    board = borrowing(folder, lender.address)
+    yield Pair(board, lender)
+    ended(board)
+    ended(lender)
+
+
+def asked(
+    client: Client, rule: OffloadRule, request_id: str, mode: AnswerMode = AnswerMode.QUOTE
+) -> tuple[str, list[Citation]]:
+    """Asks the question and returns the answer with its citations, which came to a good end."""
+    options = AskOptions(collection=rule.value, request_id=request_id, mode=mode, max_tokens=40)
+    events = list(client.ask(QUESTION, options))
+    assert isinstance(events[-1], Finished)
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    return text, [event for event in events if isinstance(event, Citation)]
+
+
+def trail(client: Client, request_id: str) -> list[Decision]:
+    entries = client.decisions(request_id=request_id)
+    return [entry.decision for entry in entries if isinstance(entry, AuditEntry)]
+
+
+def kinds(client: Client, request_id: str) -> set[DecisionKind]:
+    return {decision.kind for decision in trail(client, request_id)}
+
+
+def test_an_answer_written_elsewhere_is_the_one_written_here_with_its_citations(pair: Pair) -> None:
+    with Client(pair.board.address) as client:
+        for mode in AnswerMode:
+            here = asked(client, OffloadRule.NEVER, f"here-{mode.value}", mode)
+            assert here == asked(client, OffloadRule.ALLOWED, f"there-{mode.value}", mode)
+            assert DecisionKind.SENT not in kinds(client, f"here-{mode.value}")
+            assert DecisionKind.SENT in kinds(client, f"there-{mode.value}")
+            assert DecisionKind.TAKEN_OVER not in kinds(client, f"there-{mode.value}")
+        (remote,) = client.status().remotes
+    assert (remote.name, remote.breaker, remote.failures) == ("big", "closed", 0)
+    assert remote.answers == len(AnswerMode)
+    assert remote.sent_bytes > 0
+
+
+def test_the_trail_says_where_an_answer_was_written_and_what_was_sent(pair: Pair) -> None:
+    with Client(pair.board.address) as client:
+        asked(client, OffloadRule.ALLOWED, "trail")
+        placed, sent = (
+            next(decision for decision in trail(client, "trail") if decision.kind is kind)
+            for kind in (DecisionKind.PLACED, DecisionKind.SENT)
+        )
+    assert placed.reason == "written on another machine: a remote is preferred"
+    assert placed.numbers["prompt_tokens"] > 0
+    assert sent.reason.startswith("sent to big, as it is, SHA-256 ")
+    assert sent.numbers["bytes"] > 100
+
+
+def test_what_is_redacted_comes_back_as_it_was(pair: Pair) -> None:
+    with Client(pair.board.address) as client:
+        text, citations = asked(client, OffloadRule.REDACTED, "redacted")
+        (sent,) = [decision for decision in trail(client, "redacted") if decision.kind is DecisionKind.SENT]
+    assert "2,000 operating hours" in text
+    assert citations[0].text == text
+    assert "redacted" in sent.reason
+
+
+@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_machine_that_is_frozen_or_killed_costs_nobody_an_answer(pair: Pair, blow: signal.Signals) -> None:
+    with Client(pair.board.address, timeout_s=60) as client:
+        here = asked(client, OffloadRule.NEVER, f"here-{blow.name}")
+        pair.lender.process.send_signal(blow)
+        try:
+            for number in range(4):
+                assert asked(client, OffloadRule.ALLOWED, f"{blow.name}-{number}") == here
+        finally:
+            pair.lender.process.send_signal(signal.SIGCONT)
+        (remote,) = client.status().remotes
+    assert remote.failures >= 3
+    assert remote.breaker == "open"
