@@ -23,6 +23,7 @@ from edge_rag.cli.ingest import ingest
 from edge_rag.cli.jobs import jobs
 from edge_rag.cli.models import models
 from edge_rag.cli.pair import pair
+from edge_rag.cli.profile import profile
 from edge_rag.cli.search import search
 from edge_rag.cli.serve import serve
 from edge_rag.cli.status import status
@@ -122,6 +123,7 @@ for command in (
     connect,
     discover,
     doctor,
+    profile,
 ):
     main.add_command(command)
 

@@ -21,12 +21,12 @@ from edge_rag.device.profile import DeviceProfile, StageProfile
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.offload.offloading import OffloadingGenerator
-from edge_rag.parts.cpu import on_cpu
 from edge_rag.parts.generators import GeneratorMaker
 from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
 from edge_rag.parts.offloading import make_offloading
 from edge_rag.parts.profiles import choose_profile
 from edge_rag.parts.saying import say_choice, say_placement, say_plan
+from edge_rag.parts.stages import embedder_opener, reranker_opener
 from edge_rag.pipeline.answering import Pipeline, StageLimits
 from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
@@ -40,7 +40,6 @@ from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, Retriever
 from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.runtime.memory import give_back_free_memory
 from edge_rag.runtime.model_manifest import MANIFEST_NAME
-from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.provider_devices import provider_devices
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
@@ -167,9 +166,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     say_choice(choice)
     say_plan(plan)
     stages = profile.stages
-    embedder, embedder_placement = place(
-        Stage.EMBEDDER, stages[Stage.EMBEDDER], on_cpu(lambda: TextEncoder.open(folders.embedder))
-    )
+    embedder, embedder_placement = place(Stage.EMBEDDER, stages[Stage.EMBEDDER], embedder_opener(folders.embedder))
     embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", embedder_placement)
     reranker, reranker_model = _reranker(
         folders.reranker, embedder, embedder_model, stages[Stage.RERANKER], plan.sizes.cache_bytes
@@ -273,5 +270,5 @@ def _reranker(
         return MaxSimReranker(embedder, cache_bytes=cache_bytes), ModelInUse(
             embedder_model.name, "max-sim of token vectors", placement
         )
-    encoder, placement = place(Stage.RERANKER, wanted, on_cpu(lambda: PairEncoder.open(folder)))
+    encoder, placement = place(Stage.RERANKER, wanted, reranker_opener(folder))
     return CrossEncoderReranker(encoder, embedder), ModelInUse(folder.name, "cross-encoder", placement)

@@ -17,7 +17,7 @@ from edge_rag.core.status import ModelInUse, device_of
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
 from edge_rag.device.probing import probe
-from edge_rag.device.profile import DeviceProfile
+from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.curve import StepSize, limits_on
@@ -30,13 +30,12 @@ from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.tokenizer import ChatTokenizer
-from edge_rag.parts.cpu import on_cpu
 from edge_rag.parts.memory import MemoryPlanner
 from edge_rag.parts.saying import say_placement
+from edge_rag.parts.stages import paged_opener, serial_opener
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.store.model_store import ModelStore
 from edge_rag.telemetry.engine_watch import EngineWatch
 
@@ -63,7 +62,7 @@ class _Plan:
         cache_bytes: Most memory that keys and values take.
         detail: How it runs, for people.
         draft_tokens: Most tokens that a request drafts for a step.
-        open: Opens it.
+        open: Opens it on a provider.
     """
 
     folder: Path
@@ -71,7 +70,7 @@ class _Plan:
     cache_bytes: int
     detail: str
     draft_tokens: int
-    open: Callable[[], ModelRunner]
+    open: Callable[[ProviderChoice], ModelRunner]
 
 
 class GeneratorMaker:
@@ -129,7 +128,7 @@ class GeneratorMaker:
         return self._make(name, plan)
 
     def _make(self, name: str, plan: _Plan) -> Installed:
-        runner, placement = place(Stage.GENERATOR, self._placing, on_cpu(plan.open))
+        runner, placement = place(Stage.GENERATOR, self._placing, plan.open)
         runner.run(FIRST_STEP)
         wanted = self._settings
         target = wanted.target_tpot_ms
@@ -174,13 +173,10 @@ class GeneratorMaker:
             memory.kv_bytes,
             "paged, int8 kv",
             self._settings.draft_tokens,
-            lambda: PagedDecoder.open(folder, pages),
+            paged_opener(folder, pages),
         )
 
     def _serial(self, folder: Path, memory: MemoryPlan, why: str) -> _Plan:
-        # Imported where it is needed: it brings a second copy of ONNX Runtime into the process.
-        from edge_rag.runtime.serial_decoder import SerialDecoder
-
         context, tokens = memory.pages, memory.sizes.step_tokens
         return _Plan(
             folder,
@@ -188,7 +184,7 @@ class GeneratorMaker:
             memory.kv_bytes,
             f"serial, onnxruntime-genai: {why}" if why else "serial, onnxruntime-genai",
             0,
-            lambda: SerialDecoder.open(folder, context),
+            serial_opener(folder, context),
         )
 
 

@@ -110,3 +110,32 @@ def test_colours_are_for_terminals_and_not_with_no_color(runner: CliRunner) -> N
     assert "\x1b[" in runner.invoke(main, wrong, color=True, env={"NO_COLOR": ""}).stdout
     assert "\x1b[" not in runner.invoke(main, wrong, color=True, env={"NO_COLOR": "1"}).stdout
     assert "\x1b[" not in runner.invoke(main, wrong, env={"NO_COLOR": ""}).stdout
+
+
+def test_the_box_is_told_with_facts_rules_stages_memory_and_advice(runner: CliRunner, tmp_path: Path) -> None:
+    result = runner.invoke(main, ["doctor", "--json", "--data-dir", str(tmp_path), "--server", f"unix:{tmp_path}/s"])
+    box = json.loads(result.stdout)["box"]
+    assert set(box) == {"facts", "choice", "stages", "memory", "advice"}
+    assert box["facts"]["memory_bytes"] >= box["facts"]["available_bytes"] > 0
+    won = next(rule for rule in box["choice"]["rules"] if rule["holds"])
+    assert won["profile"] == box["choice"]["profile"]
+    assert all(condition["text"] for rule in box["choice"]["rules"] for condition in rule["conditions"])
+    assert {stage["expected"] for stage in box["stages"].values()} == {"cpu"}
+    memory = box["memory"]
+    assert memory["planned_bytes"] == sum(item["bytes"] for item in memory["items"])
+    assert memory["planned_bytes"] + memory["spare_bytes"] == memory["budget_bytes"]
+    assert memory["items"][-1]["name"] == "KV pages"
+
+
+def test_a_profile_that_a_board_cannot_meet_is_a_warning_or_a_failure_as_it_says(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_PROFILE", "jetson-thor")
+    asked = ["doctor", "--data-dir", str(tmp_path), "--server", f"unix:{tmp_path}/s"]
+    loud = runner.invoke(main, asked)
+    assert "warn  embedder on  cpu instead of tensorrt: tensorrt: onnxruntime-gpu is not installed" in loud.stdout
+    (tmp_path / "mine.toml").write_text('when_unmet = "stop"\n')
+    monkeypatch.setenv("EDGE_RAG_PROFILE_FILE", str(tmp_path / "mine.toml"))
+    strict = runner.invoke(main, asked)
+    assert strict.exit_code == 1
+    assert "FAIL" in strict.stdout.upper()

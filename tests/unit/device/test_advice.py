@@ -1,0 +1,83 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_rag.core.placement import Provider, Stage
+from edge_rag.device.advice import advise
+from edge_rag.device.choosing import choose
+from edge_rag.device.facts import DeviceFacts, ThermalZone
+from edge_rag.device.memory_plan import BatchSizes, MemoryPlan
+from edge_rag.device.obstacles import obstacles, outlook
+from edge_rag.device.profile_file import builtin_profiles
+from tests.unit.device.recorded_boards import recorded
+
+
+def advice(facts: DeviceFacts, plan: MemoryPlan | None = None) -> tuple[str, ...]:
+    return advise(facts, choose("auto", facts, builtin_profiles()).profile, plan)
+
+
+@pytest.mark.parametrize(
+    ("board", "said"),
+    [
+        ("pc-nvidia-no-driver", "an NVIDIA card at 0000:01:00.0 without its driver: install it, and onnxruntime-gpu"),
+        ("jetson-orin-nano-4g", "the GPU is not used: install onnxruntime-gpu instead of onnxruntime"),
+        ("qcs6490-rb3-gen2", "the NPU is not used: install onnxruntime-qnn"),
+        ("intel-core-ultra", "the NPU is not used: install onnxruntime-ep-openvino"),
+        ("intel-n100", "the processor's GPU is not used: install onnxruntime-ep-openvino"),
+        ("raspberry-pi-4-8g", "no dot products of integers"),
+        ("jetson-orin-nano-8g", "the power mode is 25W"),
+        ("container-1g", "the process may run on 16 of 64 cores: widen its affinity"),
+        ("container-1g", "a cgroup gives time for 2 of 16 cores: raise cpu.max"),
+        ("container-1g", "pod7.slice/memory.max leaves 768 MiB"),
+    ],
+)
+def test_a_board_is_told_what_would_make_it_faster(board: str, said: str, tmp_path: Path) -> None:
+    assert any(said in line for line in advice(recorded(board, tmp_path)))
+
+
+def test_a_board_with_everything_in_place_is_told_nothing(tmp_path: Path) -> None:
+    assert advice(recorded("pc-nvidia", tmp_path)) == ()
+
+
+def test_the_governor_powersave_is_told_unless_the_driver_raises_the_clock_all_the_same(tmp_path: Path) -> None:
+    facts = recorded("intel-n100-openvino", tmp_path)
+    assert any("governor is powersave" in line for line in advice(facts))
+    dynamic = replace(facts, processor=replace(facts.processor, frequency_driver="intel_pstate"))
+    assert advice(dynamic) == ()
+
+
+def test_swap_on_a_memory_card_heat_and_want_of_memory_are_told(tmp_path: Path) -> None:
+    facts = recorded("raspberry-pi-5-8g", tmp_path)
+    facts = replace(
+        facts,
+        memory=replace(facts.memory, swap_devices=("/dev/mmcblk0p3",)),
+        thermal=(ThermalZone("cpu-thermal", 77.0),),
+    )
+    plan = MemoryPlan(1, (), 64, BatchSizes(2, 64, 1, 0), 1, 0)
+    assert [line.split(":")[0] for line in advice(facts, plan)] == [
+        "memory is short",
+        "swap lies on /dev/mmcblk0p3, a memory card, which is slow and wears out",
+        "cpu-thermal has 77 degrees, it slows down at 78",
+    ]
+
+
+def test_the_processor_has_nothing_in_its_way_and_every_other_provider_says_what_it_lacks(tmp_path: Path) -> None:
+    facts = recorded("virtual-machine", tmp_path)
+    assert obstacles(Provider.CPU, facts) == ()
+    assert obstacles(Provider.TENSORRT, facts) == (
+        "onnxruntime-gpu is not installed",
+        "there is no nvidia-gpu or tegra-gpu with its driver",
+        "libcudart and libnvinfer are not found",
+    )
+    assert obstacles(Provider.QNN, facts) == (
+        "onnxruntime-qnn is not installed",
+        "there is no qualcomm-npu with its driver",
+    )
+
+
+def test_the_outlook_of_a_stage_is_the_first_provider_with_nothing_in_its_way(tmp_path: Path) -> None:
+    thor = recorded("jetson-agx-thor", tmp_path)
+    embedder = choose("auto", thor, builtin_profiles()).profile.stages[Stage.EMBEDDER]
+    assert outlook(Stage.EMBEDDER, embedder, thor) == (Provider.CUDA, "tensorrt: libnvinfer is not found")
+    assert outlook(Stage.EMBEDDER, replace(embedder, providers=embedder.providers[:1]), thor)[0] is None
