@@ -43,7 +43,7 @@ from edge_rag.telemetry.service_manager import ServiceManager
 from edge_rag.telemetry.stage_metrics import StageMetrics
 from edge_rag.telemetry.tracing import UNTRACED, Traces
 from edge_rag.telemetry.usage import UsageLedger
-from edge_rag.throttle.thermal_zones import temperatures
+from edge_rag.throttle.thermal import temperatures
 
 _LAST_WORDS_SECONDS: Final = 2.0
 """How long clients have to take in how their calls ended."""
@@ -124,8 +124,9 @@ async def _serve(
         raise
     try:
         watch.metrics.read_from(parts.generator.snapshot, lambda: 0 if audit_file is None else audit_file.dropped)
-        registry.register(BoardMetrics(watch.activity, partial(temperatures, settings.heat.sysfs)))
         registry.register(OffloadMetrics(parts.remotes))
+        zones = partial(temperatures, settings.throttle.root)
+        registry.register(BoardMetrics(watch.activity, zones, parts.throttling))
         reporter = Reporter(
             pipeline=parts.pipeline,
             generator=parts.generator,
@@ -133,7 +134,8 @@ async def _serve(
             library=parts.directory.library,
             latencies=latencies,
             activity=watch.activity,
-            temperatures=partial(temperatures, settings.heat.sysfs),
+            temperatures=zones,
+            throttling=parts.throttling,
             models=parts.models,
             remotes=parts.remotes,
             profile=parts.profile.name,

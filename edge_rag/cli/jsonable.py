@@ -12,7 +12,7 @@ from edge_rag.core.collection import CollectionInfo
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.measures import Latency
 from edge_rag.core.metadata import Metadata, MetadataValue
-from edge_rag.core.status import DaemonStatus, EngineSnapshot, IndexInUse, ModelInUse
+from edge_rag.core.status import DaemonStatus, EngineSnapshot, IndexInUse, ModelInUse, Throttling
 
 
 def citation_object(citation: Citation) -> dict[str, Any]:
@@ -108,6 +108,7 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "engine": engine_object(status.engine),
         "devices": [asdict(device) for device in status.devices],
         "temperatures": {reading.zone: reading.celsius for reading in status.temperatures},
+        "throttling": throttling_object(status.throttling),
         "collections": dict(status.collections),
         "indexes": [index_object(index) for index in status.indexes],
         "remotes": [asdict(remote) for remote in status.remotes],
@@ -127,6 +128,11 @@ def model_object(model: ModelInUse) -> dict[str, Any]:
         "why": placement.why,
         "precision": placement.precision.value,
     }
+
+
+def throttling_object(throttling: Throttling) -> dict[str, Any]:
+    """Returns what the board suffers from, and how much is done."""
+    return {**asdict(throttling), "causes": [cause.value for cause in throttling.causes]}
 
 
 def engine_object(engine: EngineSnapshot) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from edge_rag.cli.page_picture import page_picture
 from edge_rag.cli.terminal import visible
 from edge_rag.core.measures import Measure
 from edge_rag.core.query import Priority
-from edge_rag.core.status import DaemonState, DaemonStatus, SlotUse, Temperature
+from edge_rag.core.status import DaemonState, DaemonStatus, SlotUse, Temperature, Throttling
 
 _BESIDE: Final = 112
 """Columns from which on stages and latencies lie beside each other."""
@@ -131,8 +131,8 @@ class StatusView:
         grid = Table.grid(padding=(0, 2))
         for device in self._report.devices:
             grid.add_row(Text(visible(device.name), "bold"), _bar(device.busy), Text(", ".join(device.stages), "dim"))
-        zones = _temperatures(self._report.temperatures)
-        return Group(Text(), grid, zones) if zones.plain else Group(Text(), grid)
+        zones, board = _temperatures(self._report.temperatures), _board(self._report.throttling)
+        return Group(Text(), grid, *(line for line in (zones, board) if line.plain))
 
     def _tokens(self, width: int) -> RenderableType:
         engine = self._report.engine
@@ -227,4 +227,18 @@ def _temperatures(readings: Sequence[Temperature]) -> Text:
     for reading in readings:
         colour = "red" if reading.celsius >= _HOT_C else "yellow" if reading.celsius >= _WARM_C else ""
         line.append(f"{visible(reading.zone)} ", "dim").append(f"{reading.celsius:.0f} °C   ", colour)
+    return line
+
+
+def _board(throttling: Throttling) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    if throttling.causes:
+        causes = " and ".join(cause.value for cause in throttling.causes)
+        line.append(f"held back to {throttling.share:.0%} by {causes}   ", "bold red")
+    for slowdown in throttling.slowdowns:
+        line.append(f"{visible(slowdown)}   ", "red")
+    if throttling.watts is not None:
+        line.append(f"{throttling.watts:.1f} W   ")
+    if throttling.joules_per_token is not None:
+        line.append(f"{throttling.joules_per_token:.2f} J a token", "dim")
     return line

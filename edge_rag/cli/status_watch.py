@@ -14,6 +14,7 @@ from rich.live import Live
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.jsonable import status_object
 from edge_rag.cli.status_view import StatusView
+from edge_rag.cli.status_words import throttling_lines
 from edge_rag.cli.terminal import emit, visible
 from edge_rag.client import CallStatus, Client, ClientError
 from edge_rag.core.status import DaemonStatus
@@ -47,10 +48,11 @@ def status_line(report: DaemonStatus, now: datetime) -> str:
     queues = ", ".join(f"{s.name} {s.running}+{s.waiting}" for s in report.stages)
     devices = "".join(f", {device.name} {device.busy:.0%}" for device in report.devices)
     heat = "".join(f", {reading.zone} {reading.celsius:.0f} °C" for reading in report.temperatures)
+    held = "".join(f", {line}" for line in throttling_lines(report.throttling))
     return (
         f"{now:%H:%M:%S} {report.state.value}: {queues}; slots {engine.slots_busy}/{engine.slots},"
         f" pages {engine.pages_used}/{engine.pages} ({engine.pages_cached} cached),"
-        f" {engine.generated_per_s:.1f} tokens/s said, {engine.computed_per_s:.1f} computed{devices}{heat}"
+        f" {engine.generated_per_s:.1f} tokens/s said, {engine.computed_per_s:.1f} computed{devices}{heat}{held}"
     )
 
 

@@ -24,6 +24,8 @@ from edge_rag.core.status import (
     SlotUse,
     StageSnapshot,
     Temperature,
+    ThrottleCause,
+    Throttling,
 )
 
 _STATES = {
@@ -58,6 +60,7 @@ _PRECISIONS = {
     admin_pb2.PRECISION_INT8: Precision.INT8,
     admin_pb2.PRECISION_A16W8: Precision.A16W8,
 }
+_CAUSES = {cause.value: cause for cause in ThrottleCause}
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
     rag_pb2.PRIORITY_NORMAL: Priority.NORMAL,
@@ -138,6 +141,18 @@ def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
         devices=tuple(DeviceUse(each.name, each.busy, tuple(each.stages)) for each in message.devices),
         remotes=tuple(_remote(each) for each in message.remotes),
         temperatures=tuple(Temperature(each.zone, each.celsius) for each in message.temperatures),
+        throttling=_throttling(message.throttling),
+    )
+
+
+def _throttling(message: admin_pb2.Throttling) -> Throttling:
+    return Throttling(
+        share=message.share or 1.0,
+        causes=tuple(_CAUSES[cause] for cause in message.causes if cause in _CAUSES),
+        slowdowns=tuple(message.slowdowns),
+        watts=message.watts if message.HasField("watts") else None,
+        joules_per_token=message.joules_per_token if message.HasField("joules_per_token") else None,
+        joules=message.joules if message.HasField("joules") else None,
     )
 
 

@@ -18,7 +18,7 @@ from edge_rag.config.offload import OffloadSettings
 from edge_rag.config.paths import default_data_directory
 from edge_rag.config.section import DirectoryPath, FilePath
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
-from edge_rag.config.throttling import HeatSettings
+from edge_rag.config.throttling import ThrottleSettings
 from edge_rag.errors import ConfigurationError
 
 _MIB = 1 << 20
@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     audit: AuditSettings = Field(default_factory=AuditSettings)
     metrics: MetricSettings = Field(default_factory=MetricSettings)
     traces: TraceSettings = Field(default_factory=TraceSettings)
-    heat: HeatSettings = Field(default_factory=HeatSettings)
+    throttle: ThrottleSettings = Field(default_factory=ThrottleSettings)
 
     @property
     def document_bytes(self) -> int:

@@ -20,7 +20,8 @@ class DecisionKind(Enum):
     limit; about no request. STAGE_DONE: a stage before the generator is done with it; its numbers say how long it
     waited there and how long it took. PLACED: written here, elsewhere or on both sides. SENT: to which machine, and
     what. HEDGED: begun on the other side as well, since this one is slow. TAKEN_OVER: gone on with here. BREAKER:
-    whether a machine is asked has changed; about no request.
+    whether a machine is asked has changed; about no request. THROTTLED: the share of slots and tokens that may be used
+    moved, down or back, because of heat or power; about no request.
     """
 
     QUEUED = "queued"
@@ -40,6 +41,7 @@ class DecisionKind(Enum):
     HEDGED = "hedged"
     TAKEN_OVER = "taken_over"
     BREAKER = "breaker"
+    THROTTLED = "throttled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,34 @@ class Temperature:
     celsius: float
 
 
+class ThrottleCause(Enum):
+    """What holds the daemon back."""
+
+    HEAT = "heat"
+    POWER = "power"
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """How much the daemon does on a board that suffers.
+
+    Attributes:
+        share: Share of slots, of a step's tokens and of the time that may be used, above 0 to 1; 1 holds nothing back.
+        causes: What holds it back.
+        slowdowns: What slows the board down on its own, in words.
+        watts: What the board takes; None where it does not measure it.
+        joules_per_token: Energy for a generated token over the last seconds; None likewise, or where none came.
+        joules: Energy taken since the daemon was started; None where the board does not measure it.
+    """
+
+    share: float = 1.0
+    causes: tuple[ThrottleCause, ...] = ()
+    slowdowns: tuple[str, ...] = ()
+    watts: float | None = None
+    joules_per_token: float | None = None
+    joules: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class SlotUse:
     """A request that runs; nothing of what it asks.
@@ -275,6 +303,7 @@ class DaemonStatus:
         devices: What stages compute on, by name.
         temperatures: Thermal zones, in the board's order.
         remotes: Other machines that may write answers, as configured.
+        throttling: What the board suffers from, and how much is done.
     """
 
     version: str
@@ -293,3 +322,4 @@ class DaemonStatus:
     devices: tuple[DeviceUse, ...]
     temperatures: tuple[Temperature, ...]
     remotes: tuple[RemoteInUse, ...]
+    throttling: Throttling

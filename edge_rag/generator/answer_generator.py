@@ -137,6 +137,10 @@ class AnswerGenerator:
         """Returns the engine's state."""
         return self._engine.snapshot()
 
+    def restrain(self, share: float) -> None:
+        """Uses that share of slots and of a step's tokens, above 0 to 1."""
+        self._engine.restrain(share)
+
     def look(self) -> EngineLook:
         """Returns what runs and who has the pages, between two steps."""
         return self._engine.look()

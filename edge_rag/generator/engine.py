@@ -21,7 +21,7 @@ from edge_rag.generator.live import LiveRequest, TokenRequest
 from edge_rag.generator.look import EngineLook, Lookout, look_at
 from edge_rag.generator.packing import moves, pack
 from edge_rag.generator.plan import StepPlan
-from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.policy import SchedulerLimits, held_back, rest_s
 from edge_rag.generator.ports import (
     DecisionSink,
     ModelRunner,
@@ -75,7 +75,9 @@ class Engine:
         self._inbox = Inbox(max_waiting, max_waiting_tokens)
         self._observer = observer or Unobserved()
         self._announcer = Announcer(decisions or Unrecorded())
+        self._limits = limits
         self._slot_control = slot_control
+        self._share = self._wanted_share = 1.0
         self._speculation = Speculation(draft_tokens)
         self._working = working
         self._clock = clock
@@ -184,6 +186,17 @@ class Engine:
             refused=self._inbox.refused,
         )
 
+    def restrain(self, share: float) -> None:
+        """Uses that share of slots, of a step's tokens and of the time from the next step on; any thread.
+
+        Nobody loses a slot for it. The slot controller goes on beside it, and the smaller number of slots wins.
+
+        Args:
+            share: Above 0 to 1; 1 holds nothing back.
+        """
+        self._wanted_share = share
+        self._inbox.wake()
+
     def look(self) -> EngineLook:
         """Returns what runs and who has the pages, between two steps; any thread, waits for the step under way."""
         return self._lookout.ask(self._inbox.wake)
@@ -206,6 +219,9 @@ class Engine:
             while (taken := self._inbox.take(self._scheduler.idle)) is not None:
                 self._observer.on_turn()
                 self._lookout.show(self._look)
+                if self._wanted_share != self._share:
+                    self._share = self._wanted_share
+                    self._fit()
                 requests, cancelled = taken
                 for trust_domain, epoch in self._inbox.take_forgotten():
                     self._forget(trust_domain, epoch)
@@ -213,7 +229,10 @@ class Engine:
                     self._enter(request)
                 self._drop(cancelled, lambda: RequestCancelled("cancelled by the caller"))
                 self._drop(self._expired(), lambda: DeadlineExceeded("generator"))
+                began = self._clock()
                 self._step()
+                if self._share < 1:
+                    self._inbox.rest(rest_s(self._share, self._clock() - began))
         finally:
             self._abandon()
 
@@ -383,8 +402,13 @@ class Engine:
         if self._slot_control is not None and not failed:
             change = self._slot_control.observe(schedule_s + run_s + choose_s, decodes, self._inbox.waiting)
             if change is not None:
-                self._scheduler.resize(change.slots)
                 self._announcer.resized(change, self._clock())
+                self._fit()
+
+    def _fit(self) -> None:
+        """Holds steps to what the slot controller and those who restrain the engine allow."""
+        slots = self._limits.max_slots if self._slot_control is None else self._slot_control.slots
+        self._scheduler.limit(held_back(self._limits, self._share, slots))
 
 
 def _failure(problem: str, cause: Exception) -> InferenceFailed:

@@ -99,6 +99,12 @@ class GeneratorExchange:
             self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
             self._place.installed.generator.forget(trust_domain, epoch)
 
+    def restrain(self, share: float) -> None:
+        """Has the generator in use, and whichever takes its place, use that share of slots and of a step's tokens."""
+        with self._moved:
+            self._share = share
+            self._place.installed.generator.restrain(share)
+
     def snapshot(self) -> EngineSnapshot:
         """Returns the state of the generator in use; what runs, waits and is counted includes those it replaced."""
         with self._moved:
@@ -134,6 +140,7 @@ class GeneratorExchange:
                 for trust_domain, epoch in self._epochs.items():
                     following.generator.forget(trust_domain, epoch)
                 old, self._place = self._place, _Place(following)
+                following.generator.restrain(self._share)
                 self._retiring = old.installed
                 self._moved.wait_for(lambda: old.entering == 0)
             old.installed.generator.close(0.0 if self._closed else drain_s)

@@ -112,6 +112,11 @@ class Inbox:
             self._woken = True
             self._changed.notify()
 
+    def rest(self, seconds: float) -> None:
+        """Sits still so long, or until the inbox is closed; for the engine."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing, seconds)
+
     def take_forgotten(self) -> list[tuple[str, int]]:
         """Returns the trust domains whose cache is to be dropped, and their epochs; for the engine, after ``take``."""
         with self._changed:

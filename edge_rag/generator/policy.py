@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from edge_rag.errors import ConfigurationError
+
+LONGEST_REST_S: Final = 0.5
+"""After a step; whoever was cancelled meanwhile is let go then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,35 @@ class SchedulerLimits:
                 f"max_step_tokens: {self.max_step_tokens} cannot hold {self.max_slots} slots and a prefill share of"
                 f" {self.prefill_tokens} tokens; at least {self.max_slots + self.prefill_tokens} are needed"
             )
+
+
+def held_back(limits: SchedulerLimits, share: float, slots: int) -> SchedulerLimits:
+    """Returns smaller limits for a box that is to do less.
+
+    Whoever has a slot already keeps decoding: there is room in a step for one token of each, whatever the share.
+
+    Args:
+        limits: Those of a box that nothing holds back.
+        share: Share of slots and tokens that may be used, above 0 to 1.
+        slots: Most slots for another reason; the smaller number wins.
+    """
+    fewer = max(1, min(slots, int(limits.max_slots * share + 1e-9)))
+    prefill = max(1, int(limits.prefill_tokens * share))
+    tokens = max(limits.max_slots + prefill, int(limits.max_step_tokens * share))
+    return SchedulerLimits(fewer, tokens, prefill)
+
+
+def rest_s(share: float, worked_s: float) -> float:
+    """Returns how long to rest after a step on a box that is to do less, seconds.
+
+    Smaller steps alone do not cool a box that is never idle: it computes as hard, and fewer at once cost more energy
+    for each token. So the model also runs for no more than that share of the time.
+
+    Args:
+        share: Share that may be used, above 0 to 1.
+        worked_s: How long the step took, seconds.
+    """
+    return min(LONGEST_REST_S, worked_s * (1 / share - 1))
 
 
 def allot(pending: Sequence[int], limits: SchedulerLimits) -> list[int]:

@@ -86,6 +86,10 @@ class Scheduler:
         """
         self._limits = replace(self._limits, max_slots=max_slots)
 
+    def limit(self, limits: SchedulerLimits) -> None:
+        """Changes how large a step may be; where more slots are taken, nobody enters until enough have left."""
+        self._limits = limits
+
     def check(self, prompt_tokens: int, max_tokens: int) -> None:
         """Refuses what could never run, however long it waited.
 

@@ -12,7 +12,7 @@ from typing import Final
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.placement import Stage
-from edge_rag.core.status import ModelInUse, RemoteInUse, device_of
+from edge_rag.core.status import ModelInUse, RemoteInUse, Throttling, device_of
 from edge_rag.device.choosing import Choice
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
@@ -27,6 +27,7 @@ from edge_rag.parts.offloading import make_offloading
 from edge_rag.parts.profiles import choose_profile
 from edge_rag.parts.saying import say_choice, say_placement, say_plan
 from edge_rag.parts.stages import embedder_opener, reranker_opener
+from edge_rag.parts.throttling import make_board_watch
 from edge_rag.pipeline.answering import Pipeline, StageLimits
 from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
@@ -47,7 +48,8 @@ from edge_rag.store.roles import fill_roles, store_of
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.metrics import Metrics
-from edge_rag.throttle.thermal_zones import temperatures
+from edge_rag.throttle.board_watch import BoardWatch, Levers
+from edge_rag.throttle.thermal import temperatures
 
 SWAP_DRAIN_S: Final = 120.0
 """How long requests of a model that is replaced may take to finish."""
@@ -72,6 +74,7 @@ class Parts:
         profile: Device profile in force.
         choice: How it was chosen.
         memory: What memory was planned for when the daemon was started.
+        board: Looks at the board and holds the generator back.
     """
 
     directory: OpenedDirectory
@@ -86,6 +89,11 @@ class Parts:
     profile: DeviceProfile
     choice: Choice
     memory: MemoryPlan
+    board: BoardWatch
+
+    def throttling(self) -> Throttling:
+        """Returns what the board suffers from, and how much is done."""
+        return self.board.state
 
     def models(self) -> tuple[ModelInUse, ...]:
         """Returns what fills each role now."""
@@ -134,6 +142,7 @@ class Parts:
 
     def close(self) -> None:
         """Stops what runs, upstream first, and lets the data directory go."""
+        self.board.close()
         self.precedence.close()
         self.jobs.close()
         self.ingesting.close()
@@ -192,7 +201,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     precedence = Precedence()
     offloading: OffloadingGenerator | None = None
     try:
-        offloading = make_offloading(settings.offload, generator, watch, partial(temperatures, settings.heat.sysfs))
+        offloading = make_offloading(settings.offload, generator, watch, partial(temperatures, settings.throttle.root))
         directory = open_data_directory(
             settings.data_directory,
             embedder,
@@ -223,6 +232,9 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
+    levers = Levers(generator.restrain, watch.activity.generated.per_second, watch)
+    board = make_board_watch(settings.throttle, profile, generator.snapshot().slots, levers)
+    board.start()
     return Parts(
         directory,
         generator,
@@ -236,6 +248,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         profile,
         choice,
         plan,
+        board,
     )
 
 

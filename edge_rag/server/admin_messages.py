@@ -31,6 +31,7 @@ _KINDS: Final = {
     DecisionKind.HEDGED: admin_pb2.DECISION_KIND_HEDGED,
     DecisionKind.TAKEN_OVER: admin_pb2.DECISION_KIND_TAKEN_OVER,
     DecisionKind.BREAKER: admin_pb2.DECISION_KIND_BREAKER,
+    DecisionKind.THROTTLED: admin_pb2.DECISION_KIND_THROTTLED,
 }
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,

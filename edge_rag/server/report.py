@@ -18,6 +18,7 @@ from edge_rag.core.status import (
     RemoteInUse,
     StageSnapshot,
     Temperature,
+    Throttling,
 )
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.pipeline.answering import Pipeline
@@ -39,6 +40,7 @@ class Reporter:
         latencies: Percentiles.
         activity: What was done in the last seconds.
         temperatures: Reads the thermal zones.
+        throttling: Returns what the board suffers from.
         models: Returns what fills each role.
         remotes: Returns the machines that may write answers.
         profile: Device profile in force.
@@ -54,6 +56,7 @@ class Reporter:
     latencies: Latencies
     activity: Activity
     temperatures: Callable[[], tuple[Temperature, ...]]
+    throttling: Callable[[], Throttling]
     models: Callable[[], tuple[ModelInUse, ...]]
     remotes: Callable[[], tuple[RemoteInUse, ...]]
     profile: str
@@ -98,6 +101,7 @@ class Reporter:
             devices=self.activity.devices(),
             temperatures=self.temperatures(),
             remotes=self.remotes(),
+            throttling=self.throttling(),
         )
 
     def stages(self) -> tuple[StageSnapshot, ...]:

@@ -21,6 +21,7 @@ from edge_rag.core.status import (
     PageMap,
     RemoteInUse,
     SlotUse,
+    Throttling,
 )
 
 _STATES: Final = {
@@ -118,6 +119,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
         devices=[admin_pb2.Device(name=each.name, busy=each.busy, stages=each.stages) for each in report.devices],
         remotes=[_remote(each) for each in report.remotes],
         temperatures=[admin_pb2.Temperature(zone=each.zone, celsius=each.celsius) for each in report.temperatures],
+        throttling=_throttling(report.throttling),
     )
 
 
@@ -133,6 +135,17 @@ def vector_index(index: IndexInUse) -> admin_pb2.VectorIndex:
         built_at=None if index.built_at is None else _timestamp(index.built_at),
         build_seconds=index.build_s,
         pending=index.pending,
+    )
+
+
+def _throttling(throttling: Throttling) -> admin_pb2.Throttling:
+    return admin_pb2.Throttling(
+        share=throttling.share,
+        causes=[cause.value for cause in throttling.causes],
+        slowdowns=throttling.slowdowns,
+        watts=throttling.watts,
+        joules_per_token=throttling.joules_per_token,
+        joules=throttling.joules,
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from edge_rag.core.status import Temperature
+from edge_rag.core.status import Temperature, ThrottleCause, Throttling
 from edge_rag.telemetry.activity import Activity
 
 
@@ -16,11 +16,18 @@ class BoardMetrics:
     Args:
         activity: What was done in the last seconds.
         temperatures: Reads the thermal zones.
+        throttling: Returns what the board suffers from.
     """
 
-    def __init__(self, activity: Activity, temperatures: Callable[[], tuple[Temperature, ...]]) -> None:
+    def __init__(
+        self,
+        activity: Activity,
+        temperatures: Callable[[], tuple[Temperature, ...]],
+        throttling: Callable[[], Throttling],
+    ) -> None:
         self._activity = activity
         self._temperatures = temperatures
+        self._throttling = throttling
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics."""
@@ -38,3 +45,26 @@ class BoardMetrics:
         for reading in self._temperatures():
             temperature.add_metric((reading.zone,), reading.celsius)
         yield temperature
+        now = self._throttling()
+        yield GaugeMetricFamily(
+            "edge_rag_throttle_share",
+            "Share of slots and of a step's tokens that may be used, 1 unthrottled.",
+            now.share,
+        )
+        causes = GaugeMetricFamily(
+            "edge_rag_throttled", "Whether this holds the daemon back, 0 or 1.", labels=("cause",)
+        )
+        for cause in ThrottleCause:
+            causes.add_metric((cause.value,), cause in now.causes)
+        yield causes
+        yield GaugeMetricFamily(
+            "edge_rag_board_slowdowns", "Things that slow the board down on their own at present.", len(now.slowdowns)
+        )
+        if now.watts is not None:
+            yield GaugeMetricFamily("edge_rag_power_watts", "What the board takes.", now.watts)
+        if now.joules is not None:
+            yield CounterMetricFamily("edge_rag_energy_joules", "Energy the board took.", now.joules)
+        if now.joules_per_token is not None:
+            yield GaugeMetricFamily(
+                "edge_rag_energy_per_token_joules", "Energy for a generated token, lately.", now.joules_per_token
+            )

@@ -1,1 +1,1 @@
-"""What the board suffers from, heat, want of power or of memory, and how much may run under it."""
+"""Doing less where the board suffers: readers of heat, power and memory, and controllers that are pure."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -14,11 +14,13 @@ from edge_rag.core.query import Priority
 from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.kv.reservation import Reservation
 from edge_rag.generator.plan import StepPlan
-from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.policy import SchedulerLimits, held_back, rest_s
 from edge_rag.generator.scheduler import Scheduler
 from edge_rag.generator.sequence import Sequence, SequenceId
 from edge_rag.generator.slot_control import SlotController
+from edge_rag.throttle.throttling import Throttle
 from scripts.simulation.arrivals import Arrival
+from scripts.simulation.heat import Board, WarmBoard
 from scripts.simulation.step_time import StepTime
 
 
@@ -45,6 +47,8 @@ class Box:
         queue: Most requests that may wait; more are refused.
         aging_s: Waiting time that raises a request by a class, seconds.
         target_tpot_s: Wanted time of a step, or None for a fixed number of slots.
+        board: How it gets warm; None for a box that does not.
+        throttle: Makes what holds a warm box back; None lets it get as hot as it gets.
     """
 
     limits: SchedulerLimits
@@ -55,6 +59,8 @@ class Box:
     queue: int
     aging_s: float = 30.0
     target_tpot_s: float | None = None
+    board: Board | None = None
+    throttle: Callable[[], Throttle] | None = None
 
 
 @dataclass(slots=True)
@@ -81,6 +87,9 @@ class Record:
         busy_s: The same by busy slots.
         peak_pages: Most pages held at a time.
         slot_changes: Times the controller moved the limit.
+        throttle_moves: Times heat moved it.
+        hottest_c: Highest temperature; 0 for a box that does not get warm.
+        slowed_s: How long the hardware slowed itself down.
     """
 
     clients: dict[str, int] = field(default_factory=dict)
@@ -102,6 +111,9 @@ class Record:
     busy_s: float = 0.0
     peak_pages: int = 0
     slot_changes: int = 0
+    throttle_moves: int = 0
+    hottest_c: float = 0.0
+    slowed_s: float = 0.0
 
     @property
     def finished(self) -> int:
@@ -139,6 +151,9 @@ class Simulation:
         slots = box.limits.max_slots
         target = box.target_tpot_s
         self._control = None if target is None else SlotController(target, 1, slots)
+        throttle = None if box.throttle is None else box.throttle()
+        self._warm = None if box.board is None else WarmBoard(box.board, throttle, self._restrain)
+        self._share = 1.0
         self._guests: dict[SequenceId, _Guest] = {}
         self._present: Counter[str] = Counter()
         self._since: dict[str, float] = {}
@@ -154,13 +169,22 @@ class Simulation:
         while following is not None or not self._scheduler.idle:
             if self._scheduler.idle and following is not None:
                 self._now = max(self._now, following.at_s)
+                if self._warm is not None:
+                    self._warm.rest_until(self._now)
             while following is not None and following.at_s <= self._now:
                 self._enter(following)
                 following = next(coming, None)
             if not self._scheduler.idle:
                 self._step()
         self.record.seconds = self._now
+        if (warm := self._warm) is not None:
+            self.record.throttle_moves, self.record.slowed_s = warm.moves, warm.slowed_s
+            self.record.hottest_c = warm.hottest_c
         return self.record
+
+    def _restrain(self, share: float) -> None:
+        self._share = share
+        self._scheduler.limit(held_back(self._box.limits, share, self._box.limits.max_slots))
 
     def _enter(self, arrival: Arrival) -> None:
         if self._waiting >= self._box.queue:
@@ -194,6 +218,12 @@ class Simulation:
         self._note(plan)
         busy, usable = len(scheduler.running), scheduler.limits.max_slots
         spent = self._box.step_time.of(plan.entries)
+        if self._warm is not None:
+            spent *= self._warm.factor
+            self._warm.work(spent, plan.tokens)
+            rest = rest_s(self._share, spent)
+            self._warm.rest_until(self._warm.now + rest)
+            spent += rest
         with Reservation(self._pool, plan) as pages:
             pages.commit()
         scheduler.commit(plan)

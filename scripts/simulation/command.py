@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,13 +14,17 @@ from rich.console import Console
 
 from edge_rag.core.curve import Curve
 from edge_rag.generator.curve import StepSize, limits_on
+from edge_rag.throttle.burdens import HeatPolicy
+from edge_rag.throttle.throttling import Throttle
 from scripts.simulation.arrivals import Shape, Trace, arrivals
 from scripts.simulation.box import Box, Policy, Record, Simulation
+from scripts.simulation.heat import Board
 from scripts.simulation.report import groups_table, summary, totals_table
 from scripts.simulation.step_time import StepTime, measure
 
 PAGE_TOKENS = 32
 _WIDTH = 150
+THROTTLE = HeatPolicy(throttle_c=85, margin_c=8)
 QUOTER = StepTime(base_s=1.1e-3, decode_s=2.5e-3, prefill_token_s=4.8e-4, context_s=1.3e-6)
 
 
@@ -46,7 +51,7 @@ def capacity(box: Box, shape: Shape) -> float:
 @click.option("--queue", type=click.IntRange(1), default=1_000_000, show_default=True)
 @click.option("--aging", type=float, default=30.0, show_default=True, help="Seconds.")
 @click.option("--target-tpot-ms", type=float, help="Let the controller move the slots.")
-@click.option("--compare", type=click.Choice(["policies", "curve"]), default="policies", show_default=True)
+@click.option("--compare", type=click.Choice(["policies", "curve", "heat"]), default="policies", show_default=True)
 @click.option(
     "--measure",
     "model",
@@ -76,7 +81,8 @@ def simulate(
 ) -> None:
     """Runs the real scheduler and page pool against a modelled clock.
 
-    Compares first come, first served with classes, fair shares and aging; or the points of the operator's curve.
+    Compares first come, first served with classes, fair shares and aging; or the points of the operator's curve; or a
+    board that gets hot for a quarter of an hour, left to slow itself down or throttled as the daemon does it.
     Traffic is Poisson (steady), in bursts, heavy-tailed, or a flood of one client beside small ones.
     """
     console = Console(stderr=as_json)
@@ -99,11 +105,18 @@ def simulate(
     )
     kind, form = Trace(trace), Shape[shape.upper()]
     rate = rate or load * capacity(box, form)
-    runs = (
-        {policy.value: (box, policy) for policy in reversed(Policy)}
-        if compare == "policies"
-        else {curve.value: (replace(box, limits=limits_on(curve, size)), Policy.FAIR) for curve in Curve}
-    )
+    match compare:
+        case "policies":
+            runs = {policy.value: (box, policy) for policy in reversed(Policy)}
+        case "curve":
+            runs = {curve.value: (replace(box, limits=limits_on(curve, size)), Policy.FAIR) for curve in Curve}
+        case _:
+            warm = replace(box, board=Board())
+            runs = {
+                "cool": (box, Policy.FAIR),
+                "hot, left alone": (warm, Policy.FAIR),
+                "hot, throttled": (replace(warm, throttle=partial(Throttle, 1 / slots, THROTTLE, None)), Policy.FAIR),
+            }
     records: dict[str, Record] = {}
     for name, (setup, policy) in runs.items():
         began = time.perf_counter()

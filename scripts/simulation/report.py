@@ -45,6 +45,12 @@ def summary(record: Record) -> dict[str, float]:
         "peak_pages": record.peak_pages,
         "slot_changes": record.slot_changes,
     }
+    if record.hottest_c:
+        figures |= {
+            "hottest_celsius": record.hottest_c,
+            "slowed_down_s": record.slowed_s,
+            "throttle_moves": record.throttle_moves,
+        }
     if record.finished:
         for name, values in (("ttft", first), ("completion", completion)):
             for percent, value in zip(PERCENTILES, percentiles(values), strict=True):
@@ -66,7 +72,7 @@ def totals_table(records: Mapping[str, Record]) -> Table:
     for name in records:
         table.add_column(name, justify="right")
     figures = {name: summary(record) for name, record in records.items()}
-    for key in next(iter(figures.values())):
+    for key in dict.fromkeys(key for each in figures.values() for key in each):
         table.add_row(key.replace("_", " "), *(f"{figures[name].get(key, 0):,.4g}" for name in records))
     for reason in sorted({reason for record in records.values() for reason in record.preemptions}):
         table.add_row(f"- {reason}", *(f"{record.preemptions[reason]:,}" for record in records.values()))

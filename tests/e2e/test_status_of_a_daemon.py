@@ -20,8 +20,8 @@ QUESTION = "How often must the pump bearings be greased?"
 def test_a_daemon_at_work_is_seen_at_work_and_its_watch_ends_with_it(
     start: Callable[..., RunningDaemon], tmp_path: Path
 ) -> None:
-    sysfs = write_tree(tmp_path / "sys", RASPBERRY_PI_5)
-    running = start(config=f"[heat]\nsysfs = {json.dumps(str(sysfs))}\n[generator]\nmax_slots = 2\n")
+    root = write_tree(tmp_path / "board", RASPBERRY_PI_5)
+    running = start(config=f"[throttle]\nroot = {json.dumps(str(root))}\n[generator]\nmax_slots = 2\n")
     ingest(running.address, sample_documents())
     over = threading.Event()
 

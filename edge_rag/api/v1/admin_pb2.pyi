@@ -251,6 +251,8 @@ class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """The answer goes on here where another machine stopped."""
     DECISION_KIND_BREAKER: _DecisionKind.ValueType  # 17
     """Whether another machine is asked has changed; about no request."""
+    DECISION_KIND_THROTTLED: _DecisionKind.ValueType  # 20
+    """The share of slots and tokens that may be used moved, down or back, because of heat or power; about no request."""
 
 class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
     """What was decided."""
@@ -291,6 +293,8 @@ DECISION_KIND_TAKEN_OVER: DecisionKind.ValueType  # 16
 """The answer goes on here where another machine stopped."""
 DECISION_KIND_BREAKER: DecisionKind.ValueType  # 17
 """Whether another machine is asked has changed; about no request."""
+DECISION_KIND_THROTTLED: DecisionKind.ValueType  # 20
+"""The share of slots and tokens that may be used moved, down or back, because of heat or power; about no request."""
 Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 @_typing.final
@@ -439,6 +443,7 @@ class GetStatusResponse(_message.Message):
     DEVICES_FIELD_NUMBER: _builtins.int
     TEMPERATURES_FIELD_NUMBER: _builtins.int
     REMOTES_FIELD_NUMBER: _builtins.int
+    THROTTLING_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -491,6 +496,10 @@ class GetStatusResponse(_message.Message):
     def remotes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remote]:
         """Other machines that may write answers, as configured; empty where offload is off."""
 
+    @_builtins.property
+    def throttling(self) -> Global___Throttling:
+        """What the board suffers from, and how much is done."""
+
     def __init__(
         self,
         *,
@@ -510,14 +519,72 @@ class GetStatusResponse(_message.Message):
         devices: _abc.Iterable[Global___Device] | None = ...,
         temperatures: _abc.Iterable[Global___Temperature] | None = ...,
         remotes: _abc.Iterable[Global___Remote] | None = ...,
+        throttling: Global___Throttling | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "models", b"models", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "models", b"models", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Throttling(_message.Message):
+    """How much is done on a board that suffers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
+    SLOWDOWNS_FIELD_NUMBER: _builtins.int
+    WATTS_FIELD_NUMBER: _builtins.int
+    JOULES_PER_TOKEN_FIELD_NUMBER: _builtins.int
+    JOULES_FIELD_NUMBER: _builtins.int
+    share: _builtins.float
+    """Share of slots and of a step's tokens that may be used, above 0 to 1; 1 where nothing is held back."""
+    watts: _builtins.float
+    """What the board takes, watts; not set where it does not measure it."""
+    joules_per_token: _builtins.float
+    """Energy for a generated token over the last seconds, joules; not set likewise, or where no token came."""
+    joules: _builtins.float
+    """Energy taken since the daemon was started, joules; not set where the board does not measure it."""
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What holds the daemon back: `heat`, `power`."""
+
+    @_builtins.property
+    def slowdowns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What slows the board down on its own, in words."""
+
+    def __init__(
+        self,
+        *,
+        share: _builtins.float = ...,
+        causes: _abc.Iterable[_builtins.str] | None = ...,
+        slowdowns: _abc.Iterable[_builtins.str] | None = ...,
+        watts: _builtins.float | None = ...,
+        joules_per_token: _builtins.float | None = ...,
+        joules: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_joules", b"_joules", "_joules_per_token", b"_joules_per_token", "_watts", b"_watts", "joules", b"joules", "joules_per_token", b"joules_per_token", "watts", b"watts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_joules", b"_joules", "_joules_per_token", b"_joules_per_token", "_watts", b"_watts", "causes", b"causes", "joules", b"joules", "joules_per_token", b"joules_per_token", "share", b"share", "slowdowns", b"slowdowns", "watts", b"watts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__joules: _TypeAlias = _typing.Literal["joules"]  # noqa: Y015
+    _WhichOneofArgType__joules: _TypeAlias = _typing.Literal["_joules", b"_joules"]  # noqa: Y015
+    _WhichOneofReturnType__joules_per_token: _TypeAlias = _typing.Literal["joules_per_token"]  # noqa: Y015
+    _WhichOneofArgType__joules_per_token: _TypeAlias = _typing.Literal["_joules_per_token", b"_joules_per_token"]  # noqa: Y015
+    _WhichOneofReturnType__watts: _TypeAlias = _typing.Literal["watts"]  # noqa: Y015
+    _WhichOneofArgType__watts: _TypeAlias = _typing.Literal["_watts", b"_watts"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__joules) -> _WhichOneofReturnType__joules | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__joules_per_token) -> _WhichOneofReturnType__joules_per_token | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__watts) -> _WhichOneofReturnType__watts | None: ...
+
+Global___Throttling: _TypeAlias = Throttling  # noqa: Y015
 
 @_typing.final
 class Device(_message.Message):

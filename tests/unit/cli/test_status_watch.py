@@ -47,6 +47,8 @@ from edge_rag.core.status import (
     SlotUse,
     StageSnapshot,
     Temperature,
+    ThrottleCause,
+    Throttling,
 )
 from edge_rag.server import status_messages
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
@@ -92,6 +94,7 @@ REPORT = DaemonStatus(
     devices=(DeviceUse("cpu", 0.61, ("retriever", "reranker")), DeviceUse("gpu", 0.99, ("generator",))),
     temperatures=(Temperature("cpu-thermal", 61.25), Temperature("gpu-thermal", 88.0)),
     remotes=(RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "open", 1, 20, 3, 4096, "it said nothing", 1.5),),
+    throttling=Throttling(0.5625, (ThrottleCause.HEAT,), ("throttled",), 12.25, 0.29, 1234.5),
 )
 
 
@@ -107,7 +110,18 @@ def test_the_view_fits_the_width_and_loses_nothing_that_moves(width: int) -> Non
     lines = drawn(StatusView(REPORT), width)
     assert all(cell_len(line) <= width for line in lines)
     text = "\n".join(lines)
-    for fact in ("serving", "retriever", "ingest", "42.5/s said", "6 of 8 taken", "cached", "61 °C", "88 °C", "99%"):
+    for fact in (
+        "serving",
+        "retriever",
+        "ingest",
+        "42.5/s said",
+        "6 of 8 taken",
+        "cached",
+        "61 °C",
+        "88 °C",
+        "99%",
+        "held back to 56% by heat",
+    ):
         assert fact in text
     if width >= 80:
         for fact in ("31/300", "batch", "1.41 s", "526", "700 cached", "12.50 s", "first token"):
@@ -182,6 +196,14 @@ def test_a_report_survives_the_wire(scripted: ScriptedDaemon, runner: CliRunner)
         "preemptions": 2,
     }
     assert first["devices"][1] == {"name": "gpu", "busy": 0.99, "stages": ["generator"]}
+    assert first["throttling"] == {
+        "share": 0.5625,
+        "causes": ["heat"],
+        "slowdowns": ["throttled"],
+        "watts": 12.25,
+        "joules_per_token": 0.29,
+        "joules": 1234.5,
+    }
     assert first["temperatures"] == {"cpu-thermal": 61.25, "gpu-thermal": 88.0}
 
 

@@ -16,7 +16,7 @@ from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.document import IngestStatus
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
-from edge_rag.core.status import ModelInUse, StageSnapshot, Temperature
+from edge_rag.core.status import ModelInUse, StageSnapshot, Temperature, Throttling
 from edge_rag.generator.counts import EngineSnapshot
 from edge_rag.server.status import STATUS
 from edge_rag.telemetry.activity import Activity
@@ -31,6 +31,7 @@ from edge_rag.telemetry.usage import UsageLedger
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MONITORING = DEPLOY / "monitoring"
 LANGUAGE = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "topk", "and", "on", "__rate_interval", "le"}
+SUFFERING = Throttling(0.5, (), (), 10.0, 0.5, 100.0)
 OF_PROMETHEUS = {"up", "job", "instance"}
 
 
@@ -60,7 +61,7 @@ def known() -> tuple[set[str], set[str]]:
     engine.read_from(lambda: EngineSnapshot(*([1] * len(EngineSnapshot.__slots__))), lambda: 0)
     activity = Activity()
     with activity.working("retriever", "cpu"):
-        registry.register(BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),)))
+        registry.register(BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),), lambda: SUFFERING))
     registry.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
     placement = Placement(Stage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
     registry.register(PlacementMetrics(lambda: (ModelInUse("minilm", "", placement),)))

@@ -11,7 +11,7 @@ DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "models/README.m
 PATH = re.compile(
     r"`((?:\.ci|edge_rag|proto|models|tests|deploy|scripts|systemd)/[\w./*{},-]*|[\w-]+\.(?:py|toml|txt|md|cpp|h|proto))`"
 )
-SECTIONS = "models|retriever|reranker|generator|offload|ingest|limits|log|audit|metrics|traces|heat|tls|discovery"
+SECTIONS = "models|retriever|reranker|generator|offload|ingest|limits|log|audit|metrics|traces|throttle|tls|discovery"
 SETTING = re.compile(rf"`({SECTIONS})\.([a-z_]+)`")
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,9 +14,12 @@ from edge_rag.core.query import Priority
 from edge_rag.generator.plan import PlanEntry
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.sequence import SequenceId
+from edge_rag.throttle.burdens import HeatPolicy
+from edge_rag.throttle.throttling import Throttle
 from scripts.simulation.arrivals import Arrival, Shape, Trace, arrivals
 from scripts.simulation.box import Box, Policy, Record, Simulation
 from scripts.simulation.command import simulate
+from scripts.simulation.heat import Board
 from scripts.simulation.report import fairness, summary
 from scripts.simulation.step_time import StepTime
 
@@ -132,3 +136,19 @@ def test_the_command_prints_comparable_totals(compare: str) -> None:
 
 def test_an_empty_run_has_figures_too() -> None:
     assert summary(Simulation(BOX, Policy.FAIR).run([]))["finished"] == 0
+
+
+def test_a_throttled_board_stays_cooler_and_its_hardware_hardly_slows_itself_down() -> None:
+    warm = replace(BOX, board=Board(step_j=0.02, token_j=0.012))
+    throttle = partial(Throttle, 1 / BOX.limits.max_slots, HeatPolicy(85, 8), None)
+    alone, throttled = (
+        Simulation(box, Policy.FAIR).run(
+            arrivals(Trace.STEADY, Shape.CHAT, 450, 0.5, clients=4, batch_share=0.2, seed=3)
+        )
+        for box in (warm, replace(warm, throttle=throttle))
+    )
+    assert alone.slowed_s > 60
+    assert throttled.slowed_s < alone.slowed_s / 4
+    assert throttled.hottest_c < alone.hottest_c
+    assert 0 < throttled.throttle_moves < 60
+    assert throttled.finished == alone.finished == 450

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.throttle.thermal_zones import read_zones, temperatures
+from edge_rag.throttle.thermal import read_zones, temperatures
 from tests.unit.throttle.boards import (
     AMD_MINI_PC,
     INTEL_MINI_PC,
@@ -38,14 +38,14 @@ def test_each_boards_zones_are_read_once_in_its_order(
 
 def test_trip_points_are_the_lowest_of_their_type_and_unused_ones_are_none(tmp_path: Path) -> None:
     jetson, *_ = read_zones(write_tree(tmp_path, JETSON_ORIN_NANO))
-    assert (jetson.passive_c, jetson.critical_c) == (99.0, 104.5)
+    assert (jetson.passive_celsius, jetson.critical_celsius) == (99.0, 104.5)
     _, package = read_zones(write_tree(tmp_path / "intel", INTEL_MINI_PC))
-    assert (package.passive_c, package.critical_c) == (None, None)
+    assert (package.passive_celsius, package.critical_celsius) == (None, None)
 
 
 @pytest.mark.parametrize("temp", ["", "error\n", "-274000\n", "2147483647\n"], ids=["empty", "word", "cold", "huge"])
 def test_a_sensor_without_a_temperature_is_left_out_and_the_others_stay(tmp_path: Path, temp: str) -> None:
-    board = {**zone(0, "soc", 50_000), **zone(1, "modem", 0), "class/thermal/thermal_zone1/temp": temp}
+    board = {**zone(0, "soc", 50_000), **zone(1, "modem", 0), "sys/class/thermal/thermal_zone1/temp": temp}
     assert [each.name for each in read_zones(write_tree(tmp_path, board))] == ["soc"]
 
 
