@@ -25,6 +25,7 @@ from edge_rag.client.pairing import pair
 from edge_rag.config.access_paths import pairing_path, token_path
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import SYMBOLS, PairingCode
+from edge_rag.server.newcomers import STRANGER
 from tests.e2e.interceptor import Interceptor
 from tests.e2e.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 
@@ -41,10 +42,11 @@ class Box:
         made = on_box("pair", "--name", name, "--json", *options, data=self.data)
         return PairingCode.parse(json.loads(made.stdout)["code"])
 
-    def stranger(self) -> grpc.Channel:
-        return grpc.secure_channel(
-            self.running.address, grpc.ssl_channel_credentials((self.data / "tls" / "ca.pem").read_bytes())
-        )
+    def stranger(self, token: str | None = None) -> grpc.Channel:
+        credentials = grpc.ssl_channel_credentials((self.data / "tls" / "ca.pem").read_bytes())
+        if token is not None:
+            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
+        return grpc.secure_channel(self.running.address, credentials)
 
     def redeem(self, key: str, secret: str) -> access_pb2.PairResponse:
         with self.stranger() as channel:
@@ -208,6 +210,23 @@ def test_a_code_and_what_is_known_of_its_tries_outlast_a_restart(
     second.refusal(guessed.key, wrong(guessed.secret))
     assert second.refusal(guessed.key, guessed.secret)[0] is grpc.StatusCode.UNAUTHENTICATED
     assert pair(second.running.address, good, TIMEOUT_S).box == "engine-room"
+
+
+def test_strangers_together_may_try_so_often_and_clients_are_not_kept_waiting_for_them(
+    start: Callable[..., RunningDaemon], tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    on_box("tls", "init", "--host", "127.0.0.1", data=data)
+    token = on_box("token", "create", "--name", "somebody", data=data).stdout.strip()
+    box = Box(start(config=TLS), data)
+    codes = [box.refusal("0000", "0" * 12)[0] for _ in range(STRANGER.quota.requests_per_minute or 0)]
+    assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}
+    while (refused := box.refusal("0000", "0" * 12)[0]) is grpc.StatusCode.UNAUTHENTICATED:
+        pass  # of those that came back meanwhile
+    assert refused is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with box.stranger(token) as channel:
+        who = access_pb2_grpc.AccessStub(channel).WhoAmI(access_pb2.WhoAmIRequest(), timeout=TIMEOUT_S)
+    assert who.name == "somebody"
 
 
 def test_no_code_and_no_token_is_in_the_log(box: Box) -> None:
