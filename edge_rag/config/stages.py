@@ -100,6 +100,11 @@ class GeneratorSettings(Section):
         ge=1,
         description="Memory for KV pages, MiB; left out, the device profile's share of what is free.",
     )
+    kv_disk_mib: int = Field(
+        default=1024,
+        ge=0,
+        description="Most that KV pages of what is often asked for may take in the data directory, MiB; 0 keeps none.",
+    )
     evidence_weight: float | None = Field(
         default=None, ge=0, le=10_000, description="Weight of the retrieval evidence against the model in quote mode."
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from edge_rag.generator.disk.page_tier import DiskCounts
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
@@ -25,6 +27,7 @@ class EngineSnapshot:
         completed: Requests that ended well.
         failed: Requests that ended badly, cancelled ones included.
         refused: Requests turned away because too many waited.
+        disk: What became of pages on disk; None where none are kept.
     """
 
     slots: int
@@ -42,6 +45,7 @@ class EngineSnapshot:
     completed: int
     failed: int
     refused: int
+    disk: DiskCounts | None = None
 
     def counted_on(self, earlier: EngineSnapshot) -> EngineSnapshot:
         """Returns this state with the counts of another engine that came before added."""

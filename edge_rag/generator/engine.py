@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from typing import Final
 
 from edge_rag.core.measures import StepReport
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, InvalidRequest, NotReady, RequestCancelled
 from edge_rag.generator.announcing import Announcer
+from edge_rag.generator.awaiting import Awaiting
 from edge_rag.generator.constraint import ModelMove
 from edge_rag.generator.counts import Counts, EngineSnapshot
+from edge_rag.generator.disk.page_tier import PageTier
 from edge_rag.generator.drain_rate import DrainRate
 from edge_rag.generator.inbox import Inbox
 from edge_rag.generator.kv.pool import PagePool
@@ -36,6 +39,9 @@ from edge_rag.generator.sequence import Sequence, SequenceId, Status, domain_key
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.speculation import Speculation
 
+_KEEP_S: Final = 5.0
+"""Longest time for writing pages to disk at the end, seconds."""
+
 
 class Engine:
     """Runs requests over one model with iteration-level batching.
@@ -52,6 +58,7 @@ class Engine:
         slot_control: Moves the number of slots; None leaves it at the limit.
         draft_tokens: Most tokens that a request drafts for a step, 0 for none. The answers are the same.
         working: Makes what is entered while the model runs.
+        tier: Keeps evicted pages on disk; started and closed by this. None keeps none.
     """
 
     def __init__(
@@ -68,9 +75,12 @@ class Engine:
         slot_control: SlotController | None = None,
         draft_tokens: int = 0,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
+        tier: PageTier | None = None,
     ) -> None:
         self._runner = runner
-        self._pool = PagePool(runner.pages, runner.page_tokens)
+        self._tier = tier
+        self._pool = PagePool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
+        self._awaiting = Awaiting(tier, self._pool, clock)
         self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
         self._inbox = Inbox(max_waiting, max_waiting_tokens)
         self._observer = observer or Unobserved()
@@ -103,6 +113,8 @@ class Engine:
 
     def start(self) -> None:
         """Starts the thread."""
+        if self._tier is not None:
+            self._tier.start(self._inbox.wake)
         self._thread.start()
 
     def submit(self, request: TokenRequest, sink: TokenSink) -> SequenceId:
@@ -163,6 +175,8 @@ class Engine:
         Requests of these epochs, whether they run or are still to come, go on and leave nothing behind that another
         could find: their prompts may hold what is to be forgotten.
         """
+        if self._tier is not None:
+            self._tier.forget(trust_domain, epoch)
         self._inbox.forget(trust_domain, epoch)
 
     def snapshot(self) -> EngineSnapshot:
@@ -176,6 +190,7 @@ class Engine:
             pages=pool.pages,
             pages_held=pool.pages - pool.available,
             pages_cached=pool.cached,
+            disk=None if self._tier is None else self._tier.counts,
             steps=counts.steps,
             prefill_tokens=counts.prefill_tokens,
             decode_tokens=counts.decode_tokens,
@@ -213,10 +228,12 @@ class Engine:
             self._inbox.close(abort=True)
             self._thread.join()
         self._abandon()
+        if self._tier is not None:
+            self._tier.close()
 
     def _loop(self) -> None:
         try:
-            while (taken := self._inbox.take(self._scheduler.idle)) is not None:
+            while (taken := self._inbox.take(self._scheduler.idle, bool(self._awaiting))) is not None:
                 self._observer.on_turn()
                 self._lookout.show(self._look)
                 if self._wanted_share != self._share:
@@ -227,6 +244,8 @@ class Engine:
                     self._forget(trust_domain, epoch)
                 for request in requests:
                     self._enter(request)
+                for request in self._awaiting.ready():
+                    self._scheduler.submit(request.sequence, request.submitted)
                 self._drop(cancelled, lambda: RequestCancelled("cancelled by the caller"))
                 self._drop(self._expired(), lambda: DeadlineExceeded("generator"))
                 began = self._clock()
@@ -235,6 +254,8 @@ class Engine:
                     self._inbox.rest(rest_s(self._share, self._clock() - began))
         finally:
             self._abandon()
+            if self._tier is not None:
+                self._tier.keep(self._pool.known, _KEEP_S)
 
     def _step(self) -> None:
         began = self._clock()
@@ -265,6 +286,8 @@ class Engine:
             if all(self._say(request, (token,)) for token in tokens) and len(tokens) > 1:
                 self._scheduler.accept(request.sequence, len(tokens) - 1)
         self._speculation.observe(plan, self._clock() - began)
+        if self._tier is not None and plan.tokens - plan.decodes > plan.decodes:
+            self._tier.computed(plan.tokens, ran - planned)
         self._report(plan, sum(accepted.values()), planned - began, ran - planned, self._clock() - ran, failed=False)
 
     def _look(self) -> EngineLook:
@@ -275,7 +298,7 @@ class Engine:
         self._live[request.sequence.id] = request
         if self._ended(request):
             request.sequence.withdraw()
-        if self._say(request, ()):
+        if self._say(request, ()) and not self._awaiting.hold(request):
             self._scheduler.submit(request.sequence, request.submitted)
 
     def _forget(self, trust_domain: str, epoch: int) -> None:
@@ -330,6 +353,7 @@ class Engine:
     def _leave(self, request: LiveRequest, now: float, completed: bool) -> None:
         """Gives back all that a request holds, before anyone hears that it is over."""
         del self._live[request.sequence.id]
+        self._awaiting.drop(request)
         self._scheduler.remove([request.sequence])
         if request.sequence.withdrawn:
             self._pool.forget(request.sequence.trust_domain)

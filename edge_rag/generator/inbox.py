@@ -140,20 +140,22 @@ class Inbox:
             self._aborting |= abort
             self._changed.notify()
 
-    def take(self, idle: bool) -> tuple[list[LiveRequest], list[SequenceId]] | None:
+    def take(self, idle: bool, awaiting: bool = False) -> tuple[list[LiveRequest], list[SequenceId]] | None:
         """Empties the inbox; for the engine.
 
         Args:
             idle: Whether there is nothing else to do; then this blocks until there is, at most ``IDLE_TURN_S``.
+            awaiting: Whether something is on its way all the same; then there is more to do even once this is closed.
 
         Returns:
             New requests in order of arrival and cancellations; None once the inbox is closed and nothing is left to do.
         """
         with self._changed:
-            if idle and not (self._requests or self._cancelled or self._forgotten or self._woken or self._closing):
+            closing = self._closing and not awaiting
+            if idle and not (self._requests or self._cancelled or self._forgotten or self._woken or closing):
                 self._changed.wait(IDLE_TURN_S)
             self._woken = False
-            if self._aborting or (self._closing and idle and not self._requests):
+            if self._aborting or (self._closing and not awaiting and idle and not self._requests):
                 return None
             taken = self._requests, self._cancelled
             self._requests, self._cancelled = [], []

@@ -16,7 +16,7 @@ hot as before stays where it is, since every change costs the prompts that began
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, inf, log2
 from typing import Final
@@ -79,9 +79,19 @@ class PassageHeat:
         self._levels: dict[int, float] = {}  # log2 of the sum over questions q of 2^(q / half_life)
         self._ranks: dict[int, int] = {}
         self._changing = threading.Lock()
+        self._renewed: Callable[[HeatState], None] | None = None
+
+    def follow(self, renewed: Callable[[HeatState], None]) -> None:
+        """Has every renewal of the list told, on the thread of the question that brought it about."""
+        self._renewed = renewed
 
     def asked(self, keys: Iterable[PassageKey]) -> None:
         """Counts a question over these passages."""
+        if self._count(keys) and self._renewed is not None:
+            self._renewed(self.state())
+
+    def _count(self, keys: Iterable[PassageKey]) -> bool:
+        """Returns whether the list was renewed."""
         with self._changing:
             self._questions += 1
             now = self._questions / self._half_life
@@ -91,8 +101,10 @@ class PassageHeat:
             if len(self._levels) > self._most_kept:
                 hottest = sorted(self._levels.items(), key=lambda entry: -entry[1])
                 self._levels = dict(hottest[: self._most_kept // 2])
-            if self._questions >= self._renewal:
-                self._renew(now)
+            if self._questions < self._renewal:
+                return False
+            self._renew(now)
+            return True
 
     def arrange(self, keys: Sequence[PassageKey]) -> tuple[int, ...]:
         """Returns the indices of passages: those on the list in its order, then the others as in their documents."""

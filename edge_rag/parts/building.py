@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from edge_rag.device.profile import DeviceProfile, StageProfile
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.offload.offloading import OffloadingGenerator
-from edge_rag.parts.generators import GeneratorMaker
+from edge_rag.parts.generators import GeneratorMaker, KvDisk
 from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
 from edge_rag.parts.offloading import make_offloading
 from edge_rag.parts.profiles import choose_profile
@@ -35,7 +36,7 @@ from edge_rag.pipeline.ports import Reranker
 from edge_rag.pipeline.precedence import Precedence
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.archive import describe
+from edge_rag.retriever.archive import KV, describe
 from edge_rag.retriever.embedded_indexes import IndexLimits
 from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.retriever.parsing.limits import ParsingLimits
@@ -150,6 +151,7 @@ class Parts:
         if self.offloading is not None:
             self.offloading.close()
         self.generator.close()
+        self.generators.close()
         self.directory.close()
 
 
@@ -210,6 +212,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
             forget=generator.forget,
             working=partial(working, "ingest"),
         )
+        _keep_pages(generators, directory, settings)
     except BaseException:
         if offloading is not None:
             offloading.close()
@@ -250,6 +253,16 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         plan,
         board,
     )
+
+
+def _keep_pages(generators: GeneratorMaker, directory: OpenedDirectory, settings: Settings) -> None:
+    """Lets generators keep pages in the data directory, or removes what is there if they are not to."""
+    folder = settings.data_directory / KV
+    if settings.generator.kv_disk_mib:
+        budget = settings.generator.kv_disk_mib * _MIB
+        generators.keep_pages(KvDisk(folder, budget, directory.identity, directory.epochs))
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _working(

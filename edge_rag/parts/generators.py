@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import structlog
 
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
@@ -21,6 +22,9 @@ from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.curve import StepSize, limits_on
+from edge_rag.generator.disk.heat_file import HeatFile
+from edge_rag.generator.disk.page_store import PageStore
+from edge_rag.generator.disk.page_tier import PageTier
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.exchange import Installed
 from edge_rag.generator.grammar_compiler import GrammarCompiler
@@ -34,8 +38,11 @@ from edge_rag.parts.memory import MemoryPlanner
 from edge_rag.parts.saying import say_placement
 from edge_rag.parts.stages import paged_opener, serial_opener
 from edge_rag.reranker.words import Stemmer
+from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.page_identity import page_identity
+from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.store.model_store import ModelStore
 from edge_rag.telemetry.engine_watch import EngineWatch
 
@@ -50,6 +57,9 @@ FIRST_STEP: Final = PackedStep(
 """Run before anybody asks, so that the first question does not wait for weights to be read."""
 
 _MIB: Final = 1 << 20
+_HEAT_FILE: Final = "passage-order"
+_PAGES_FOLDER: Final = "pages"
+_log: Final = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,23 @@ class _Plan:
     open: Callable[[ProviderChoice], ModelRunner]
 
 
+@dataclass(frozen=True, slots=True)
+class KvDisk:
+    """Where pages are kept.
+
+    Attributes:
+        folder: A folder for this alone.
+        budget_bytes: Most that they may take.
+        directory: Id of the data directory.
+        epochs: Returns the present epoch of each collection.
+    """
+
+    folder: Path
+    budget_bytes: int
+    directory: str
+    epochs: Callable[[], Mapping[str, int]]
+
+
 class GeneratorMaker:
     """Makes generators out of model folders.
 
@@ -93,9 +120,53 @@ class GeneratorMaker:
         self._watch = watch
         self._placing = profile.stages[Stage.GENERATOR]
         self._heat = PassageHeat()
+        self._disk: KvDisk | None = None
+        self._kept: tuple[Path, PageTier] | None = None
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         self._limits = partial(limits_on, wanted.curve, balanced)
         self._memory = memory
+
+    def keep_pages(self, disk: KvDisk) -> None:
+        """Keeps pages on disk from now on, those of the generator that was made before and of those that follow."""
+        self._disk = disk
+        self._heat_file = HeatFile(disk.folder / _HEAT_FILE, self._disk_failed)
+        if (state := self._heat_file.load()) is not None:
+            self._heat.resume(state)
+        self._heat.follow(self._heat_file.save)
+        if self._kept is not None:
+            self._keep_pages_of(*self._kept)
+
+    def close(self) -> None:
+        """Keeps what is to be known after a restart; generators are their owner's to close."""
+        if self._disk is not None:
+            self._heat_file.save(self._heat.state())
+
+    def _keep_pages_of(self, folder: Path, tier: PageTier | None) -> None:
+        """Gives the disk to a generator; the one that had it keeps nothing there any more."""
+        if self._disk is None:
+            self._kept = None if tier is None else (folder, tier)
+            return
+        if self._kept is not None and self._kept[1] is not tier:
+            self._kept[1].discard()
+        self._kept = None if tier is None else (folder, tier)
+        if tier is None:
+            return
+        try:
+            tier.use(
+                PageStore(
+                    self._disk.folder / _PAGES_FOLDER,
+                    page_identity(folder, self._disk.directory),
+                    read_geometry(folder).page_bytes,
+                    self._disk.budget_bytes,
+                    self._disk.epochs(),
+                )
+            )
+        except OSError as error:
+            self._disk_failed(f"no KV pages are kept on disk: {error}")
+
+    @staticmethod
+    def _disk_failed(problem: str) -> None:
+        _log.error("kv disk", problem=problem)
 
     def make(self, name: str) -> Installed:
         """Makes a generator, not started yet.
@@ -133,6 +204,7 @@ class GeneratorMaker:
         wanted = self._settings
         target = wanted.target_tpot_ms
         slots = plan.limits.max_slots
+        tier = PageTier(runner, self._disk_failed) if isinstance(runner, PagedDecoder) else None
         engine = Engine(
             runner,
             plan.limits,
@@ -144,7 +216,9 @@ class GeneratorMaker:
             draft_tokens=plan.draft_tokens,
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
             working=partial(self._watch.activity.working, "generator", device_of(placement.used)),
+            tier=tier,
         )
+        self._keep_pages_of(plan.folder, tier)
         cite = CiteSettings(Stemmer, wanted.unsupported)
         prompt = PromptSettings(not_found=wanted.not_found_text)
         tokenizer = ChatTokenizer.open(plan.folder)

@@ -84,6 +84,7 @@ class OpenedDirectory:
     """A data directory in use.
 
     Attributes:
+        identity: Its random id, lower-case hex.
         library: Takes documents in and hands them out.
         retriever: Finds passages.
         indexes: The vector indexes behind both.
@@ -94,6 +95,8 @@ class OpenedDirectory:
 
     def __init__(
         self,
+        identity: str,
+        store: DocumentStore,
         library: Library,
         retriever: HybridRetriever,
         indexes: VectorIndexes,
@@ -102,6 +105,8 @@ class OpenedDirectory:
         collections: CollectionLibrary,
         resources: ExitStack,
     ) -> None:
+        self.identity = identity
+        self._store = store
         self.library = library
         self.collections = collections
         self.retriever = retriever
@@ -109,6 +114,10 @@ class OpenedDirectory:
         self.jobs = jobs
         self.backups = backups
         self._resources = resources
+
+    def epochs(self) -> dict[str, int]:
+        """Returns the present epoch of each collection, by name."""
+        return {collection.name: collection.epoch for collection in self._store.collections()}
 
     def close(self) -> None:
         """Saves the indexes, ends the parser process and lets the directory go; idempotent.
@@ -158,6 +167,7 @@ def open_data_directory(
         vectors = VectorIndexes(_homes(path, embedder, stored, settings), stored, embedder.dimension)
         resources.callback(vectors.close)
         vectors.load(store.collections())
+        identity = stored.directory()
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
         library = Library(store, vectors, parser, embedder, limits, give_way, forget, working)
@@ -168,7 +178,9 @@ def open_data_directory(
         retriever = HybridRetriever(embedder, store, vectors, lexical, AllowedChunks(database), settings.depth)
         collections = CollectionLibrary(CollectionStore(database), library)
         backups = Backups(path, database, spool)
-        return OpenedDirectory(library, retriever, vectors, jobs, backups, collections, resources.pop_all())
+        return OpenedDirectory(
+            identity, store, library, retriever, vectors, jobs, backups, collections, resources.pop_all()
+        )
 
 
 def _homes(

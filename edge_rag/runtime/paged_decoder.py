@@ -151,6 +151,36 @@ class PagedDecoder:
             self._moved_tokens = MovedTokens(self.geometry, self._layers, read_rotary_tables(self._folder))
         self._moved_tokens.move(sources, targets, distance)
 
+    def read_page(self, page: int) -> bytes:
+        """Returns a page's keys and values, layer after layer.
+
+        Raises:
+            InferenceFailed: There is no such page.
+        """
+        self._check_page(page)
+        return b"".join(layer[page].tobytes() for layer in self._layers)
+
+    def write_page(self, page: int, content: memoryview) -> None:
+        """Replaces a page's keys and values.
+
+        Args:
+            page: Its number.
+            content: What ``read_page`` returned, of this model.
+
+        Raises:
+            InferenceFailed: There is no such page, or the content has another size.
+        """
+        self._check_page(page)
+        if content.nbytes != self.page_bytes:
+            raise InferenceFailed(f"a page has {self.page_bytes} bytes, not {content.nbytes}")
+        values = np.frombuffer(content, np.int8).reshape(len(self._layers), -1)
+        for layer, row in zip(self._layers, values, strict=True):
+            layer[page] = row
+
+    def _check_page(self, page: int) -> None:
+        if not 0 <= page < self.pages:
+            raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
+
 
 def _aligned_pages(pages: int, page_bytes: int) -> NDArray[np.int8]:
     """Pages that begin where a cache line does: vectors that straddle two lines cost a tenth of prefill's attention."""

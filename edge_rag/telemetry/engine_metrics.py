@@ -17,8 +17,47 @@ _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 1.0)
 _TOKENS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
+class DiskState(Protocol):
+    """What is read of the pages on disk."""
+
+    @property
+    def pages(self) -> int:
+        """Pages on disk now."""
+        ...
+
+    @property
+    def written(self) -> int:
+        """Pages written."""
+        ...
+
+    @property
+    def read(self) -> int:
+        """Pages read and put to use."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Pages that were not written because the disk did not keep up."""
+        ...
+
+    @property
+    def damaged(self) -> int:
+        """Files that were not what they were to be."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether the disk failed and is left alone."""
+        ...
+
+
 class EngineState(Protocol):
     """What is read of an engine when the metrics are asked for."""
+
+    @property
+    def disk(self) -> DiskState | None:
+        """What became of pages on disk; None where none are kept."""
+        ...
 
     @property
     def slots(self) -> int:
@@ -165,6 +204,23 @@ class _Present:
         yield GaugeMetricFamily(
             "edge_rag_kv_pages_cached", "KV pages kept for prompts that begin alike.", now.pages_cached
         )
+        if (disk := now.disk) is not None:
+            yield from _on_disk(disk)
         yield CounterMetricFamily(
             "edge_rag_audit_lines_dropped", "Lines of the audit file lost.", self._lines_dropped()
         )
+
+
+def _on_disk(disk: DiskState) -> Iterator[Metric]:
+    yield GaugeMetricFamily("edge_rag_kv_disk_pages", "KV pages on disk.", disk.pages)
+    yield GaugeMetricFamily(
+        "edge_rag_kv_disk_failed", "1 once the disk failed; it is not used for KV pages any more.", disk.failed
+    )
+    yield CounterMetricFamily("edge_rag_kv_disk_pages_written", "KV pages written to disk.", disk.written)
+    yield CounterMetricFamily("edge_rag_kv_disk_pages_read", "KV pages read from disk and used.", disk.read)
+    yield CounterMetricFamily(
+        "edge_rag_kv_disk_pages_dropped", "KV pages not written because the disk did not keep up.", disk.dropped
+    )
+    yield CounterMetricFamily(
+        "edge_rag_kv_disk_files_damaged", "Files of KV pages that were damaged, and removed.", disk.damaged
+    )

@@ -219,6 +219,51 @@ class PagePool:
                     table[index] = found
             self._sealed[sequence] = full
 
+    def bring(
+        self,
+        trust_domain: str,
+        keys: Sequence[PageKey],
+        first: int,
+        uses: Sequence[int],
+        put: Callable[[int, PageId], None],
+    ) -> int:
+        """Makes pages findable that nobody computed here; they are idle afterwards.
+
+        Args:
+            trust_domain: Who may find them.
+            keys: Keys of a sequence's first pages, these at the end.
+            first: Index of the first of these; pages before it must be findable for them to be.
+            uses: How often each of these has been used, at most as many as there are keys for.
+            put: Writes the content of the page with an index, given the page.
+
+        Returns:
+            How many were brought: those up to the first one that had no room.
+        """
+        held: list[PageId] = []
+        brought = 0
+        for index, key in enumerate(keys[: first + len(uses)]):
+            page = self._prefixes.find(key)
+            if page is not None:
+                self._prefixes.wake(page)
+                self._references[page] += 1
+            elif index < first or not self.available:
+                break
+            else:
+                (page,) = self.take(1)
+                put(index, page)
+                self._prefixes.add(
+                    key, keys[index - 1] if index else None, page, trust_domain, max(1, uses[index - first])
+                )
+                brought += 1
+            held.append(page)
+        self.give_back(held)
+        return brought
+
+    @property
+    def known(self) -> list[Evicted]:
+        """Everything that can be found, held or not, as if it were to go."""
+        return self._prefixes.known()
+
     @property
     def domains(self) -> frozenset[str]:
         """Trust domains that something is cached of."""

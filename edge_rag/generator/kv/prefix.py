@@ -92,7 +92,7 @@ class _Node:
     trust_domain: str
     parent: _Node | None
     worth: float
-    uses: int = 1
+    uses: int
     children: set[PageKey] = field(default_factory=set)
     idle: bool = False
     version: int = 0
@@ -123,7 +123,9 @@ class PrefixIndex:
         node = self._nodes.get(key)
         return None if node is None else node.page
 
-    def add(self, key: PageKey, parent: PageKey | None, page: PageId, trust_domain: str) -> PageId | None:
+    def add(
+        self, key: PageKey, parent: PageKey | None, page: PageId, trust_domain: str, uses: int = 1
+    ) -> PageId | None:
         """Makes a held page findable, unless an equal page already is.
 
         Args:
@@ -131,6 +133,7 @@ class PrefixIndex:
             parent: Key of the page it continues; None for the first one.
             page: The page, which has no key yet.
             trust_domain: Who may find it.
+            uses: How often it has been used, at least 1.
 
         Returns:
             The page that the key finds now; None if what it continues cannot be found, so that it could not either.
@@ -141,7 +144,8 @@ class PrefixIndex:
         above = None if parent is None else self._nodes.get(parent)
         if parent is not None and above is None:
             return None
-        node = self._nodes[key] = self._by_page[page] = _Node(key, page, trust_domain, above, self._now())
+        worth = self._now() + log2(uses)
+        node = self._nodes[key] = self._by_page[page] = _Node(key, page, trust_domain, above, worth, uses)
         if above is not None:
             above.children.add(key)
         return node.page
@@ -222,6 +226,10 @@ class PrefixIndex:
     def _now(self) -> float:
         self._uses += 1
         return self._uses / self._half_life
+
+    def known(self) -> list[Evicted]:
+        """Returns all that can be found, held or not, as if it were to go."""
+        return [Evicted(node.page, node.key, node.trust_domain, node.uses) for node in self._nodes.values()]
 
     @property
     def parents(self) -> dict[PageId, PageId | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from edge_rag.core.document import IngestStatus
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.status import ModelInUse, StageSnapshot, Temperature, Throttling
 from edge_rag.generator.counts import EngineSnapshot
+from edge_rag.generator.disk.page_tier import DiskCounts
 from edge_rag.server.status import STATUS
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.board_metrics import BoardMetrics
@@ -53,12 +55,14 @@ def expressions() -> list[str]:
 def known() -> tuple[set[str], set[str]]:
     """Returns the names of all series that a daemon serves, and of their labels."""
     registry = CollectorRegistry()
+    counts = {field.name: 1 for field in fields(EngineSnapshot) if field.name != "disk"}
+    snapshot = EngineSnapshot(**counts, disk=DiskCounts())
     calls = Metrics(registry, Latencies())
     engine = EngineMetrics(registry)
     usage = UsageLedger()
     usage.refused("somebody")
     registry.register(usage)
-    engine.read_from(lambda: EngineSnapshot(*([1] * len(EngineSnapshot.__slots__))), lambda: 0)
+    engine.read_from(lambda: snapshot, lambda: 0)
     activity = Activity()
     with activity.working("retriever", "cpu"):
         registry.register(BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),), lambda: SUFFERING))

@@ -11,6 +11,7 @@ from edge_rag.core.answer import Finished, FinishReason, StageTime, Usage
 from edge_rag.core.decision import DecisionKind
 from edge_rag.core.document import IngestOutcome, IngestStatus
 from edge_rag.core.measures import Measure, RequestReport, StepReport
+from edge_rag.generator.disk.page_tier import DiskCounts
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit import AuditTrail
 from edge_rag.telemetry.engine_metrics import EngineMetrics
@@ -65,6 +66,7 @@ class State:
     pages: int = 40
     pages_held: int = 10
     pages_cached: int = 5
+    disk: DiskCounts | None = None
 
 
 class Measured:

@@ -1,0 +1,59 @@
+"""Requests whose prompts begin with pages that are on their way from the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edge_rag.generator.disk.page_tier import PageTier, Reading
+from edge_rag.generator.kv.pool import PagePool
+from edge_rag.generator.live import LiveRequest
+from edge_rag.generator.sequence import SequenceId
+
+
+class Awaiting:
+    """Holds requests back until their pages are there, or no longer than computing them would take.
+
+    The engine's thread only.
+
+    Args:
+        tier: Reads pages; None where nothing is kept on disk.
+        pool: Where they go.
+        clock: Monotonic seconds, the engine's.
+    """
+
+    def __init__(self, tier: PageTier | None, pool: PagePool, clock: Callable[[], float]) -> None:
+        self._tier = tier
+        self._pool = pool
+        self._clock = clock
+        self._held: dict[SequenceId, tuple[LiveRequest, Reading]] = {}
+
+    def __len__(self) -> int:
+        """Number of requests held back."""
+        return len(self._held)
+
+    def hold(self, request: LiveRequest) -> bool:
+        """Has what the disk holds of a request's beginning read; returns whether the request is held back for it."""
+        sequence = request.sequence
+        if self._tier is None:
+            return False
+        reading = self._tier.want(self._pool, sequence.trust_domain, sequence.tokens, sequence.keys)
+        if reading is None:
+            return False
+        self._held[sequence.id] = (request, reading)
+        return True
+
+    def ready(self) -> list[LiveRequest]:
+        """Puts pages that came into the cache; returns the requests that need wait no longer, in order of arrival."""
+        if self._tier is not None:
+            self._tier.arrived(self._pool)
+        if not self._held:
+            return []
+        now = self._clock()
+        over = [request for request, reading in self._held.values() if reading.done or now >= reading.until]
+        for request in over:
+            del self._held[request.sequence.id]
+        return over
+
+    def drop(self, request: LiveRequest) -> None:
+        """A request is over; nothing happens if it was not held back."""
+        self._held.pop(request.sequence.id, None)
