@@ -7,7 +7,6 @@ from typing import Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
-from grpc_health.v1.health import aio as aio_health  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection
 
 from edge_rag.api.v1 import (
@@ -33,6 +32,7 @@ from edge_rag.server.documents_service import DocumentsService
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Gate
 from edge_rag.server.generation_service import GenerationService
+from edge_rag.server.health import HealthService
 from edge_rag.server.listening import Doors, ServedCertificates, TlsOptions
 from edge_rag.server.rag_service import RagService
 from edge_rag.server.wire import RequestLimits
@@ -101,7 +101,7 @@ class GrpcServer:
         access_pb2_grpc.add_AccessServicer_to_server(AccessService(calls, doorkeeper), self._server)
         self._generation = GenerationService(calls, limits)
         generation_pb2_grpc.add_GenerationServicer_to_server(self._generation, self._server)
-        self._health = aio_health.HealthServicer()
+        self._health = HealthService(_SERVICES)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)
 
@@ -117,17 +117,17 @@ class GrpcServer:
         bound = [self._bind(self._doors.main, self._certificates)]
         if self._doors.local is not None:
             bound.append(self._bind(self._doors.local, None))
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._health.say(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.start()
         return tuple(bound)
 
     async def serving(self) -> None:
         """Lets health say SERVING."""
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await self._health.say(health_pb2.HealthCheckResponse.SERVING)
 
     async def draining(self) -> None:
         """Lets health say NOT_SERVING."""
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._health.say(health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:
         """Ends every call within the grace time, seconds."""
@@ -159,7 +159,3 @@ class GrpcServer:
         except RuntimeError as error:
             raise ConfigurationError(f"listen: {address} cannot be bound; is another daemon running there?") from error
         return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
-
-    async def _set_health(self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType) -> None:
-        for service in ("", *_SERVICES):
-            await self._health.set(service, state)
