@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.e2e.memory_cgroup import MemoryCgroup, memory_cgroup
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest, sample_documents
 
 MIB = 1 << 20
+SECONDS = float(os.environ.get("EDGE_RAG_SOAK_SECONDS", "3"))
 AMPLE = 768 * MIB
 """Nothing has to be halved."""
 
@@ -41,18 +44,22 @@ def planned(cgroup: MemoryCgroup, limit: int, data: Path) -> dict[str, Any]:
 
 
 def use(daemon: RunningDaemon) -> None:
-    """Ingests the samples, and has sixteen clients ask at once."""
+    """Ingests the samples, and has sixteen clients ask at once for a while."""
+    end = time.monotonic() + SECONDS
 
     def ask(number: int) -> None:
         with Client(daemon.address, timeout_s=120) as client:
-            for turn in range(4):
+            for turn in itertools.count():
                 assert list(client.ask(f"How often must filter {number} of pump {turn} be changed?"))
+                if time.monotonic() >= end:
+                    return
 
     assert ingest(daemon.address, sample_documents())
     with ThreadPoolExecutor(16) as clients:
         list(clients.map(ask, range(16)))
 
 
+@pytest.mark.soak
 def test_at_95_percent_of_the_plan_nothing_is_killed(
     cgroup: MemoryCgroup, start: Callable[..., RunningDaemon], tmp_path: Path
 ) -> None:
