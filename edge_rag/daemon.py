@@ -21,7 +21,7 @@ from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
 from edge_rag.parts.announcing import make_announcer
 from edge_rag.parts.building import build
-from edge_rag.parts.entrance import make_entrance, request_limits
+from edge_rag.parts.entrance import call_limits, make_entrance, request_limits, transport_limits
 from edge_rag.parts.observing import make_traces
 from edge_rag.parts.rereading import SettingsInForce
 from edge_rag.runtime.memory import share_malloc_arenas
@@ -111,8 +111,8 @@ async def _serve(
         metrics,
         request_limits(settings),
         settings.document_bytes,
-        settings.limits.request_seconds,
-        settings.limits.concurrent_calls,
+        call_limits(settings),
+        transport_limits(settings),
         traces,
     )
     addresses = await server.start()

@@ -16,6 +16,8 @@ EdgeRagError
 ├── Overloaded              a queue is full; says when to come back
 │   └── QuotaExceeded       the caller has used what it may
 ├── DeadlineExceeded        the caller's time is up
+│   └── CallTooLong         the longest time of a call, or of a client's silence in it, is over
+├── Unread                  the caller does not read what it is sent
 ├── RequestCancelled        the caller went away
 ├── NotReady                starting, warming or draining
 ├── RemoteFailed            a machine that was to write an answer failed, and nothing here could go on
@@ -201,6 +203,31 @@ class DeadlineExceeded(EdgeRagError):
     def __init__(self, stage: str) -> None:
         super().__init__(f"deadline exceeded in the {stage} stage")
         self.stage = stage
+
+
+class CallTooLong(DeadlineExceeded):
+    """A call, or its client's silence in it, lasted longer than the daemon allows.
+
+    Args:
+        problem: What lasted how long.
+    """
+
+    def __init__(self, problem: str) -> None:
+        EdgeRagError.__init__(self, problem)
+        self.stage = "call"
+
+
+class Unread(EdgeRagError):
+    """The caller does not read what it is sent.
+
+    Args:
+        seconds: For how long it has not.
+        how_far: How far the answer came; empty where nothing is known of it.
+    """
+
+    def __init__(self, seconds: float, how_far: str = "") -> None:
+        super().__init__(f"what was sent was not read for {seconds:g} s{'; ' if how_far else ''}{how_far}")
+        self.seconds = seconds
 
 
 class RequestCancelled(EdgeRagError):

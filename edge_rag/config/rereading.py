@@ -16,7 +16,11 @@ def adopted(present: Settings, wanted: Settings) -> Settings:
         update={
             "log": wanted.log,
             "limits": present.limits.model_copy(
-                update={"question_characters": limits.question_characters, "request_seconds": limits.request_seconds}
+                update={
+                    "question_characters": limits.question_characters,
+                    "request_seconds": limits.request_seconds,
+                    "long_call_seconds": limits.long_call_seconds,
+                }
             ),
             "tls": present.tls.model_copy(
                 update={

@@ -13,6 +13,7 @@ from edge_rag.config.access_paths import certificate_path, credential, pairing_p
 from edge_rag.config.settings import Settings
 from edge_rag.errors import AccessError
 from edge_rag.server.doorkeeper import Doorkeeper
+from edge_rag.server.limits import CallLimits, TransportLimits
 from edge_rag.server.listening import Doors, TlsOptions, open_doors
 from edge_rag.server.newcomers import Newcomers
 from edge_rag.server.wire import RequestLimits
@@ -68,6 +69,28 @@ def introduction(settings: Settings, certificate: Path | None = None) -> Introdu
 def request_limits(settings: Settings) -> RequestLimits:
     """Returns what one request may ask for, and gets where it does not say."""
     return RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
+
+
+def call_limits(settings: Settings) -> CallLimits:
+    """Returns the bounds of calls."""
+    limits = settings.limits
+    return CallLimits(limits.concurrent_calls, limits.request_seconds, limits.long_call_seconds, limits.unread_seconds)
+
+
+def transport_limits(settings: Settings) -> TransportLimits:
+    """Returns the bounds of messages and connections."""
+    limits = settings.limits
+    return TransportLimits(
+        message_bytes=limits.message_mib << 20,
+        metadata_bytes=limits.metadata_kib << 10,
+        streams=limits.streams_per_connection,
+        connections=limits.connections,
+        connections_per_address=limits.connections_per_address,
+        keepalive_s=limits.keepalive_seconds,
+        keepalive_timeout_s=limits.keepalive_timeout_seconds,
+        ping_s=limits.ping_seconds,
+        idle_s=limits.idle_seconds,
+    )
 
 
 def tls_options(settings: Settings) -> TlsOptions | None:

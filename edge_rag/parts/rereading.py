@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edge_rag.config.observing import LogFormat
 from edge_rag.config.rereading import adopted, differing
 from edge_rag.config.settings import Settings
-from edge_rag.parts.entrance import make_entrance, newcomers, request_limits, token_file
+from edge_rag.parts.entrance import call_limits, make_entrance, newcomers, request_limits, token_file
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.grpc_server import GrpcServer
 from edge_rag.telemetry.logs import configure_logging
@@ -56,7 +56,7 @@ class SettingsInForce:
         wanted = self._read()
         following = adopted(self._now, wanted)
         doors, _ = make_entrance(following)
-        self._server.adopt(request_limits(following), following.limits.request_seconds, doors.tls)
+        self._server.adopt(request_limits(following), call_limits(following), doors.tls)
         self._doorkeeper.use(token_file(following), newcomers(following))
         configure_logging(following.log.level.value, following.log.format is LogFormat.JSON, following.log.text)
         reread = Reread(differing(self._now, following), differing(following, wanted))

@@ -17,6 +17,7 @@ from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
 from edge_rag.errors import CollectionNotFound, EdgeRagError, PermissionDenied
 from edge_rag.server import status, wire
+from edge_rag.server.deadlines import Deadlines
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.telemetry.metrics import Metrics
@@ -67,17 +68,17 @@ class Calls:
         gate: Open while the daemon serves.
         doorkeeper: Knows who calls.
         metrics: Counts calls.
-        most_seconds: Deadline of a call that brings none, and the latest any call may have.
+        deadlines: How long each call may take.
         traces: Traces calls.
     """
 
     def __init__(
-        self, gate: Gate, doorkeeper: Doorkeeper, metrics: Metrics, most_seconds: float, traces: Traces = UNTRACED
+        self, gate: Gate, doorkeeper: Doorkeeper, metrics: Metrics, deadlines: Deadlines, traces: Traces = UNTRACED
     ) -> None:
         self._gate = gate
         self._doorkeeper = doorkeeper
         self._metrics = metrics
-        self._most_seconds = most_seconds
+        self._deadlines = deadlines
         self._traces = traces
 
     @asynccontextmanager
@@ -101,6 +102,7 @@ class Calls:
                 stop being strangers; it takes what all of them together may ask for in a minute off one quota.
         """
         started = time.monotonic()
+        deadline = started + self._deadlines.seconds(method, context.time_remaining())
         call_id = RequestId(uuid.uuid4().hex)
         identity: Identity | None = None
         outcome = grpc.StatusCode.OK
@@ -117,7 +119,7 @@ class Calls:
                 raise PermissionDenied(f"{method} needs the role {role.value}; {identity.name} does not have it")
             with self._inside(identity) as backend:
                 await context.send_initial_metadata((("edge-rag-request-id", call_id),))
-                yield Call(backend, call_id, identity, started, self._deadline(started, context), trace)
+                yield Call(backend, call_id, identity, started, deadline, trace)
         except CollectionNotFound as error:
             outcome = status.STATUS[CollectionNotFound]
             sees_all = identity is not None and identity.collections is None
@@ -125,7 +127,8 @@ class Calls:
         except EdgeRagError as error:
             outcome, refusal = status.STATUS[type(error)], (str(error), status.trailers(error))
         except (asyncio.CancelledError, GeneratorExit):
-            outcome = grpc.StatusCode.CANCELLED
+            in_time = time.monotonic() < deadline
+            outcome = grpc.StatusCode.CANCELLED if in_time else grpc.StatusCode.DEADLINE_EXCEEDED
             raise
         except Exception:
             outcome = grpc.StatusCode.INTERNAL
@@ -140,10 +143,6 @@ class Calls:
             log.info("call", method=method, request_id=call_id, status=outcome.name, seconds=round(took, 4))
         if refusal is not None:  # counted before the client hears of it
             await context.abort(outcome, *refusal)
-
-    def limit(self, most_seconds: float) -> None:
-        """Gives calls that begin from now on another deadline at most, seconds."""
-        self._most_seconds = most_seconds
 
     async def drains_within(self, seconds: float) -> bool:
         """Waits so long, or until the daemon drains; returns whether it does."""
@@ -164,7 +163,3 @@ class Calls:
                 self._doorkeeper.quotas.end(identity)
         finally:
             self._gate.leave()
-
-    def _deadline(self, started: float, context: ServicerContext) -> float:
-        remaining = context.time_remaining()
-        return started + min(self._most_seconds, remaining if remaining is not None else self._most_seconds)

@@ -64,6 +64,11 @@ class Gate:
         """Where the daemon is in its life."""
         return self._state
 
+    @property
+    def draining(self) -> bool:
+        """Whether the daemon is about to end."""
+        return self._state is DaemonState.DRAINING
+
     def open(self, backend: Backend) -> None:
         """Lets calls through."""
         self._backend = backend
@@ -94,7 +99,7 @@ class Gate:
         """
         if self._backend is None:
             raise NotReady("the daemon is starting; try again in a moment")
-        if self._state is DaemonState.DRAINING:
+        if self.draining:
             raise NotReady("the daemon is shutting down")
         self._calls += 1
         self._idle.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import grpc
@@ -28,19 +29,21 @@ from edge_rag.server.access_service import AccessService
 from edge_rag.server.admin_service import AdminService
 from edge_rag.server.calls import Calls
 from edge_rag.server.collections_service import CollectionsService
+from edge_rag.server.connections import Connections
+from edge_rag.server.deadlines import Deadlines
 from edge_rag.server.documents_service import DocumentsService
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Gate
 from edge_rag.server.generation_service import GenerationService
 from edge_rag.server.health import HealthService
+from edge_rag.server.limits import CallLimits, TransportLimits
 from edge_rag.server.listening import Doors, ServedCertificates, TlsOptions
+from edge_rag.server.places import Places
 from edge_rag.server.rag_service import RagService
+from edge_rag.server.turnstile import Turnstile
 from edge_rag.server.wire import RequestLimits
 from edge_rag.telemetry.metrics import Metrics
 from edge_rag.telemetry.tracing import UNTRACED, Traces
-
-MOST_MESSAGE_BYTES: Final = 16 << 20
-"""Largest message taken: a question far too long still gets an error that names the field."""
 
 _SERVICES: Final = tuple(
     file.DESCRIPTOR.services_by_name[name].full_name
@@ -65,8 +68,8 @@ class GrpcServer:
         metrics: Counts calls.
         limits: What one request may ask for.
         document_bytes: Largest document.
-        request_seconds: Deadline of a call that brings none.
-        concurrent_calls: Most calls served at once; more get RESOURCE_EXHAUSTED.
+        calls: Bounds of calls.
+        transport: Bounds of messages and connections.
         traces: Traces calls.
     """
 
@@ -78,28 +81,26 @@ class GrpcServer:
         metrics: Metrics,
         limits: RequestLimits,
         document_bytes: int,
-        request_seconds: float,
-        concurrent_calls: int,
+        calls: CallLimits,
+        transport: TransportLimits,
         traces: Traces = UNTRACED,
     ) -> None:
         self._doors = doors
-        self._server = grpc.aio.server(
-            options=(
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", -1),
-            ),
-            maximum_concurrent_rpcs=concurrent_calls,
-        )
+        self._deadlines = Deadlines(calls.request_s, calls.long_call_s)
+        self._connections = Connections(transport.connections_per_address)
+        self._keeping: asyncio.Task[None] | None = None
+        places = Places(calls.concurrent)
+        turnstile = Turnstile(places, self._deadlines, calls.unread_s, gate, self._connections, metrics)
+        self._server = grpc.aio.server(interceptors=(turnstile,), options=transport.options())
         self._certificates = None if doors.tls is None else ServedCertificates(doors.tls)
-        self._calls = calls = Calls(gate, doorkeeper, metrics, request_seconds, traces)
-        self._rag = RagService(calls, limits, metrics)
+        served = Calls(gate, doorkeeper, metrics, self._deadlines, traces)
+        self._rag = RagService(served, limits, metrics)
         rag_pb2_grpc.add_RagServicer_to_server(self._rag, self._server)
-        documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(calls, document_bytes), self._server)
-        collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(calls), self._server)
-        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(calls), self._server)
-        access_pb2_grpc.add_AccessServicer_to_server(AccessService(calls, doorkeeper), self._server)
-        self._generation = GenerationService(calls, limits)
+        documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(served, document_bytes), self._server)
+        collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(served), self._server)
+        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(served), self._server)
+        access_pb2_grpc.add_AccessServicer_to_server(AccessService(served, doorkeeper), self._server)
+        self._generation = GenerationService(served, limits)
         generation_pb2_grpc.add_GenerationServicer_to_server(self._generation, self._server)
         self._health = HealthService(_SERVICES)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -119,6 +120,8 @@ class GrpcServer:
             bound.append(self._bind(self._doors.local, None))
         await self._health.say(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.start()
+        self._connections.belong_to(frozenset(int(a.rpartition(":")[2]) for a in bound if not a.startswith("unix:")))
+        self._keeping = asyncio.create_task(self._connections.keep(), name="connections")
         return tuple(bound)
 
     async def serving(self) -> None:
@@ -132,13 +135,15 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """Ends every call within the grace time, seconds."""
         await self._server.stop(grace_s)
+        if self._keeping is not None:
+            self._keeping.cancel()
 
-    def adopt(self, limits: RequestLimits, request_seconds: float, tls: TlsOptions | None) -> None:
+    def adopt(self, limits: RequestLimits, calls: CallLimits, tls: TlsOptions | None) -> None:
         """Takes other limits for requests that come from now on, and other certificates for new connections.
 
         Args:
             limits: What one request may ask for.
-            request_seconds: Deadline of a call that brings none.
+            calls: How long a call may take; how many there may be stays.
             tls: How TLS is served; nothing changes where it was not served or is not to be.
 
         Raises:
@@ -148,7 +153,7 @@ class GrpcServer:
             self._certificates.use(tls.files)
         self._rag.limit(limits)
         self._generation.limit(limits)
-        self._calls.limit(request_seconds)
+        self._deadlines.limit(calls.request_s, calls.long_call_s)
 
     def _bind(self, address: str, certificates: ServedCertificates | None) -> str:
         try:

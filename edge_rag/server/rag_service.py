@@ -10,7 +10,7 @@ import structlog
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.identity import Role
-from edge_rag.errors import NotReady
+from edge_rag.errors import NotReady, Unread
 from edge_rag.server import messages, wire
 from edge_rag.server.calls import Calls, ServicerContext
 from edge_rag.telemetry.metrics import Metrics
@@ -55,7 +55,9 @@ class RagService(rag_pb2_grpc.RagServicer):
                         told += len(event.text)
                     yield messages.answer_event(event)
             except NotReady as error:
-                raise NotReady(f"{error}; {told} characters of the answer were told") from error
+                raise NotReady(f"{error}; {_how_far(told)}") from error
+            except Unread as error:
+                raise Unread(error.seconds, _how_far(told)) from error
 
     async def Search(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.SearchRequest, context: ServicerContext
@@ -70,3 +72,7 @@ class RagService(rag_pb2_grpc.RagServicer):
                 stages=[messages.stage_time(stage) for stage in found.stages],
                 explanations=[messages.explanation(each) for each in found.explanations],
             )
+
+
+def _how_far(told: int) -> str:
+    return f"{told} characters of the answer were told"

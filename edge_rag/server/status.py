@@ -25,6 +25,8 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.CallTooLong: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.Unread: grpc.StatusCode.ABORTED,
     errors.RequestCancelled: grpc.StatusCode.CANCELLED,
     errors.NotReady: grpc.StatusCode.UNAVAILABLE,
     errors.RemoteFailed: grpc.StatusCode.UNAVAILABLE,

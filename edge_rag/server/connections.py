@@ -1,0 +1,139 @@
+"""Connections as the operating system has them: how many an address may have, and closing one of them.
+
+gRPC bounds their number in all, but neither counts them by address nor closes a single one from Python. So they are
+found among the open files of the process. Each is looked at through a duplicate, which stays the same socket even where
+gRPC closes its own meanwhile and the number is given to another file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+from urllib.parse import unquote
+
+import structlog
+
+_OPEN_FILES: Final = "/dev/fd"
+_LOOK_EVERY_S: Final = 0.5
+_MAPPED: Final = "::ffff:"
+"""What an IPv4 address begins with on a socket for both; gRPC leaves it out."""
+
+Peer = tuple[str, int]
+"""Address and port."""
+
+log = structlog.get_logger()
+
+
+def peer_of(peer: str) -> Peer | None:
+    """Returns who is at the other end, of gRPC's name for it; None over a Unix socket.
+
+    ``ipv4:192.0.2.7:5000`` and ``ipv6:%5B2001:db8::7%5D:5000`` are such names.
+    """
+    scheme, _, rest = peer.partition(":")
+    host, _, port = rest.rpartition(":")
+    if scheme not in ("ipv4", "ipv6") or not port.isdigit():
+        return None
+    return unquote(host).strip("[]"), int(port)
+
+
+def address_of(peer: str) -> str:
+    """Returns whose calls count together: those from one address, and those over Unix sockets."""
+    there = peer_of(peer)
+    return "unix" if there is None else there[0]
+
+
+class Connections:
+    """The connections of this process's server. For one event loop.
+
+    Args:
+        most: Most that one address may have at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ports: frozenset[int] = frozenset()
+        self._known: frozenset[Peer] = frozenset()
+
+    def belong_to(self, ports: frozenset[int]) -> None:
+        """Says on which ports the server listens."""
+        self._ports = ports
+
+    async def keep(self) -> None:
+        """Closes what an address has too many of, again and again; until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.to_thread(self.close_excess)
+
+    def close_excess(self) -> int:
+        """Closes the newest connections of addresses that have too many; returns how many."""
+        if not self._ports or len(_open_files()) <= self._most:
+            return 0
+        present = {peer for peer, _ in self._all()}
+        # Those that were there before stay before those that came since.
+        counted: Counter[str] = Counter(host for host, _ in present & self._known)
+        excess = set()
+        for peer in present - self._known:
+            counted[peer[0]] += 1
+            if counted[peer[0]] > self._most:
+                excess.add(peer)
+        for peer, there in self._all() if excess else ():
+            if peer in excess:
+                _shut(there)
+        for host in sorted({host for host, _ in excess}):
+            log.warning("connections closed: too many of one address", address=host, most=self._most)
+        self._known = frozenset(present - excess)
+        return len(excess)
+
+    def cut(self, peer: str) -> None:
+        """Closes the connection that a call came over; over a Unix socket, which is this box, it is left."""
+        wanted = peer_of(peer)
+        if wanted is None:
+            return
+        for found, there in self._all():
+            if found == wanted:
+                _shut(there)
+                log.warning("connection closed: its client takes nothing in", address=wanted[0])
+
+    def _all(self) -> Iterator[tuple[Peer, socket.socket]]:
+        """Yields every connection with its peer; the socket is good until the next one."""
+        for name in _open_files():
+            with _duplicate(int(name)) as there:
+                if there is None:
+                    continue
+                with suppress(OSError):
+                    here = there.getsockname()
+                    if isinstance(here, tuple) and here[1] in self._ports:
+                        host, port = there.getpeername()[:2]
+                        yield (host.removeprefix(_MAPPED), port), there
+
+
+def _open_files() -> list[str]:
+    return os.listdir(_OPEN_FILES)  # noqa: PTH208 - a thousand names twice a second, without an object for each
+
+
+@contextmanager
+def _duplicate(number: int) -> Iterator[socket.socket | None]:
+    """Gives a socket of one's own for an open file, None where it is no TCP socket or closed by now."""
+    try:
+        copy = os.dup(number)
+    except OSError:
+        yield None
+        return
+    try:
+        there = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        yield None
+        return
+    with there:
+        yield there if there.family in (socket.AF_INET, socket.AF_INET6) else None
+
+
+def _shut(there: socket.socket) -> None:
+    with suppress(OSError):
+        there.shutdown(socket.SHUT_RDWR)
