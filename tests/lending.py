@@ -19,6 +19,7 @@ from edge_rag.core.query import AnswerMode
 from edge_rag.generator.answer_generator import AnswerGenerator
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.server.calls import Calls
+from edge_rag.server.deadlines import Deadlines
 from edge_rag.server.doorkeeper import Doorkeeper
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.generation_service import GenerationService
@@ -59,7 +60,7 @@ def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
         gate = Gate()
         gate.open(backend)
         metrics = Metrics(CollectorRegistry(), Latencies())
-        calls = Calls(gate, Doorkeeper(TokenFile(tokens), QuotaLedger(), cast(Any, None)), metrics, 300.0)
+        calls = Calls(gate, Doorkeeper(TokenFile(tokens), QuotaLedger(), cast(Any, None)), metrics, Deadlines(300, 300))
         server = grpc.aio.server()
         service = GenerationService(calls, RequestLimits(8192, AnswerMode.QUOTE, 4))
         generation_pb2_grpc.add_GenerationServicer_to_server(service, server)

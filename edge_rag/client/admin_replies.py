@@ -31,6 +31,7 @@ _KINDS = {
     admin_pb2.DECISION_KIND_TAKEN_OVER: DecisionKind.TAKEN_OVER,
     admin_pb2.DECISION_KIND_BREAKER: DecisionKind.BREAKER,
     admin_pb2.DECISION_KIND_THROTTLED: DecisionKind.THROTTLED,
+    admin_pb2.DECISION_KIND_PAUSED: DecisionKind.PAUSED,
 }
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,

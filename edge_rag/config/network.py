@@ -27,6 +27,9 @@ class LimitSettings(Section):
     unread_seconds: float = Field(
         default=30, gt=0, le=3600, description="How long a client may leave unread what it is sent, seconds."
     )
+    unread_events: int = Field(
+        default=64, ge=2, le=65_536, description="Pieces of an answer that wait for its reader before it is paused."
+    )
     message_mib: int = Field(default=16, ge=1, le=1024, description="Largest message taken, MiB.")
     metadata_kib: int = Field(default=16, ge=4, le=1024, description="Most metadata of a call, KiB.")
     streams_per_connection: int = Field(default=512, ge=1, description="Most calls at once over one connection.")

@@ -15,13 +15,14 @@ class DecisionKind(Enum):
     """What was decided.
 
     QUEUED: taken in, waits for a slot. REFUSED: not taken in. ADMITTED: got its first slot. DEFERRED: stays waiting;
-    said when the reason changes, not at every step. PREEMPTED: gave its slot and pages up. RESUMED: got a slot again.
-    FINISHED: ended well. CANCELLED, EXPIRED, FAILED: ended otherwise. SLOTS_CHANGED: the controller moved the slot
-    limit; about no request. STAGE_DONE: a stage before the generator is done with it; its numbers say how long it
-    waited there and how long it took. PLACED: written here, elsewhere or on both sides. SENT: to which machine, and
-    what. HEDGED: begun on the other side as well, since this one is slow. TAKEN_OVER: gone on with here. BREAKER:
-    whether a machine is asked has changed; about no request. THROTTLED: the share of slots and tokens that may be used
-    moved, down or back, because of heat or power; about no request.
+    said when the reason changes, not at every step. PREEMPTED: gave its slot and pages up. PAUSED: the same, for as
+    long as its reader does not keep up. RESUMED: got a slot again. FINISHED: ended well. CANCELLED, EXPIRED, FAILED:
+    ended otherwise. SLOTS_CHANGED: the controller moved the slot limit; about no request. STAGE_DONE: a stage before
+    the generator is done with it; its numbers say how long it waited there and how long it took. PLACED:
+    written here, elsewhere or on both sides. SENT: to which machine, and what. HEDGED: begun on the other side as
+    well, since this one is slow. TAKEN_OVER: gone on with here. BREAKER: whether a machine is asked has changed; about
+    no request. THROTTLED: the share of slots and tokens that may be used moved, down or back, because of heat or
+    power; about no request.
     """
 
     QUEUED = "queued"
@@ -29,6 +30,7 @@ class DecisionKind(Enum):
     ADMITTED = "admitted"
     DEFERRED = "deferred"
     PREEMPTED = "preempted"
+    PAUSED = "paused"
     RESUMED = "resumed"
     FINISHED = "finished"
     CANCELLED = "cancelled"

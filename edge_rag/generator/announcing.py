@@ -15,6 +15,7 @@ from edge_rag.errors import (
     NotReady,
     Overloaded,
     RequestCancelled,
+    Unread,
     class_of,
 )
 from edge_rag.generator.live import LiveRequest, TokenRequest
@@ -88,6 +89,11 @@ class Announcer:
                 verdict.kind, live[verdict.sequence].request, verdict.reason, verdict.numbers, now, in_favour_of=other
             )
 
+    def paused(self, request: LiveRequest, numbers: Mapping[str, float], now: float) -> None:
+        """A request waits for its reader."""
+        of_request = {"generated_tokens": request.sequence.generated, **numbers}
+        self._say(DecisionKind.PAUSED, request.request, "its reader does not keep up", of_request, now)
+
     def finished(self, request: LiveRequest, reason: FinishReason, now: float) -> None:
         """A request ended well."""
         said = _FINISHED.get(reason, reason.value)
@@ -100,6 +106,8 @@ class Announcer:
                 kind, reason = DecisionKind.CANCELLED, "the caller gave it up"
             case DeadlineExceeded():
                 kind, reason = DecisionKind.EXPIRED, "its deadline passed"
+            case Unread():
+                kind, reason = DecisionKind.EXPIRED, "what it said was not read"
             case _:
                 kind, reason = DecisionKind.FAILED, f"it failed: {class_of(error)}"
         self._say(kind, request.request, reason, _summary(request, now), now)

@@ -77,9 +77,17 @@ class Handle:
     _engine: Engine
     _sequence: SequenceId
 
-    def cancel(self) -> None:
-        """Ends the request at the next step boundary; idempotent, any thread."""
-        self._engine.cancel(self._sequence)
+    def cancel(self, why: EdgeRagError | None = None) -> None:
+        """Ends the request at the next step boundary; see ``pipeline.ports.GenerationHandle``."""
+        self._engine.cancel(self._sequence, why)
+
+    def pause(self) -> None:
+        """Takes the request out of the steps until ``resume``."""
+        self._engine.pause(self._sequence)
+
+    def resume(self) -> None:
+        """Lets a paused request go on."""
+        self._engine.resume(self._sequence)
 
 
 class AnswerGenerator:

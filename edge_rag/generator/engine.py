@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Final
 
 from edge_rag.core.measures import StepReport
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, InvalidRequest, NotReady, RequestCancelled
+from edge_rag.errors import (
+    DeadlineExceeded,
+    EdgeRagError,
+    InferenceFailed,
+    InvalidRequest,
+    NotReady,
+    RequestCancelled,
+    Unread,
+)
 from edge_rag.generator.announcing import Announcer
 from edge_rag.generator.awaiting import Awaiting
 from edge_rag.generator.constraint import ModelMove
@@ -59,6 +67,7 @@ class Engine:
         draft_tokens: Most tokens that a request drafts for a step, 0 for none. The answers are the same.
         working: Makes what is entered while the model runs.
         tier: Keeps evicted pages on disk; started and closed by this. None keeps none.
+        pause_s: Longest time that a request is paused for its reader, seconds.
     """
 
     def __init__(
@@ -76,6 +85,7 @@ class Engine:
         draft_tokens: int = 0,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
         tier: PageTier | None = None,
+        pause_s: float = 30.0,
     ) -> None:
         self._runner = runner
         self._tier = tier
@@ -90,6 +100,7 @@ class Engine:
         self._share = self._wanted_share = 1.0
         self._speculation = Speculation(draft_tokens)
         self._working = working
+        self._pause_s = pause_s
         self._clock = clock
         self._live: dict[SequenceId, LiveRequest] = {}
         self._epochs: dict[str, int] = {}
@@ -165,9 +176,25 @@ class Engine:
 
         return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
 
-    def cancel(self, sequence: SequenceId) -> None:
-        """Ends a request at the next step boundary; any thread, idempotent."""
-        self._inbox.cancel(sequence)
+    def cancel(self, sequence: SequenceId, why: EdgeRagError | None = None) -> None:
+        """Ends a request at the next step boundary; any thread, idempotent.
+
+        Args:
+            sequence: Which.
+            why: What it ends with; None where its caller wants it no more.
+        """
+        self._inbox.cancel(sequence, why or RequestCancelled("cancelled by the caller"))
+
+    def pause(self, sequence: SequenceId) -> None:
+        """Takes a request out of the steps at the next boundary, because its reader does not keep up; any thread.
+
+        It holds neither slot nor pages until ``resume``, and ends with ``Unread`` where that takes too long.
+        """
+        self._inbox.hold(sequence, paused=True)
+
+    def resume(self, sequence: SequenceId) -> None:
+        """Lets a paused request go on; it waits for a slot like others. Any thread."""
+        self._inbox.hold(sequence, paused=False)
 
     def forget(self, trust_domain: str, epoch: int) -> None:
         """Drops what is cached of a trust domain's epochs before this one at the next step boundary; any thread.
@@ -233,7 +260,7 @@ class Engine:
 
     def _loop(self) -> None:
         try:
-            while (taken := self._inbox.take(self._scheduler.idle, bool(self._awaiting))) is not None:
+            while (taken := self._inbox.take(self._scheduler.idle, bool(self._live))) is not None:
                 self._observer.on_turn()
                 self._lookout.show(self._look)
                 if self._wanted_share != self._share:
@@ -246,8 +273,13 @@ class Engine:
                     self._enter(request)
                 for request in self._awaiting.ready():
                     self._scheduler.submit(request.sequence, request.submitted)
-                self._drop(cancelled, lambda: RequestCancelled("cancelled by the caller"))
+                    if request.paused_since is not None:
+                        self._scheduler.pause(request.sequence)
+                for sequence, why in cancelled:
+                    self._drop([sequence], lambda why=why: why)  # type: ignore[misc]
                 self._drop(self._expired(), lambda: DeadlineExceeded("generator"))
+                self._hold(self._inbox.take_held())
+                self._drop(self._unread(), lambda: Unread(self._pause_s))
                 began = self._clock()
                 self._step()
                 if self._share < 1:
@@ -300,6 +332,21 @@ class Engine:
             request.sequence.withdraw()
         if self._say(request, ()) and not self._awaiting.hold(request):
             self._scheduler.submit(request.sequence, request.submitted)
+
+    def _hold(self, held: Mapping[SequenceId, bool]) -> None:
+        """Pauses requests and lets others go on."""
+        now = self._clock()
+        for request, pause in [(self._live[i], pause) for i, pause in held.items() if i in self._live]:
+            if pause and request.paused_since is None:
+                request.paused_since = now
+                request.lost_slot(now)
+                # One that still waits for pages from disk is paused once it has them.
+                comes = request.sequence.status is Status.NEW
+                self._announcer.paused(request, {} if comes else self._scheduler.pause(request.sequence), now)
+            elif not pause and request.paused_since is not None:
+                request.paused_since = None
+                if request.sequence.status is Status.PAUSED:
+                    self._scheduler.resume(request.sequence, now)
 
     def _forget(self, trust_domain: str, epoch: int) -> None:
         self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
@@ -365,6 +412,10 @@ class Engine:
     def _expired(self) -> list[SequenceId]:
         now = self._clock()
         return [i for i, r in self._live.items() if r.request.deadline is not None and now >= r.request.deadline]
+
+    def _unread(self) -> list[SequenceId]:
+        since = self._clock() - self._pause_s
+        return [i for i, r in self._live.items() if r.paused_since is not None and r.paused_since <= since]
 
     def _sequences(self, plan: StepPlan) -> dict[SequenceId, Sequence]:
         return {entry.sequence: self._live[entry.sequence].sequence for entry in plan.entries}

@@ -6,12 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from edge_rag.errors import NotReady, Overloaded
+from edge_rag.errors import EdgeRagError, NotReady, Overloaded
 from edge_rag.generator.live import LiveRequest
 from edge_rag.generator.sequence import SequenceId
 
 IDLE_TURN_S: Final = 0.5
 """Longest time that an engine without work sits still, seconds; each turn shows that it is not stuck."""
+
+Cancellation = tuple[SequenceId, EdgeRagError]
+"""Which request is to be given up, and what it ends with."""
 
 
 class Inbox:
@@ -28,7 +31,8 @@ class Inbox:
         self.capacity_tokens = capacity_tokens
         self._changed = threading.Condition()
         self._requests: list[LiveRequest] = []
-        self._cancelled: list[SequenceId] = []
+        self._cancelled: list[Cancellation] = []
+        self._held: dict[SequenceId, bool] = {}
         self._forgotten: list[tuple[str, int]] = []
         self._waiting = 0
         self._waiting_tokens = 0
@@ -94,11 +98,23 @@ class Inbox:
             self._changed.notify()
             return request.sequence.id
 
-    def cancel(self, sequence: SequenceId) -> None:
+    def cancel(self, sequence: SequenceId, why: EdgeRagError) -> None:
         """Asks for a request to be given up; nothing happens if it is over."""
         with self._changed:
-            self._cancelled.append(sequence)
+            self._cancelled.append((sequence, why))
             self._changed.notify()
+
+    def hold(self, sequence: SequenceId, paused: bool) -> None:
+        """Asks for a request to be paused, or to go on; nothing happens if it is over."""
+        with self._changed:
+            self._held[sequence] = paused
+            self._changed.notify()
+
+    def take_held(self) -> dict[SequenceId, bool]:
+        """Returns which requests are to be paused and which to go on; to be asked after ``take``, for the engine."""
+        with self._changed:
+            taken, self._held = self._held, {}
+            return taken
 
     def forget(self, trust_domain: str, epoch: int) -> None:
         """Asks for what is cached of a trust domain's epochs before this one to be dropped."""
@@ -140,22 +156,22 @@ class Inbox:
             self._aborting |= abort
             self._changed.notify()
 
-    def take(self, idle: bool, awaiting: bool = False) -> tuple[list[LiveRequest], list[SequenceId]] | None:
+    def take(self, idle: bool, live: bool) -> tuple[list[LiveRequest], list[Cancellation]] | None:
         """Empties the inbox; for the engine.
 
         Args:
             idle: Whether there is nothing else to do; then this blocks until there is, at most ``IDLE_TURN_S``.
-            awaiting: Whether something is on its way all the same; then there is more to do even once this is closed.
+            live: Whether there are unfinished requests; those of an idle engine are paused, or wait for the disk.
 
         Returns:
             New requests in order of arrival and cancellations; None once the inbox is closed and nothing is left to do.
         """
         with self._changed:
-            closing = self._closing and not awaiting
-            if idle and not (self._requests or self._cancelled or self._forgotten or self._woken or closing):
+            over = self._aborting or (self._closing and not live)
+            if idle and not any((self._requests, self._cancelled, self._held, self._forgotten, self._woken, over)):
                 self._changed.wait(IDLE_TURN_S)
             self._woken = False
-            if self._aborting or (self._closing and not awaiting and idle and not self._requests):
+            if self._aborting or (self._closing and not live and not self._requests):
                 return None
             taken = self._requests, self._cancelled
             self._requests, self._cancelled = [], []

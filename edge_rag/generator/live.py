@@ -67,6 +67,7 @@ class LiveRequest:
         slot_s: Time in slots it had before, seconds.
         first_said: When its first token came, or None.
         last_said: When its latest token came, or None.
+        paused_since: Since when its reader is waited for, or None.
     """
 
     request: TokenRequest
@@ -83,6 +84,7 @@ class LiveRequest:
     slot_s: float = 0.0
     first_said: float | None = None
     last_said: float | None = None
+    paused_since: float | None = None
 
     def took_slot(self, now: float) -> None:
         """Notes that it has a slot from now on."""

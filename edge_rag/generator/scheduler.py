@@ -115,6 +115,37 @@ class Scheduler:
         self._waiting.add(sequence, now)
         self._fresh.append(sequence)
 
+    def pause(self, sequence: Sequence) -> dict[str, float]:
+        """Takes a sequence out until ``resume``; what it had computed may survive in the prefix cache.
+
+        Returns:
+            What it gave up, by name.
+        """
+        gave_up = {"computed_tokens": sequence.computed, "pages_held": self._pool.held(sequence.id)}
+        if sequence.status is Status.RUNNING:
+            self._running.remove(sequence)
+            self._pool.release(sequence.id)
+            sequence.computed = 0
+            sequence.loans = ()
+        else:
+            self._waiting.discard(sequence)
+        self._shares[sequence.level].leave(sequence.client)
+        sequence.status = Status.PAUSED
+        return {**gave_up, "pages_available": self._pool.available}
+
+    def resume(self, sequence: Sequence, now: float) -> None:
+        """Lets a paused sequence wait for a slot again.
+
+        Args:
+            sequence: A paused one.
+            now: Seconds.
+        """
+        sequence.status = Status.WAITING
+        sequence.deferral = None
+        self._shares[sequence.level].enter(sequence.client)
+        self._waiting.add(sequence, now)
+        self._fresh.append(sequence)
+
     def schedule(self, now: float) -> StepPlan:
         """Admits, divides the step's tokens, and takes pages away where they run out.
 
@@ -216,10 +247,11 @@ class Scheduler:
         copied = sum(loan.length for loan in sequence.loans)
         numbers["cached_tokens"] = sequence.computed
         numbers["copied_tokens"] = copied
-        if sequence.preemptions:
+        if sequence.admitted:
             numbers["recompute_tokens"] = sequence.pending
             kind, reason = DecisionKind.RESUMED, "a slot and pages are free again"
         else:
+            sequence.admitted = True
             sequence.cached_tokens = sequence.computed
             sequence.copied_tokens = copied
             sequence.charged_tokens = sequence.prompt_tokens

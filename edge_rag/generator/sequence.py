@@ -20,6 +20,7 @@ class Status(Enum):
     NEW = "new"
     WAITING = "waiting"
     RUNNING = "running"
+    PAUSED = "paused"
     FINISHED = "finished"
 
 
@@ -57,6 +58,7 @@ class Sequence:
         level: Scheduling class it has risen to; never lower than ``priority``.
         computed: Tokens whose keys and values the cache holds.
         status: Where it is.
+        admitted: Whether it has had a slot.
         cached_tokens: Prompt tokens found in the cache when it was first admitted.
         steps: Model runs it took part in.
         preemptions: How often it had to give its pages back.
@@ -86,6 +88,7 @@ class Sequence:
     level: Priority = field(init=False)
     computed: int = 0
     status: Status = Status.NEW
+    admitted: bool = False
     cached_tokens: int = 0
     steps: int = 0
     preemptions: int = 0

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, RemoteFailed, RequestCancelled
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, RemoteFailed, Unread
 from edge_rag.offload.desk import RemoteDesk, kind_of
 from edge_rag.offload.meter import Outlook, Sample
 from edge_rag.offload.order import Homecoming
@@ -69,6 +69,10 @@ class Flight:
         self._rest: Callable[[], None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._next: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._held: list[GenerationEvent] = []
 
     def prepare(self) -> None:
         """Hands it to this box, or readies it for a remote; on the caller's thread, so that it hears refusals.
@@ -97,9 +101,34 @@ class Flight:
         elif self._choice.remotes:
             self._next = self._at(self._started + self._local_patience(), self._hedge_elsewhere)
 
-    def cancel(self) -> None:
-        """Ends it; on the event loop."""
-        self._fail(RequestCancelled("cancelled by the caller"))
+    def pause(self) -> None:
+        """Has whoever writes wait for the reader; on the event loop. What is on its way nevertheless is held."""
+        if self._over or self._unread is not None:
+            return
+        longest_s = self._tower.bounds.unread_s
+        self._unread = self._tower.loop.call_later(longest_s, lambda: self._fail(Unread(longest_s)))
+        self._may_read.clear()
+        if self._local is not None:
+            self._local.pause()
+
+    def resume(self) -> None:
+        """Lets it go on; on the event loop."""
+        if self._over or self._unread is None:
+            return
+        self._unread.cancel()
+        self._unread = None
+        self._may_read.set()
+        if self._local is not None:
+            self._local.resume()
+        held, self._held = self._held, []
+        for event in held:
+            self._tell(event)
+        if self._last_text is not None:
+            self._last_text = self._tower.clock()
+        if self._reading is not None:
+            if self._next is not None:
+                self._next.cancel()
+            self._look_again()
 
     def give_up(self, error: EdgeRagError) -> None:
         """Ends it badly; on the event loop."""
@@ -188,6 +217,7 @@ class Flight:
                 self._take_remote(desk, heard)
                 if self._over or self._reading is not asyncio.current_task():
                     return
+                await self._may_read.wait()
             raise RemoteFailed("it stopped without an end")
         except RemoteFailed as error:
             if self._reading is asyncio.current_task():
@@ -269,7 +299,7 @@ class Flight:
     def _look_again(self) -> None:
         """Decides whether the remote is still waited for, and when to look next."""
         desk, dictation = self._desk, self._dictation
-        if self._over or self._reading is None or desk is None or dictation is None:
+        if self._over or self._unread is not None or self._reading is None or desk is None or dictation is None:
             return
         now, most = self._tower.clock(), self._request.sampling.max_tokens
         progress = Progress(
@@ -323,14 +353,17 @@ class Flight:
     def _tell(self, event: GenerationEvent) -> None:
         if self._over:
             return
+        if self._unread is not None and not isinstance(event, GenerationFailed):
+            self._held.append(event)
+            return
         if isinstance(event, Generated | GenerationFailed):
             self._over = True
             self._drop_remote()
             if self._local is not None:
-                self._local.cancel()
+                self._local.cancel(event.error if isinstance(event, GenerationFailed) else None)
             if self._rest is not None:
                 self._rest()
-            for timer in (self._deadline, self._next):
+            for timer in (self._deadline, self._next, self._unread):
                 if timer is not None:
                     timer.cancel()
             self._landed(self)

@@ -11,7 +11,7 @@ from typing import Final
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.status import RemoteInUse
-from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
 from edge_rag.offload.announcing import OffloadAnnouncer
 from edge_rag.offload.breaker import Breaker
 from edge_rag.offload.desk import RemoteDesk, kind_of
@@ -56,9 +56,18 @@ class FlightHandle:
         self._tower = tower
         self._flight = flight
 
-    def cancel(self) -> None:
-        """Ends it; idempotent, any thread."""
-        self._tower.post(self._flight.cancel)
+    def cancel(self, why: EdgeRagError | None = None) -> None:
+        """Ends it; see ``pipeline.ports.GenerationHandle``."""
+        error = why or RequestCancelled("cancelled by the caller")
+        self._tower.post(lambda: self._flight.give_up(error))
+
+    def pause(self) -> None:
+        """Has whoever writes wait for the reader until ``resume``."""
+        self._tower.post(self._flight.pause)
+
+    def resume(self) -> None:
+        """Lets it go on."""
+        self._tower.post(self._flight.resume)
 
 
 class OffloadingGenerator:

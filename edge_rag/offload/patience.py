@@ -41,10 +41,12 @@ class Bounds:
     Attributes:
         first_text_s: Longest wait for the first text, connecting included, seconds.
         stall_s: Shortest silence in the middle of an answer that counts as a stall, seconds.
+        unread_s: Longest time that an answer waits for its reader, seconds.
     """
 
     first_text_s: float = 10.0
     stall_s: float = 2.0
+    unread_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

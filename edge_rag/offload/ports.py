@@ -11,6 +11,7 @@ from edge_rag.core.decision import Decision
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.query import AnswerFormat, AnswerMode
 from edge_rag.core.said import Said
+from edge_rag.errors import EdgeRagError
 from edge_rag.offload.order import Order, PromptText
 
 Listener = Callable[[GenerationEvent], None]
@@ -95,10 +96,18 @@ class Remote(Protocol):
 
 
 class Handle(Protocol):
-    """A request that the local generator has admitted."""
+    """A request that a generator has admitted; see ``pipeline.ports.GenerationHandle``. Any thread."""
 
-    def cancel(self) -> None:
-        """Ends it; idempotent, any thread."""
+    def cancel(self, why: EdgeRagError | None = None) -> None:
+        """Ends it; idempotent."""
+        ...
+
+    def pause(self) -> None:
+        """Has it wait for its reader until ``resume``."""
+        ...
+
+    def resume(self) -> None:
+        """Lets it go on."""
         ...
 
 

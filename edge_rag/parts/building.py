@@ -203,7 +203,8 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     precedence = Precedence()
     offloading: OffloadingGenerator | None = None
     try:
-        offloading = make_offloading(settings.offload, generator, watch, partial(temperatures, settings.throttle.root))
+        heat, unread_s = partial(temperatures, settings.throttle.root), settings.limits.unread_seconds
+        offloading = make_offloading(settings.offload, generator, watch, heat, unread_s)
         directory = open_data_directory(
             settings.data_directory,
             embedder,
@@ -228,6 +229,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
             reranker_queue=settings.reranker.queue,
             reranker_batch=plan.sizes.questions,
             candidates=settings.retriever.candidates,
+            unread_events=settings.limits.unread_events,
         ),
         watch,
         precedence=precedence,

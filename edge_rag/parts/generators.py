@@ -116,6 +116,7 @@ class GeneratorMaker:
     ) -> None:
         wanted = settings.generator
         self._settings = wanted
+        self._pause_s = settings.limits.unread_seconds
         self.store = store
         self._watch = watch
         self._placing = profile.stages[Stage.GENERATOR]
@@ -217,6 +218,7 @@ class GeneratorMaker:
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
             working=partial(self._watch.activity.working, "generator", device_of(placement.used)),
             tier=tier,
+            pause_s=self._pause_s,
         )
         self._keep_pages_of(plan.folder, tier)
         cite = CiteSettings(Stemmer, wanted.unsupported)

@@ -29,6 +29,7 @@ def make_offloading(
     local: GeneratorExchange,
     decisions: DecisionSink,
     temperatures: Callable[[], tuple[Temperature, ...]],
+    unread_s: float,
 ) -> OffloadingGenerator | None:
     """Returns a generator over this box's and the configured machines; None where offload is off.
 
@@ -37,6 +38,7 @@ def make_offloading(
         local: This box's generator.
         decisions: Keeps the trail.
         temperatures: Reads the thermal zones.
+        unread_s: Longest time that an answer waits for its reader, seconds.
 
     Raises:
         ConfigurationError: A pattern to redact by is unusable.
@@ -46,7 +48,7 @@ def make_offloading(
         return None
     limits = OffloadLimits(
         mode=settings.mode,
-        bounds=Bounds(settings.first_text_seconds, settings.stall_seconds),
+        bounds=Bounds(settings.first_text_seconds, settings.stall_seconds, unread_s),
         breaker=Breaker(settings.failures, settings.rest_seconds),
     )
     remotes = [_remote(each) for each in settings.remotes]

@@ -16,8 +16,9 @@ from edge_rag.core.generation import Generated, GenerationEvent, GenerationFaile
 from edge_rag.core.passage import Explanation, RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.core.query import Query, SearchQuery
 from edge_rag.core.status import StageSnapshot
-from edge_rag.errors import DeadlineExceeded
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, Unread
 from edge_rag.pipeline.announcing import StageAnnouncer
+from edge_rag.pipeline.channel import AnswerChannel
 from edge_rag.pipeline.ports import DecisionSink, GenerationHandle, Generator, Reranker, Retriever
 from edge_rag.pipeline.precedence import Precedence
 from edge_rag.pipeline.stage import Stage, Timed
@@ -36,6 +37,7 @@ class StageLimits:
         reranker_queue: Most questions that may wait for the reranker.
         reranker_batch: Most questions it takes at once.
         candidates: Passages the retriever hands to the reranker.
+        unread_events: Most pieces of an answer that wait for its reader; then it is paused.
     """
 
     retriever_queue: int
@@ -43,6 +45,18 @@ class StageLimits:
     reranker_queue: int
     reranker_batch: int
     candidates: int
+    unread_events: int
+
+
+@dataclass(slots=True)
+class GivenUp:
+    """What a request is given up for.
+
+    Attributes:
+        why: The reason; None while it is wanted, and where its caller went away.
+    """
+
+    why: EdgeRagError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +78,41 @@ class AnswerStream:
     """The events of one answer, as they come. Ends after ``Finished`` or raises what went wrong.
 
     Args:
-        task: Drives the stages and feeds the queue.
-        events: What the task feeds; None marks its end.
+        task: Drives the stages and feeds the channel.
+        events: What the task feeds.
+        reason: Holds what the request is given up for, where it is.
     """
 
-    def __init__(self, task: asyncio.Task[None], events: asyncio.Queue[AnswerEvent | None]) -> None:
+    def __init__(self, task: asyncio.Task[None], events: AnswerChannel[AnswerEvent], reason: GivenUp) -> None:
         self._task = task
         self._events = events
+        self._reason = reason
 
-    def cancel(self) -> None:
-        """Ends the request wherever it is; idempotent."""
-        self._task.cancel()
+    def cancel(self, why: EdgeRagError | None = None) -> None:
+        """Ends the request wherever it is; idempotent.
+
+        Args:
+            why: What the trail of decisions says; None where the caller wants it no more.
+        """
+        if not self._task.done():
+            self._reason.why = self._reason.why or why
+            self._task.cancel()
 
     async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
         """Yields the events.
 
         Raises:
-            EdgeRagError: The request failed; events already yielded stand.
+            EdgeRagError: The request failed; events already yielded stand. Of one that was not read in time, those that
+                waited are dropped.
         """
-        while (event := await self._events.get()) is not None:
+        while (event := await self._events.take()) is not None:
+            if self._went_unread():
+                break
             yield event
         await self._task
+
+    def _went_unread(self) -> bool:
+        return self._task.done() and not self._task.cancelled() and isinstance(self._task.exception(), Unread)
 
 
 class Pipeline:
@@ -115,6 +143,7 @@ class Pipeline:
         self._precedence = precedence or Precedence(clock)
         self._generator = generator
         self._candidates = limits.candidates
+        self._unread_events = limits.unread_events
         self._clock = clock
         self._announcer = StageAnnouncer(decisions, clock)
         self._retrieving: Stage[RetrievalRequest, Retrieved] = Stage(
@@ -136,10 +165,11 @@ class Pipeline:
 
     def ask(self, query: Query, trace: CallTrace = UNTRACED) -> AnswerStream:
         """Starts answering a question; the trace gets a span a stage."""
-        events: asyncio.Queue[AnswerEvent | None] = asyncio.Queue()
-        task = asyncio.create_task(self._answer_first(query, events, trace), name=f"ask-{query.request_id}")
-        task.add_done_callback(lambda _: events.put_nowait(None))
-        return AnswerStream(task, events)
+        events, reason = AnswerChannel[AnswerEvent](asyncio.get_running_loop(), self._unread_events), GivenUp()
+        answering = self._answer_first(query, events, reason, trace)
+        task = asyncio.create_task(answering, name=f"ask-{query.request_id}")
+        task.add_done_callback(lambda _: events.end())
+        return AnswerStream(task, events, reason)
 
     async def search(self, query: SearchQuery, trace: CallTrace = UNTRACED) -> SearchResult:
         """Finds passages; the trace gets a span a stage.
@@ -172,11 +202,15 @@ class Pipeline:
         self._retrieving.close()
         self._reranking.close()
 
-    async def _answer_first(self, query: Query, events: asyncio.Queue[AnswerEvent | None], trace: CallTrace) -> None:
+    async def _answer_first(
+        self, query: Query, events: AnswerChannel[AnswerEvent], reason: GivenUp, trace: CallTrace
+    ) -> None:
         with self._precedence.question():
-            await self._answer(query, events, trace)
+            await self._answer(query, events, reason, trace)
 
-    async def _answer(self, query: Query, events: asyncio.Queue[AnswerEvent | None], trace: CallTrace) -> None:
+    async def _answer(
+        self, query: Query, events: AnswerChannel[AnswerEvent], reason: GivenUp, trace: CallTrace
+    ) -> None:
         started = self._clock()
         with self._announcer.within(query, "retriever"):
             wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter)
@@ -185,7 +219,7 @@ class Pipeline:
         with self._announcer.within(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline, trace)
         self._announcer.done(query, "reranker", ranked)
-        events.put_nowait(PassagesFound(ranked.value.passages, ranked.value.evidence))
+        events.put(PassagesFound(ranked.value.passages, ranked.value.evidence))
         before_generator = self._clock() - started
         request = GenerationRequest(
             request_id=query.request_id,
@@ -204,7 +238,7 @@ class Pipeline:
             offload=retrieved.value.offload,
         )
         with trace.stage("generator") as span:
-            generated = await self._generate(request, events)
+            generated = await self._generate(request, events, reason)
             span.note(_noted(generated))
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
         stages = (
@@ -212,32 +246,34 @@ class Pipeline:
             StageTime("reranker", ranked.queue_s, ranked.compute_s),
             StageTime("generator", generated.queue_s, generated.compute_s),
         )
-        events.put_nowait(Finished(generated.reason, generated.usage, stages, first_token_s))
+        events.put(Finished(generated.reason, generated.usage, stages, first_token_s))
 
-    async def _generate(self, request: GenerationRequest, events: asyncio.Queue[AnswerEvent | None]) -> Generated:
+    async def _generate(
+        self, request: GenerationRequest, events: AnswerChannel[AnswerEvent], reason: GivenUp
+    ) -> Generated:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Generated] = loop.create_future()
 
-        def deliver(event: GenerationEvent) -> None:
+        def end(event: Generated | GenerationFailed) -> None:
             if done.done():
                 return
-            match event:
-                case Generated():
-                    done.set_result(event)
-                case GenerationFailed():
-                    done.set_exception(event.error)
-                case _:
-                    events.put_nowait(event)
+            if isinstance(event, Generated):
+                done.set_result(event)
+            else:
+                done.set_exception(event.error)
 
         def listen(event: GenerationEvent) -> None:
-            loop.call_soon_threadsafe(deliver, event)
+            if isinstance(event, Generated | GenerationFailed):
+                loop.call_soon_threadsafe(end, event)
+            else:
+                events.put(event)
 
         submitting = asyncio.ensure_future(asyncio.to_thread(self._generator.submit, request, listen))
         try:
-            await asyncio.shield(submitting)
+            events.admitted(await asyncio.shield(submitting))
             return await done
         except asyncio.CancelledError:
-            submitting.add_done_callback(_cancel_admitted)
+            submitting.add_done_callback(lambda submitted: _cancel_admitted(submitted, reason.why))
             raise
 
     async def _retrieve(self, request: RetrievalRequest, deadline: float | None, trace: CallTrace) -> Timed[Retrieved]:
@@ -293,6 +329,6 @@ def _explained(query: SearchQuery, retrieved: Retrieved, found: Sequence[RankedP
     return tuple(Explanation(*places[each.passage.chunk_id], each.score if query.rerank else None) for each in found)
 
 
-def _cancel_admitted(submitting: asyncio.Future[GenerationHandle]) -> None:
+def _cancel_admitted(submitting: asyncio.Future[GenerationHandle], why: EdgeRagError | None) -> None:
     if submitting.exception() is None:
-        submitting.result().cancel()
+        submitting.result().cancel(why)

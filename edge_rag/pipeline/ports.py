@@ -14,6 +14,7 @@ from edge_rag.core.jobs import IngestPhase, Job, JobDocument, JobDocumentState, 
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.core.status import IndexInUse
 from edge_rag.core.vector_home import HomeKind
+from edge_rag.errors import EdgeRagError
 
 
 class Retriever(Protocol):
@@ -33,11 +34,25 @@ class Reranker(Protocol):
 
 
 class GenerationHandle(Protocol):
-    """A request that the generator has admitted."""
+    """A request that the generator has admitted. All methods may be called from any thread, also when it is over."""
 
-    def cancel(self) -> None:
-        """Ends the request at the next step boundary with ``GenerationFailed(RequestCancelled)``; idempotent, any
-        thread."""
+    def cancel(self, why: EdgeRagError | None = None) -> None:
+        """Ends the request at the next step boundary with ``GenerationFailed(why)``; idempotent.
+
+        Args:
+            why: What it ends with; None stands for RequestCancelled.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Takes the request out of the steps, at the next boundary, until ``resume``.
+
+        It holds neither slot nor pages meanwhile, and ends with ``GenerationFailed(Unread)`` where it takes too long.
+        """
+        ...
+
+    def resume(self) -> None:
+        """Lets a paused request go on; it waits for a slot like others."""
         ...
 
 

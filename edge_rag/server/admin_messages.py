@@ -32,6 +32,7 @@ _KINDS: Final = {
     DecisionKind.TAKEN_OVER: admin_pb2.DECISION_KIND_TAKEN_OVER,
     DecisionKind.BREAKER: admin_pb2.DECISION_KIND_BREAKER,
     DecisionKind.THROTTLED: admin_pb2.DECISION_KIND_THROTTLED,
+    DecisionKind.PAUSED: admin_pb2.DECISION_KIND_PAUSED,
 }
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,

@@ -9,6 +9,7 @@ _LONG: Final = frozenset(
         "Ingest",
         "StartIngest",
         "WatchJob",
+        "WatchStatus",
         "ListDecisions",
         "Backup",
         "UseModel",

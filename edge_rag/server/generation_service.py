@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, generation_pb2_grpc
 from edge_rag.core.generation import Generated, GenerationFailed
 from edge_rag.core.identity import Role
 from edge_rag.core.said import SaidEvent
 from edge_rag.generator.answer_generator import Handle
+from edge_rag.pipeline.channel import AnswerChannel
 from edge_rag.server.calls import Calls, ServicerContext
 from edge_rag.server.generation_wire import generation_request, load_message, said_message
 from edge_rag.server.wire import RequestLimits
+
+_UNREAD_EVENTS: Final = 64
+"""Pieces of an answer that wait for the peer before it is paused."""
 
 
 class GenerationService(generation_pb2_grpc.GenerationServicer):
@@ -36,22 +41,19 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         async with self._calls.serve(Role.PEER, "Generate", context, request.request_id) as call:
             wanted = generation_request(request, call.request_id, call.identity, call.deadline, self._limits)
-            generator, loop = call.backend.generator, asyncio.get_running_loop()
-            said: asyncio.Queue[SaidEvent] = asyncio.Queue()
-
-            def hear(event: SaidEvent) -> None:
-                loop.call_soon_threadsafe(said.put_nowait, event)
-
+            generator = call.backend.generator
+            said = AnswerChannel[SaidEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
             yield load_message(generator.snapshot(), generator.vocabulary)
-            submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, hear))
+            submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
             context.add_done_callback(lambda _: submitting.add_done_callback(_cancel_admitted))  # type: ignore[arg-type]
-            await asyncio.shield(submitting)
-            while not isinstance(event := await said.get(), Generated):
+            said.admitted(await asyncio.shield(submitting))
+            while (event := await said.take()) is not None:
                 if isinstance(event, GenerationFailed):
                     raise event.error
+                if isinstance(event, Generated):
+                    self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
+                    said.end()
                 yield said_message(event)
-            self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
-            yield said_message(event)
 
 
 def _cancel_admitted(submitting: asyncio.Future[Handle]) -> None:

@@ -57,6 +57,7 @@ class RagService(rag_pb2_grpc.RagServicer):
             except NotReady as error:
                 raise NotReady(f"{error}; {_how_far(told)}") from error
             except Unread as error:
+                stream.cancel(error)
                 raise Unread(error.seconds, _how_far(told)) from error
 
     async def Search(  # noqa: N802, D102 - named and described by the proto

@@ -20,7 +20,7 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.core.sentences import sentence_spans
-from edge_rag.errors import DeadlineExceeded, NeverFits, NotReady, Overloaded, RequestCancelled
+from edge_rag.errors import DeadlineExceeded, NeverFits, NotReady, Overloaded, RequestCancelled, Unread
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
@@ -346,6 +346,49 @@ def test_a_cancelled_request_ends_with_that_error_once(generator: Generator) -> 
     answer.wait()
     handle.cancel()
     assert isinstance(answer.error, RequestCancelled)
+
+
+def test_a_paused_request_says_nothing_until_it_goes_on_to_the_answer_it_gives_alone(generator: Generator) -> None:
+    wanted = question(AnswerMode.FREE, max_tokens=60)
+    alone = ask(generator, wanted)
+    began, paused = threading.Event(), threading.Event()
+
+    def hold(event: GenerationEvent) -> None:
+        began.set()
+        assert paused.wait(60)
+
+    answer = Answer(hold)
+    handle = generator.submit(wanted, answer)
+    assert began.wait(60)
+    handle.pause()
+    paused.set()
+    other = ask(generator, question())
+    assert other.text
+    assert not answer.ended.is_set()
+    said = len(answer.events)
+    handle.resume()
+    answer.wait()
+    handle.pause()
+    assert len(answer.events) > said
+    assert answer.text == alone.text
+
+
+def test_a_paused_request_ends_with_the_reason_it_is_given_up_for(generator: Generator) -> None:
+    began, paused = threading.Event(), threading.Event()
+
+    def hold(event: GenerationEvent) -> None:
+        began.set()
+        assert paused.wait(60)
+
+    answer = Answer(hold)
+    handle = generator.submit(question(AnswerMode.FREE, max_tokens=200), answer)
+    assert began.wait(60)
+    handle.pause()
+    paused.set()
+    handle.cancel(Unread(3))
+    answer.wait()
+    handle.resume()
+    assert isinstance(answer.error, Unread)
 
 
 def test_a_passed_deadline_is_refused(generator: Generator) -> None:

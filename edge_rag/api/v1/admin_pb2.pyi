@@ -253,6 +253,8 @@ class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """Whether another machine is asked has changed; about no request."""
     DECISION_KIND_THROTTLED: _DecisionKind.ValueType  # 20
     """The share of slots and tokens that may be used moved, down or back, because of heat or power; about no request."""
+    DECISION_KIND_PAUSED: _DecisionKind.ValueType  # 19
+    """Gave its slot and its pages up because its reader does not keep up; goes on once it does."""
 
 class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
     """What was decided."""
@@ -295,6 +297,8 @@ DECISION_KIND_BREAKER: DecisionKind.ValueType  # 17
 """Whether another machine is asked has changed; about no request."""
 DECISION_KIND_THROTTLED: DecisionKind.ValueType  # 20
 """The share of slots and tokens that may be used moved, down or back, because of heat or power; about no request."""
+DECISION_KIND_PAUSED: DecisionKind.ValueType  # 19
+"""Gave its slot and its pages up because its reader does not keep up; goes on once it does."""
 Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 @_typing.final

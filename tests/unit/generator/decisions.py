@@ -12,6 +12,7 @@ LETTERS = {
     DecisionKind.ADMITTED: "A",
     DecisionKind.DEFERRED: "D",
     DecisionKind.PREEMPTED: "P",
+    DecisionKind.PAUSED: "H",
     DecisionKind.RESUMED: "R",
     DecisionKind.FINISHED: "E",
     DecisionKind.CANCELLED: "E",
@@ -41,5 +42,6 @@ def assert_legal(kinds: Iterable[DecisionKind], ended: bool) -> None:
         ended: Whether the request is over.
     """
     letters = "".join(LETTERS[kind] for kind in kinds)
-    form = "QD*(A(PD*R)*(PD*)?)?E" if ended else "D*(A(PD*R)*(PD*)?)?"
+    form = "QW*(A(OW*R)*(OW*)?)?E" if ended else "W*(A(OW*R)*(OW*)?)?"
+    form = form.replace("W", "[DH]").replace("O", "[PH]")
     assert re.fullmatch(form, letters), letters

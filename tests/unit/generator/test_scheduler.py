@@ -136,6 +136,10 @@ class Bench:
         if not self.scheduler.idle:
             assert plan.entries, "there was work, and none of it was planned"
 
+    def pause(self, sequence: Sequence) -> None:
+        numbers = self.scheduler.pause(sequence)
+        self.verdicts[sequence.id].append(Verdict(DecisionKind.PAUSED, sequence.id, "its reader is slow", numbers))
+
     def run(self) -> int:
         """Steps until there is nothing to do; returns the number of steps."""
         steps = 0
@@ -644,6 +648,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         if unfinished:
             self.bench.scheduler.remove([unfinished[pick % len(unfinished)]])
 
+    @rule(pick=st.integers(0, 1000))
+    def pause(self, pick: int) -> None:
+        states = (Status.WAITING, Status.RUNNING)
+        unfinished = [s for s in self.bench.sequences.values() if s.status in states]
+        if unfinished:
+            self.bench.pause(unfinished[pick % len(unfinished)])
+
+    @rule(pick=st.integers(0, 1000))
+    def resume(self, pick: int) -> None:
+        paused = [s for s in self.bench.sequences.values() if s.status is Status.PAUSED]
+        if paused:
+            self.bench.scheduler.resume(paused[pick % len(paused)], self.bench.now)
+
     @rule(count=st.integers(1, 6), draft=st.integers(0, 12), right=st.integers(0, 12))
     def step(self, count: int, draft: int, right: int) -> None:
         for _ in range(count):
@@ -682,6 +699,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "bench"):
             return
+        for sequence in self.bench.sequences.values():
+            if sequence.status is Status.PAUSED:
+                self.bench.scheduler.resume(sequence, self.bench.now)
         self.bench.run()
         self.decisions_are_legal()
         assert self.bench.pool.available == self.bench.pool.pages
