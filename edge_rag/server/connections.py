@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -20,6 +20,7 @@ import structlog
 
 _OPEN_FILES: Final = "/dev/fd"
 _LOOK_EVERY_S: Final = 0.5
+_RECENTLY_CUT: Final = 16
 _MAPPED: Final = "::ffff:"
 """What an IPv4 address begins with on a socket for both; gRPC leaves it out."""
 
@@ -58,6 +59,8 @@ class Connections:
         self._most = most
         self._ports: frozenset[int] = frozenset()
         self._known: frozenset[Peer] = frozenset()
+        # A connection that is closed with a hundred calls is asked to be closed a hundred times.
+        self._cut: deque[Peer] = deque(maxlen=_RECENTLY_CUT)
 
     def belong_to(self, ports: frozenset[int]) -> None:
         """Says on which ports the server listens."""
@@ -89,15 +92,21 @@ class Connections:
         self._known = frozenset(present - excess)
         return len(excess)
 
-    def cut(self, peer: str) -> None:
-        """Closes the connection that a call came over; over a Unix socket, which is this box, it is left."""
+    def cut(self, peer: str, why: str) -> None:
+        """Closes the connection that a call came over; over a Unix socket, which is this box, it is left.
+
+        Args:
+            peer: As gRPC names it.
+            why: What its client does, for the log.
+        """
         wanted = peer_of(peer)
-        if wanted is None:
+        if wanted is None or wanted in self._cut:
             return
+        self._cut.append(wanted)
         for found, there in self._all():
             if found == wanted:
                 _shut(there)
-                log.warning("connection closed: its client takes nothing in", address=wanted[0])
+                log.warning("connection closed", address=wanted[0], why=why)
 
     def _all(self) -> Iterator[tuple[Peer, socket.socket]]:
         """Yields every connection with its peer; the socket is good until the next one."""

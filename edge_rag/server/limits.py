@@ -14,7 +14,7 @@ _PING_STRIKES: Final = 2
 _REQUESTS_PER_READ: Final = 16
 """Streams that one read off a connection may open; the others wait for the next turn, behind other connections."""
 
-_PENDING_CALLS: Final = 512, 1024
+_PENDING_CALLS: Final = 2048, 4096
 """Calls that may wait to be looked at: above the first number ever more of them are refused, at the second all."""
 
 

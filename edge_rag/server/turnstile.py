@@ -16,6 +16,7 @@ from edge_rag.server.connections import Connections, address_of
 from edge_rag.server.deadlines import Deadlines
 from edge_rag.server.gate import Gate
 from edge_rag.server.places import Places
+from edge_rag.server.resets import Resets
 from edge_rag.telemetry.metrics import Metrics
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -45,7 +46,7 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         deadlines: How long each may take.
         unread_s: How long a client may leave a message unread, seconds.
         gate: Knows whether the daemon is draining.
-        connections: Closes those of clients that do not even take in how their call ended.
+        connections: Closes those of clients that do not even take in how their call ended, or give up too many.
         metrics: Counts calls that are refused here.
     """
 
@@ -64,6 +65,7 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._gate = gate
         self._connections = connections
         self._metrics = metrics
+        self._resets = Resets()
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(  # noqa: D102 - described by gRPC
@@ -104,6 +106,10 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return
         try:
             await self._serve(method, handler, requests, context)
+        except asyncio.CancelledError:
+            if self._resets.another(caller):
+                self._connections.cut(context.peer(), "it gives up too many calls")
+            raise
         finally:
             self._places.leave(caller)
 
@@ -160,7 +166,7 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             async with asyncio.timeout(_LAST_WORD_S):
                 await ending
         except TimeoutError:
-            self._connections.cut(context.peer())
+            self._connections.cut(context.peer(), "it takes nothing in")
 
 
 def _function(handler: Handler) -> Callable[[Any, ServicerContext], Any]:

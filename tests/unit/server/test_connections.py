@@ -102,8 +102,8 @@ def test_one_that_went_makes_room_for_another(server: Server) -> None:
 def test_a_connection_is_cut_by_its_peers_name_and_no_other(server: Server) -> None:
     kept = connections(server, 100)
     one, two = server.connect(), server.connect()
-    kept.cut(f"ipv4:127.0.0.1:{one.getsockname()[1]}")
-    kept.cut("unix:")
+    kept.cut(f"ipv4:127.0.0.1:{one.getsockname()[1]}", "a test")
+    kept.cut("unix:", "a test")
     assert server.open() == [two]
 
 
@@ -113,5 +113,5 @@ def test_connections_to_elsewhere_are_not_counted_or_cut(server: Server) -> None
     server.connect()
     two = server.connect()
     assert elsewhere.close_excess() == 0
-    elsewhere.cut(f"ipv4:127.0.0.1:{two.getsockname()[1]}")
+    elsewhere.cut(f"ipv4:127.0.0.1:{two.getsockname()[1]}", "a test")
     assert len(server.open()) == 2

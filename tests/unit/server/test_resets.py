@@ -1,0 +1,37 @@
+"""Who gives calls up now and then is let be; who does nothing else is not."""
+
+from __future__ import annotations
+
+from edge_rag.server.resets import Resets
+
+
+def test_as_many_as_a_busy_client_gives_up_are_let_be_and_no_more() -> None:
+    now = [0.0]
+    resets = Resets(clock=lambda: now[0])
+    for _ in range(2000):
+        now[0] += 0.011
+        assert not resets.another("busy")
+    counted = [resets.another("busy") for _ in range(400)]
+    assert counted.count(False) == 299
+    assert counted == sorted(counted)
+
+
+def test_one_caller_is_not_held_to_account_for_another_and_time_heals() -> None:
+    now = [0.0]
+    resets = Resets(clock=lambda: now[0])
+    while not resets.another("flood"):
+        pass
+    assert not resets.another("other")
+    now[0] = 0.5
+    assert [resets.another("flood") for _ in range(51)].count(False) == 50
+
+
+def test_the_number_of_callers_that_are_remembered_is_bounded_and_a_flood_among_them_stays() -> None:
+    resets = Resets(clock=lambda: 0.0)
+    while not resets.another("flood"):
+        pass
+    for n in range(20_000):
+        resets.another(f"192.0.2.{n}")
+        if n % 1000 == 0:
+            assert resets.another("flood")
+    assert len(resets._left) <= 4096
