@@ -43,7 +43,7 @@ async def test_a_reader_that_stops_has_no_more_than_the_bound_before_it_and_miss
     channel.admitted(speaker)
     speaker.thread.start()
     assert await asyncio.to_thread(speaker.paused.wait, 60)
-    heard = []
+    heard: list[int] = []
     while len(heard) < 1000:
         number = await channel.take()
         assert number is not None
