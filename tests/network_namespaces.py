@@ -38,12 +38,20 @@ class Machine:
 
     Args:
         name: Name of the namespace.
-        address: Its IPv4 address, with the prefix's length.
+        address: Its IPv4 address.
+        bridge: Namespace of the bridge.
+        port: Name of the bridge's end of its cable.
     """
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, bridge: str, port: str) -> None:
         self.name = name
-        self.address = address.partition("/")[0]
+        self.address = address
+        self._bridge = bridge
+        self._port = port
+
+    def plug(self, *, in_: bool) -> None:
+        """Plugs its cable in, or pulls it out; its interface stays up and has its addresses."""
+        ip("-n", self._bridge, "link", "set", self._port, "up" if in_ else "down")
 
     def run(self, work: Callable[[], T]) -> Future[T]:
         """Does work on a thread inside the namespace; threads and processes begun by that thread are in it too."""
@@ -79,7 +87,9 @@ class Network:
     def __init__(self, size: int) -> None:
         self._id = uuid.uuid4().hex[:6]
         self._bridge = f"er-{self._id}"
-        self.machines = [Machine(f"{self._bridge}-{n}", f"10.77.0.{n + 1}/24") for n in range(size)]
+        self.machines = [
+            Machine(f"{self._bridge}-{n}", f"10.77.0.{n + 1}", self._bridge, f"port{n}") for n in range(size)
+        ]
 
     def __enter__(self) -> Network:
         try:
