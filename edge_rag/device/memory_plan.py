@@ -12,6 +12,9 @@ _MIB: Final = 1 << 20
 SMALLEST_STEP: Final = 64
 """Tokens of a step that are not halved any more."""
 
+_USUAL_TOKENS: Final = 2048
+"""What question, passages and answer seldom exceed together."""
+
 _RESERVE_SHARE: Final = 8
 """On a small box the reserve is no more than this part of what can be had."""
 
@@ -66,9 +69,13 @@ class GeneratorNeeds:
         return self.spare_sequences * slots * self.sequence_pages
 
     def least_pages(self, slots: int) -> int:
-        """Pages below which so many slots are not worth having: half of the longest sequence each, and one in whole."""
-        one = -(-self.least_context // self.page_tokens)
-        return one if slots == 1 else max(one, slots * -(-self.sequence_pages // 2))
+        """Pages below which so many slots are not worth having: one longest sequence, and room for a usual one in each.
+
+        A usual one is half of the longest, or 2,048 tokens where that is less.
+        """
+        longest = -(-self.least_context // self.page_tokens)
+        usual = min(-(-self.sequence_pages // 2), -(-_USUAL_TOKENS // self.page_tokens))
+        return longest if slots == 1 else max(longest, slots * usual)
 
 
 @dataclass(frozen=True, slots=True)

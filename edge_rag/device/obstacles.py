@@ -24,6 +24,10 @@ _ACCELERATORS: Final = {
     Provider.OPENVINO: (Accelerator.INTEL_NPU, Accelerator.INTEL_GPU),
 }
 
+_CARD: Final = "/dev/nvidia0"
+_SIMULATED: Final = frozenset({"x86_64", "AMD64"})
+"""Where the QNN plugin brings a simulator of the NPU."""
+
 
 def obstacles(provider: Provider, facts: DeviceFacts) -> tuple[str, ...]:
     """Returns what is in the way of a provider, for people; empty where nothing can be seen."""
@@ -33,8 +37,12 @@ def obstacles(provider: Provider, facts: DeviceFacts) -> tuple[str, ...]:
     if provider not in facts.providers:
         found.append(f"{PACKAGES[provider]} is not installed")
     wanted = _ACCELERATORS[provider]
-    if facts.drivers.accelerators.isdisjoint(wanted):
+    simulated = provider is Provider.QNN and facts.machine in _SIMULATED
+    if facts.drivers.accelerators.isdisjoint(wanted) and not simulated:
         found.append(f"there is no {' or '.join(each.value for each in wanted)} with its driver")
+    card = Accelerator.NVIDIA_GPU
+    if card in wanted and card in facts.drivers.accelerators and _CARD not in facts.drivers.nodes:
+        found.append(f"{_CARD} cannot be seen from here (for a service, see systemd/drop-ins)")
     missing = [library for library in _LIBRARIES.get(provider, ()) if library not in facts.drivers.libraries]
     if missing:
         found.append(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not found")

@@ -37,7 +37,9 @@ def read_drivers(root: Path, packages: Mapping[str, str], library_folders: Itera
     """
     nodes = tuple(_nodes(root))
     found: set[Accelerator] = set()
-    if "/dev/nvidia0" in nodes:
+    driver = _driver(root)
+    if "/dev/nvidia0" in nodes or driver is not None:
+        # A service may be kept from the card's files while the driver runs: then it has to say so, not do without.
         found.add(Accelerator.NVIDIA_GPU)
     if any(node in nodes for node in ("/dev/nvhost-gpu", "/dev/nvgpu", "/dev/nvmap")):
         found.add(Accelerator.TEGRA_GPU)
@@ -59,7 +61,7 @@ def read_drivers(root: Path, packages: Mapping[str, str], library_folders: Itera
         nodes=nodes,
         libraries=_libraries(root, library_folders),
         packages=dict(packages),
-        driver=_driver(root),
+        driver=driver,
     )
 
 

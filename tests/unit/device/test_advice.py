@@ -3,12 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.placement import Provider, Stage
+from edge_rag.core.placement import Provider, ProviderDevice, Stage
 from edge_rag.device.advice import advise
 from edge_rag.device.choosing import choose
 from edge_rag.device.facts import DeviceFacts, ThermalZone
 from edge_rag.device.memory_plan import BatchSizes, MemoryPlan
 from edge_rag.device.obstacles import obstacles, outlook
+from edge_rag.device.probing import read_facts
 from edge_rag.device.profile_file import builtin_profiles
 from tests.unit.device.recorded_boards import recorded
 
@@ -70,9 +71,21 @@ def test_the_processor_has_nothing_in_its_way_and_every_other_provider_says_what
         "there is no nvidia-gpu or tegra-gpu with its driver",
         "libcudart and libnvinfer are not found",
     )
-    assert obstacles(Provider.QNN, facts) == (
+    assert obstacles(Provider.QNN, facts) == ("onnxruntime-qnn is not installed",)  # it brings a simulator
+    phone = recorded("rk3588-rock-5b", tmp_path / "other")
+    assert obstacles(Provider.QNN, phone) == (
         "onnxruntime-qnn is not installed",
         "there is no qualcomm-npu with its driver",
+    )
+
+
+def test_a_card_whose_files_a_service_may_not_see_is_still_its_card_and_says_so(tmp_path: Path) -> None:
+    recorded("pc-nvidia", tmp_path)
+    (tmp_path / "dev" / "nvidia0").unlink()
+    facts = read_facts(tmp_path, "x86_64", None, {"onnxruntime-gpu": "1.31.1"}, (ProviderDevice(Provider.CUDA, "gpu"),))
+    assert choose("auto", facts, builtin_profiles()).profile.name == "cuda"
+    assert obstacles(Provider.CUDA, facts) == (
+        "/dev/nvidia0 cannot be seen from here (for a service, see systemd/drop-ins)",
     )
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,13 @@ def test_half_the_memory_halves_slots_step_batch_and_cache_and_still_fits() -> N
     assert half.sizes == BatchSizes(slots=2, step_tokens=128, questions=1, cache_bytes=16 * MIB)
     assert half.pages < whole.pages
     assert half.planned_bytes + half.spare_bytes == half.budget_bytes
+
+
+def test_a_model_that_can_read_much_more_than_is_asked_of_it_does_not_cost_slots() -> None:
+    long = replace(GENERATOR, max_context=32_768, least_context=32_768)
+    plan = plan_memory(bounds(1500), [PROCESS], RERANKER, long, SIZES)
+    assert (plan.sizes.slots, plan.halvings) == (8, 0)
+    assert plan.pages >= long.sequence_pages
 
 
 def test_what_the_settings_say_is_not_halved() -> None:

@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from edge_rag.config.settings import load_settings
+from edge_rag.device.choosing import choose
+from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
+from edge_rag.store.roles import RoleFolders
+from tests.unit.device.recorded_boards import BOARDS, recorded
+
+MODELS = Path(__file__).parents[3] / "models"
+FOLDERS = RoleFolders(MODELS / "minilm-l6", None, MODELS / "quoter")
+
+
+@pytest.mark.parametrize("board", sorted(path.stem for path in BOARDS.glob("*.toml")))
+def test_the_models_that_came_along_fit_every_recorded_board(board: str, tmp_path: Path) -> None:
+    facts = recorded(board, tmp_path / "board")
+    profile = choose("auto", facts, builtin_profiles()).profile
+    settings = load_settings(None, {"data_directory": tmp_path})
+    plan = MemoryPlanner(settings, profile, facts, FOLDERS).plan(FOLDERS.generator)
+    assert plan.planned_bytes <= facts.memory.usable_bytes
+    assert plan.halvings == 0
+    assert plan.sizes.slots == profile.max_slots
+    assert parsing_bytes(plan) >= profile.reserve_bytes // 2
+
+
+def test_what_lies_in_the_data_directory_is_counted(tmp_path: Path) -> None:
+    facts = recorded("raspberry-pi-5-8g", tmp_path / "board")
+    profile = choose("auto", facts, builtin_profiles()).profile
+    settings = load_settings(None, {"data_directory": tmp_path})
+
+    def indexes() -> int:
+        plan = MemoryPlanner(settings, profile, facts, FOLDERS).plan(FOLDERS.generator)
+        return next(item.bytes for item in plan.items if item.name == "indexes")
+
+    before = indexes()
+    (tmp_path / "vectors").mkdir()
+    (tmp_path / "vectors" / "1.faiss").write_bytes(bytes(1000))
+    assert indexes() == before + 1000
