@@ -142,6 +142,7 @@ def facts_object(facts: DeviceFacts) -> dict[str, Any]:
         "libraries": dict(drivers.libraries),
         "packages": dict(drivers.packages),
         "nvidia_driver": drivers.driver,
+        "built_for_cuda": drivers.built_for_cuda,
         "providers": sorted(each.value for each in facts.providers),
         "thermal": [
             {

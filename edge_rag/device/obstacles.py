@@ -44,9 +44,16 @@ def obstacles(provider: Provider, facts: DeviceFacts) -> tuple[str, ...]:
     if card in wanted and card in facts.drivers.accelerators and _CARD not in facts.drivers.nodes:
         found.append(f"{_CARD} cannot be seen from here (for a service, see systemd/drop-ins)")
     missing = [library for library in _LIBRARIES.get(provider, ()) if library not in facts.drivers.libraries]
+    wanted_cuda, cuda = facts.drivers.built_for_cuda, facts.drivers.libraries.get("libcudart", "")
+    if "libcudart" in _LIBRARIES.get(provider, ()) and wanted_cuda and cuda and _major(cuda) != _major(wanted_cuda):
+        found.append(f"CUDA {cuda} is there, this ONNX Runtime was built for {wanted_cuda}")
     if missing:
         found.append(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not found")
     return tuple(found)
+
+
+def _major(version: str) -> str:
+    return version.split(".")[0]
 
 
 def outlook(stage: Stage, wanted: StageProfile, facts: DeviceFacts) -> tuple[Provider | None, str]:

@@ -6,12 +6,14 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from edge_rag.core.placement import ProviderDevice
 from edge_rag.device.facts import DeviceFacts
+from edge_rag.device.files import text_of
 from edge_rag.device.read_board import read_board, read_thermal
 from edge_rag.device.read_drivers import read_drivers
 from edge_rag.device.read_memory import read_memory
@@ -38,7 +40,9 @@ def probe(devices: tuple[ProviderDevice, ...] = ()) -> DeviceFacts:
         devices: What ONNX Runtime says it can run on; only the runtime can ask it.
     """
     allowed = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    return read_facts(Path("/"), platform.machine(), allowed, _packages(), devices, _library_folders())
+    return read_facts(
+        Path("/"), platform.machine(), allowed, _packages(), devices, _library_folders(), _built_for_cuda()
+    )
 
 
 def read_facts(
@@ -48,6 +52,7 @@ def read_facts(
     packages: Mapping[str, str],
     devices: tuple[ProviderDevice, ...],
     library_folders: Iterable[Path] = (),
+    built_for_cuda: str | None = None,
 ) -> DeviceFacts:
     """Reads the facts of a machine whose files lie below a root.
 
@@ -58,12 +63,13 @@ def read_facts(
         packages: Versions of Python packages that bring execution providers, by name.
         devices: What ONNX Runtime says it can run on.
         library_folders: Further folders that libraries may lie in.
+        built_for_cuda: Version of CUDA that ONNX Runtime was built for; None where it was built for none.
     """
     return DeviceFacts(
         processor=read_processor(root, machine, allowed),
         memory=read_memory(root),
         board=read_board(root),
-        drivers=read_drivers(root, packages, library_folders),
+        drivers=read_drivers(root, packages, library_folders, built_for_cuda),
         thermal=read_thermal(root),
         devices=devices,
     )
@@ -77,6 +83,16 @@ def _packages() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def _built_for_cuda() -> str | None:
+    """Looks into a file that ONNX Runtime's package for CUDA has; importing it would load the libraries."""
+    spec = importlib.util.find_spec("onnxruntime")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        text = text_of(Path(place) / "capi" / "build_and_package_info.py") or ""
+        if found := re.search(r"""^cuda_version\s*=\s*["']([\d.]+)["']""", text, re.MULTILINE):
+            return found[1]
+    return None
 
 
 def _library_folders() -> list[Path]:

@@ -27,13 +27,19 @@ _FOLDERS: Final = (
 )
 
 
-def read_drivers(root: Path, packages: Mapping[str, str], library_folders: Iterable[Path] = ()) -> DriverFacts:
+def read_drivers(
+    root: Path,
+    packages: Mapping[str, str],
+    library_folders: Iterable[Path] = (),
+    built_for_cuda: str | None = None,
+) -> DriverFacts:
     """Looks for accelerators.
 
     Args:
         root: Where ``proc``, ``sys``, ``dev``, ``usr`` and ``opt`` are.
         packages: Versions of Python packages that bring execution providers, by name.
         library_folders: Further folders that libraries may lie in.
+        built_for_cuda: Version of CUDA that ONNX Runtime was built for.
     """
     nodes = tuple(_nodes(root))
     found: set[Accelerator] = set()
@@ -62,6 +68,7 @@ def read_drivers(root: Path, packages: Mapping[str, str], library_folders: Itera
         libraries=_libraries(root, library_folders),
         packages=dict(packages),
         driver=driver,
+        built_for_cuda=built_for_cuda,
     )
 
 

@@ -30,7 +30,9 @@ def recorded(name: str, root: Path) -> DeviceFacts:
         (root / path).write_bytes(content.encode())
     devices = tuple(ProviderDevice(Provider(each), "cpu" if each == "cpu" else "gpu") for each in board["providers"])
     allowed = frozenset(board["allowed"]) if "allowed" in board else None
-    return read_facts(root, board["machine"], allowed, board.get("packages", {}), devices)
+    return read_facts(
+        root, board["machine"], allowed, board.get("packages", {}), devices, (), board.get("built_for_cuda")
+    )
 
 
 def _core_files(cores: dict[str, Any]) -> dict[str, str]:

@@ -79,6 +79,13 @@ def test_the_processor_has_nothing_in_its_way_and_every_other_provider_says_what
     )
 
 
+def test_libraries_of_another_cuda_than_onnx_runtime_was_built_for_are_in_the_way(tmp_path: Path) -> None:
+    facts = recorded("pc-nvidia-old-cuda", tmp_path)
+    assert obstacles(Provider.CUDA, facts) == ("CUDA 12.6.68 is there, this ONNX Runtime was built for 13.0",)
+    wanted = choose("auto", facts, builtin_profiles()).profile.stages[Stage.GENERATOR]
+    assert outlook(Stage.GENERATOR, wanted, facts)[0] is Provider.CPU
+
+
 def test_a_card_whose_files_a_service_may_not_see_is_still_its_card_and_says_so(tmp_path: Path) -> None:
     recorded("pc-nvidia", tmp_path)
     (tmp_path / "dev" / "nvidia0").unlink()

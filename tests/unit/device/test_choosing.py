@@ -33,6 +33,7 @@ CHOICES = [
     ("intel-n100-openvino", "openvino", 210, 4),
     ("intel-core-ultra", "openvino", 220, 20),
     ("pc-nvidia", "cuda", 300, 32),
+    ("pc-nvidia-old-cuda", "cuda", 300, 32),
     ("pc-nvidia-no-driver", "cpu-x86", 100, 12),
     ("container-1g", "cpu-x86", 100, 2),
     ("container-cgroup-v1", "cpu-x86", 100, 2),
