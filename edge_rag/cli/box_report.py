@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_rag.cli.checks import Check, Verdict
 from edge_rag.config.settings import Settings
@@ -14,7 +14,9 @@ from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.obstacles import outlook
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.errors import EdgeRagError
-from edge_rag.parts.box import Box
+
+if TYPE_CHECKING:
+    from edge_rag.parts.box import Box
 
 _MIB = 1 << 20
 _GIB = 1 << 30

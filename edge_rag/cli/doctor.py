@@ -48,10 +48,13 @@ def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_js
     except ConfigurationError as error:
         checks.append(Check("settings", Verdict.FAIL, str(error), "correct the file or the variable"))
     else:
-        from edge_rag.parts.box import look_at_box
-
-        box = look_at_box(settings)
-        checks.extend(box_checks(box, settings))
+        try:
+            from edge_rag.parts.box import look_at_box
+        except ImportError as error:
+            checks.append(Check("board", Verdict.FAIL, f"cannot be looked at: {error}", "install edge-rag again"))
+        else:
+            box = look_at_box(settings)
+            checks.extend(box_checks(box, settings))
         checks.extend(settings_checks(settings))
     failed = any(check.verdict is Verdict.FAIL for check in checks)
     if as_json:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -139,3 +141,18 @@ def test_a_profile_that_a_board_cannot_meet_is_a_warning_or_a_failure_as_it_says
     strict = runner.invoke(main, asked)
     assert strict.exit_code == 1
     assert "FAIL" in strict.stdout.upper()
+
+
+def test_a_command_does_not_wait_for_libraries_it_does_not_need() -> None:
+    code = "import sys, edge_rag.cli.main; print(sorted({'onnxruntime', 'faiss', 'numpy', 'onnx'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_an_installation_that_lacks_a_library_is_told_and_not_a_crash(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "edge_rag.parts.box", None)
+    result = runner.invoke(main, ["doctor", "--json", "--data-dir", str(tmp_path), "--server", f"unix:{tmp_path}/s"])
+    report = json.loads(result.stdout)
+    board = next(check for check in report["checks"] if check["name"] == "board")
+    assert (result.exit_code, board["verdict"], report["box"]) == (1, "fail", None)
