@@ -13,19 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, RemoteFailed, Unread
 from edge_rag.offload.desk import RemoteDesk, kind_of
 from edge_rag.offload.meter import Outlook, Sample
 from edge_rag.offload.order import Homecoming
-from edge_rag.offload.patience import LEAST_SHARE, STRAGGLES, Progress, Step, look
+from edge_rag.offload.patience import SAFETY, SOONEST_HEDGE_S, UNKNOWN_SHARE, Progress, Step, look
 from edge_rag.offload.policy import Choice, Place
 from edge_rag.offload.ports import Busy, Dictation, Ended, Handle, Heard, Listener
 from edge_rag.offload.tower import Tower
-
-_SOONEST_HEDGE_S: Final = 0.2
 
 
 class Flight:
@@ -36,6 +33,7 @@ class Flight:
         request: What is asked.
         listener: Hears the answer, on the event loop's thread.
         choice: Where it is written.
+        prompt_tokens: Length of its prompt, as estimated.
         landed: Told once when it is over.
     """
 
@@ -45,12 +43,14 @@ class Flight:
         request: GenerationRequest,
         listener: Listener,
         choice: Choice,
+        prompt_tokens: int,
         landed: Callable[[Flight], None],
     ) -> None:
         self._tower = tower
         self._request = request
         self._listener = listener
         self._choice = choice
+        self._prompt_tokens = prompt_tokens
         self._landed = landed
         self._started = tower.clock()
         self._over = False
@@ -158,12 +158,20 @@ class Flight:
         self._tell(event)
 
     def _local_patience(self) -> float:
-        """Returns how long this box is waited for before a remote is begun as well, seconds."""
-        usual = self._tower.local_outlook(self._request, 1).first_text_s
-        window = None if self._request.deadline is None else self._request.deadline - self._started
-        if usual is not None:
-            return max(_SOONEST_HEDGE_S, STRAGGLES * usual, 0.0 if window is None else LEAST_SHARE * window)
-        return self._tower.bounds.first_text_s if window is None else max(_SOONEST_HEDGE_S, 0.3 * window)
+        """Returns how long this box is waited for before a remote is begun as well, seconds.
+
+        As long as is usual here and more; with a deadline, until a remote would need the time that is left.
+        """
+        unusual = self._tower.local_outlook(self._request, self._prompt_tokens).unusual_s
+        patience = max(SOONEST_HEDGE_S, self._tower.bounds.first_text_s if unusual is None else unusual)
+        if self._request.deadline is None:
+            return patience
+        window = self._request.deadline - self._started
+        desk = self._tower.desks[self._choice.remotes[0]]
+        most = self._request.sampling.max_tokens
+        there = desk.outlook(kind_of(self._request.mode), self._prompt_tokens, most).finish_s
+        latest = UNKNOWN_SHARE * window if there is None else window - SAFETY * there
+        return max(0.0, latest) if unusual is None else max(patience, latest)
 
     def _hedge_elsewhere(self) -> None:
         if self._local_leads or self._over or self._local is None:
@@ -312,7 +320,7 @@ class Flight:
             left=max(0, min(most, self._tower.usual_tokens(self._request)) - dictation.said_tokens),
             remote=self._expected,
             local=self._tower.local_outlook(self._request, len(dictation.prompt.tokens)),
-            hedged=self._local is not None,
+            may_hedge=self._local is None and self._tower.has_free_slot(),
         )
         seen = look(progress, self._tower.bounds)
         match seen.step:

@@ -15,13 +15,16 @@ class Outlook:
 
     Attributes:
         first_text_s: Until the first text, seconds.
-        finish_s: Until the end, seconds.
+        finish_s: Until the end, with the mean deviation on top, seconds.
         per_token_s: Between two tokens, seconds.
+        unusual_s: Time from which on it is unusual that there is no first text yet, seconds: four mean deviations above
+            the mean, as the retransmission timer of TCP has it (Jacobson, Congestion Avoidance and Control, 1988).
     """
 
     first_text_s: float | None = None
     finish_s: float | None = None
     per_token_s: float | None = None
+    unusual_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class _Means:
     per_token_s: float
     tokens: float
     service_s: float
+    start_deviation_s: float = 0.0
+    service_deviation_s: float = 0.0
 
 
 class Meter:
@@ -77,6 +82,8 @@ class Meter:
         if means is None:
             self._means = _Means(start, sample.prompt_tokens, per_token, sample.tokens, service)
             return
+        means.start_deviation_s += WEIGHT * (abs(start - means.start_s) - means.start_deviation_s)
+        means.service_deviation_s += WEIGHT * (abs(service - means.service_s) - means.service_deviation_s)
         means.start_s += WEIGHT * (start - means.start_s)
         means.prompt_tokens += WEIGHT * (sample.prompt_tokens - means.prompt_tokens)
         means.per_token_s += WEIGHT * (per_token - means.per_token_s)
@@ -102,4 +109,6 @@ class Meter:
         waiting_s = max(0, ahead + 1 - slots) / slots * means.service_s
         start_s = means.start_s * prompt_tokens / max(1.0, means.prompt_tokens)
         first = waiting_s + start_s
-        return Outlook(first, first + min(max_tokens, means.tokens) * means.per_token_s, means.per_token_s)
+        finish = first + min(max_tokens, means.tokens) * means.per_token_s + means.service_deviation_s
+        unusual = waiting_s + max(2 * start_s, start_s + 4 * means.start_deviation_s)
+        return Outlook(first, finish, means.per_token_s, unusual)

@@ -114,7 +114,7 @@ class OffloadingGenerator:
             raise DeadlineExceeded("generator")
         facts = self._facts(request, now)
         choice = choose(facts)
-        flight = Flight(self._tower, request, listener, choice, self._landed)
+        flight = Flight(self._tower, request, listener, choice, facts.prompt_tokens, self._landed)
         with self._changed:
             if self._closed:
                 raise NotReady("the generator is shutting down")

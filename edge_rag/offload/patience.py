@@ -17,13 +17,13 @@ UNKNOWN_SHARE: Final = 0.5
 LEAST_SHARE: Final = 0.1
 """Share of the time to the deadline that a remote gets in any case."""
 
-STRAGGLES: Final = 2.0
-"""A remote straggles once it takes so many times as long as it mostly does."""
-
 STALLS: Final = 10.0
 """It stalls once it says nothing for so many times as long as between its words so far."""
 
-_SOONEST_HEDGE_S: Final = 0.2
+SOONEST_HEDGE_S: Final = 0.5
+"""However quick a remote mostly is, it is not taken for slow before, seconds."""
+
+_LITTLE_S: Final = 0.2
 
 
 class Step(Enum):
@@ -63,7 +63,7 @@ class Progress:
         left: Tokens that are still expected.
         remote: What was expected of the remote.
         local: What is expected here, of an answer begun now.
-        hedged: Whether it has been begun here as well.
+        may_hedge: Whether it can be begun here as well: it has not been, and a slot is free.
     """
 
     now: float
@@ -75,7 +75,7 @@ class Progress:
     left: int
     remote: Outlook
     local: Outlook
-    hedged: bool
+    may_hedge: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +110,15 @@ def _before_the_first_text(progress: Progress, bounds: Bounds) -> Look:
     give_up_at = progress.started + patience
     if progress.now >= give_up_at:
         return Look(Step.TAKE_OVER, "it said nothing in the time it had", progress.now + bounds.stall_s)
-    usual = progress.remote.first_text_s
-    if progress.hedged or usual is None:
+    unusual = progress.remote.unusual_s
+    if unusual is None:
         return Look(Step.WAIT, "", give_up_at)
-    hedge_at = progress.started + max(_SOONEST_HEDGE_S, STRAGGLES * usual)
-    if progress.now >= hedge_at:
+    hedge_at = progress.started + max(SOONEST_HEDGE_S, unusual)
+    if progress.now < hedge_at:
+        return Look(Step.WAIT, "", min(hedge_at, give_up_at))
+    if progress.may_hedge:
         return Look(Step.HEDGE, "it takes longer than it mostly does", give_up_at)
-    return Look(Step.WAIT, "", min(hedge_at, give_up_at))
+    return Look(Step.WAIT, "", min(progress.now + SOONEST_HEDGE_S, give_up_at))
 
 
 def _in_the_middle(progress: Progress, first: float, last: float, bounds: Bounds) -> Look:
@@ -132,7 +134,7 @@ def _in_the_middle(progress: Progress, first: float, last: float, bounds: Bounds
         if remote_is_late and (here is None or here < rest):
             return Look(Step.TAKE_OVER, "it speaks too slowly to be in time", progress.now + bounds.stall_s)
         # With the time this box would need left, a remote that has been silent for longer than usual is not waited for.
-        silent_at = min(silent_at, max(latest, last + 2 * gap + _SOONEST_HEDGE_S))
+        silent_at = min(silent_at, max(latest, last + 2 * gap + _LITTLE_S))
     if progress.now >= silent_at:
         return Look(Step.TAKE_OVER, "it stopped speaking", progress.now + bounds.stall_s)
     return Look(Step.WAIT, "", silent_at)

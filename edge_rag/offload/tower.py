@@ -128,6 +128,11 @@ class Tower:
             prompt_tokens, request.sampling.max_tokens, busy.running + busy.waiting, max(1, busy.slots)
         )
 
+    def has_free_slot(self) -> bool:
+        """Whether a request that came now would not wait here."""
+        busy = self.local.snapshot()
+        return busy.waiting == 0 and busy.running < busy.slots
+
     def usual_tokens(self, request: GenerationRequest) -> int:
         """Returns how long an answer of its kind mostly is, tokens."""
         kind = kind_of(request.mode)

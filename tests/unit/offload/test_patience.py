@@ -18,9 +18,9 @@ SILENT = Progress(
     last_text=None,
     said=0,
     left=50,
-    remote=Outlook(0.5, 2.0, 0.02),
+    remote=Outlook(0.5, 2.0, 0.02, 1.0),
     local=Outlook(1.0, 3.0, 0.04),
-    hedged=False,
+    may_hedge=True,
 )
 SPEAKING = replace(SILENT, first_text=100.5, last_text=101.5, now=101.6, said=51, left=50)
 
@@ -30,10 +30,10 @@ SPEAKING = replace(SILENT, first_text=100.5, last_text=101.5, now=101.6, said=51
     [
         (SILENT, Step.WAIT),
         (replace(SILENT, now=101.1), Step.HEDGE),
-        (replace(SILENT, now=101.1, hedged=True), Step.WAIT),
+        (replace(SILENT, now=101.1, may_hedge=False), Step.WAIT),
         (replace(SILENT, now=101.1, remote=Outlook()), Step.WAIT),
         (replace(SILENT, now=105.6), Step.TAKE_OVER),  # the box needs 3 s, half as much again is kept for it
-        (replace(SILENT, now=105.6, deadline=None, hedged=True), Step.WAIT),
+        (replace(SILENT, now=105.6, deadline=None, may_hedge=False), Step.WAIT),
         (replace(SILENT, now=108.1, deadline=None), Step.TAKE_OVER),
         (replace(SILENT, now=105.1, local=Outlook()), Step.TAKE_OVER),
         (SPEAKING, Step.WAIT),
@@ -49,7 +49,7 @@ def test_how_long_a_remote_is_waited_for(progress: Progress, step: Step) -> None
 
 
 times = st.floats(0, 500)
-outlooks = st.builds(Outlook, st.none() | times, st.none() | times, st.none() | st.floats(0, 5))
+outlooks = st.builds(Outlook, st.none() | times, st.none() | times, st.none() | st.floats(0, 5), st.none() | times)
 
 
 @given(
@@ -61,7 +61,7 @@ outlooks = st.builds(Outlook, st.none() | times, st.none() | times, st.none() | 
     left=st.integers(0, 500),
     remote=outlooks,
     local=outlooks,
-    hedged=st.booleans(),
+    may_hedge=st.booleans(),
 )
 def test_a_look_always_says_when_to_look_again_and_a_silent_remote_is_given_up(
     window: float | None,
@@ -72,12 +72,14 @@ def test_a_look_always_says_when_to_look_again_and_a_silent_remote_is_given_up(
     left: int,
     remote: Outlook,
     local: Outlook,
-    hedged: bool,
+    may_hedge: bool,
 ) -> None:
     last = None if first is None else first + gap
     at = now if last is None else last + now
     deadline = None if window is None else max(window, 0 if last is None else last + 0.01)
-    progress = Progress(at, 0.0, deadline, first, last, said if first is not None else 0, left, remote, local, hedged)
+    progress = Progress(
+        at, 0.0, deadline, first, last, said if first is not None else 0, left, remote, local, may_hedge
+    )
     seen = look(progress, BOUNDS)
     assert seen.again_at > at
     if first is None and now >= BOUNDS.first_text_s:
@@ -91,7 +93,7 @@ def test_before_the_first_text_enough_time_is_left_for_this_box_where_there_is_e
     window: float, local: float
 ) -> None:
     progress = replace(
-        SILENT, started=0.0, now=0.0, deadline=window, local=Outlook(local / 2, local, 0.01), hedged=True
+        SILENT, started=0.0, now=0.0, deadline=window, local=Outlook(local / 2, local, 0.01), may_hedge=False
     )
     gives_up_at = look(progress, BOUNDS).again_at
     assert gives_up_at <= BOUNDS.first_text_s
