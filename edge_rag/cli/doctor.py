@@ -11,6 +11,7 @@ from edge_rag.cli import options
 from edge_rag.cli.box_report import box_checks, box_object
 from edge_rag.cli.checks import Check, Verdict, installation_checks, settings_checks
 from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.models_place import running_daemon
 from edge_rag.cli.terminal import emit, visible
 from edge_rag.client.channel import ADDRESS_VARIABLE
 from edge_rag.config.settings import load_settings
@@ -53,7 +54,8 @@ def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_js
         except ImportError as error:
             checks.append(Check("board", Verdict.FAIL, f"cannot be looked at: {error}", "install edge-rag again"))
         else:
-            box = look_at_box(settings)
+            daemon = running_daemon(settings)
+            box = look_at_box(settings, 0 if daemon is None else daemon.resident_bytes)
             checks.extend(box_checks(box, settings))
         checks.extend(settings_checks(settings))
     failed = any(check.verdict is Verdict.FAIL for check in checks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edge_rag.config.settings import Settings
 from edge_rag.device.choosing import Choice
@@ -31,9 +31,16 @@ class Box:
     plan: MemoryPlan | EdgeRagError
 
 
-def look_at_box(settings: Settings) -> Box:
-    """Reads the facts, chooses the profile and plans the memory."""
+def look_at_box(settings: Settings, held_bytes: int = 0) -> Box:
+    """Reads the facts, chooses the profile and plans the memory.
+
+    Args:
+        settings: Checked settings.
+        held_bytes: Memory that a daemon with these settings has now, and would give back before another one starts.
+    """
     facts = probe(provider_devices())
+    memory = facts.memory
+    facts = replace(facts, memory=replace(memory, own_bytes=memory.own_bytes + held_bytes))
     try:
         choice = choose_profile(settings, facts)
     except EdgeRagError as error:

@@ -4,7 +4,9 @@ import pytest
 
 from edge_rag.config.settings import load_settings
 from edge_rag.device.choosing import choose
+from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.parts.box import look_at_box
 from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
 from edge_rag.store.roles import RoleFolders
 from tests.unit.device.recorded_boards import BOARDS, recorded
@@ -38,3 +40,11 @@ def test_what_lies_in_the_data_directory_is_counted(tmp_path: Path) -> None:
     (tmp_path / "vectors").mkdir()
     (tmp_path / "vectors" / "1.faiss").write_bytes(bytes(1000))
     assert indexes() == before + 1000
+
+
+def test_what_a_running_daemon_would_give_back_can_be_planned_again(tmp_path: Path) -> None:
+    settings = load_settings(None, {"data_directory": tmp_path})
+    alone, beside = look_at_box(settings), look_at_box(settings, held_bytes=1 << 40)
+    assert isinstance(alone.plan, MemoryPlan)
+    assert isinstance(beside.plan, MemoryPlan)
+    assert beside.plan.budget_bytes - alone.plan.budget_bytes > 1 << 39
