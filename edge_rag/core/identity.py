@@ -61,9 +61,14 @@ class Identity:
         """Whether they have a role."""
         return role in self.roles or Role.ADMIN in self.roles
 
+    @property
+    def seen(self) -> frozenset[str] | None:
+        """The collections that exist for them; None where all do."""
+        return None if Role.ADMIN in self.roles else self.collections
+
     def sees(self, collection: str) -> bool:
         """Whether a collection exists for them."""
-        return self.collections is None or collection in self.collections or Role.ADMIN in self.roles
+        return self.seen is None or collection in self.seen
 
     def at_most(self, wanted: Priority) -> Priority:
         """Returns the class that a request gets for which one is wanted."""

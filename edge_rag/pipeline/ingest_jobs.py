@@ -116,9 +116,9 @@ class IngestJobs:
         """
         return self._ledger.job(job_id)
 
-    def jobs(self, limit: int) -> tuple[Job, ...]:
-        """Returns the latest jobs, the newest first."""
-        return self._ledger.jobs(limit)
+    def jobs(self, limit: int, within: frozenset[str] | None) -> tuple[Job, ...]:
+        """Returns the latest jobs, the newest first; ``within`` as ``JobLedger.jobs`` has it."""
+        return self._ledger.jobs(limit, within)
 
     async def room_for(self, size_bytes: int) -> None:
         """Waits until a document of that size would be accepted."""

@@ -268,8 +268,13 @@ class JobLedger(Protocol):
         """Returns a job."""
         ...
 
-    def jobs(self, limit: int) -> tuple[Job, ...]:
-        """Returns the latest jobs, the newest first."""
+    def jobs(self, limit: int, within: frozenset[str] | None = None) -> tuple[Job, ...]:
+        """Returns the latest jobs, the newest first.
+
+        Args:
+            limit: Most jobs.
+            within: Only jobs that have documents, all of them for these collections; None for all jobs.
+        """
         ...
 
     def changes(self, job_id: JobId, after: int, limit: int) -> tuple[Job, tuple[JobDocument, ...]]:

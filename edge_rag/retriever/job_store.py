@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import threading
 from collections.abc import Sequence
@@ -206,10 +207,20 @@ class JobStore:
         with self._database.snapshot() as connection:
             return _job(connection, _require(connection, job_id))
 
-    def jobs(self, limit: int) -> tuple[Job, ...]:
-        """Returns the latest jobs, the newest first."""
+    def jobs(self, limit: int, within: frozenset[str] | None = None) -> tuple[Job, ...]:
+        """Returns the latest jobs, the newest first.
+
+        Args:
+            limit: Most jobs.
+            within: Only jobs that have documents, all of them for these collections; None for all jobs.
+        """
         with self._database.snapshot() as connection:
-            rows = connection.execute("SELECT job FROM jobs ORDER BY job DESC LIMIT ?", (limit,)).fetchall()
+            rows = connection.execute(
+                "SELECT job FROM jobs j WHERE :all OR EXISTS (SELECT 1 FROM job_documents d WHERE d.job = j.job) "
+                "AND NOT EXISTS (SELECT 1 FROM job_documents d WHERE d.job = j.job "
+                "AND d.collection NOT IN (SELECT value FROM json_each(:within))) ORDER BY job DESC LIMIT :limit",
+                {"all": within is None, "within": json.dumps(sorted(within or ())), "limit": limit},
+            ).fetchall()
             return tuple(_job(connection, job) for (job,) in rows)
 
     def changes(self, job_id: JobId, after: int, limit: int) -> tuple[Job, tuple[JobDocument, ...]]:

@@ -54,14 +54,17 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
             job_id = await _visible_job(call, request.job_id)
             async with aclosing(call.backend.jobs.follow(job_id, request.cursor)) as pages:
                 async for page in pages:
+                    if not _sees(call, page.job):  # a job has no collections until its first document is accepted
+                        raise JobNotFound(job_id)
                     yield job_messages.page(page)
 
     async def ListJobs(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.ListJobsRequest, context: ServicerContext
     ) -> documents_pb2.ListJobsResponse:
         async with self._calls.serve(Role.WRITER, "ListJobs", context) as call:
-            jobs = await asyncio.to_thread(call.backend.jobs.jobs, wire.job_limit(request))
-            return documents_pb2.ListJobsResponse(jobs=[job_messages.job(job) for job in jobs if _sees(call, job)])
+            limit, seen = wire.job_limit(request), call.identity.seen
+            jobs = await asyncio.to_thread(call.backend.jobs.jobs, limit, seen)
+            return documents_pb2.ListJobsResponse(jobs=[job_messages.job(job) for job in jobs])
 
     async def CancelJob(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.CancelJobRequest, context: ServicerContext

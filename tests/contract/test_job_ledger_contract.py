@@ -146,6 +146,21 @@ def test_the_newest_jobs_come_first(ledger: JobLedger) -> None:
     assert [job.job_id for job in ledger.jobs(3)] == started[:0:-1]
 
 
+def test_jobs_of_other_collections_do_not_count_among_the_newest(ledger: JobLedger) -> None:
+    seen = ledger.start()
+    ledger.accept(seen.job_id, upload("a.txt"))
+    for collection in ("others", "manuals"):
+        hidden = ledger.start()
+        ledger.accept(hidden.job_id, Upload("others", "b.txt", "text/plain", b"b", {}))
+        ledger.accept(hidden.job_id, Upload(collection, "c.txt", "text/plain", b"c", {}))
+    ledger.start()
+
+    assert [job.job_id for job in ledger.jobs(1, frozenset({"manuals"}))] == [seen.job_id]
+    assert [job.job_id for job in ledger.jobs(9, frozenset({"manuals"}))] == [seen.job_id]
+    assert ledger.jobs(9, frozenset()) == ()
+    assert len(ledger.jobs(9)) == 4
+
+
 def test_of_jobs_that_are_over_the_last_hundred_are_kept_and_all_that_run(ledger: JobLedger) -> None:
     running = ledger.start()
     for _ in range(110):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.api.v1 import documents_pb2
+from tests.e2e.guarded_box import OPEN, SECRET, Box, edge_rag, token
 from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
 
 
@@ -44,6 +45,34 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
     yield start_one
     for running in started:
         running.process.kill()
+        running.process.wait(30)
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A box on the network: galley.txt in collection a, reactor.txt in collection b."""
+    folder = tmp_path_factory.mktemp("box")
+    data = folder / "data"
+    edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
+    tokens = {
+        "admin": token("admin", data, "--roles", "admin"),
+        "reader-a": token("reader-a", data, "--collections", "a"),
+        "writer-a": token("writer-a", data, "--collections", "a", "--roles", "writer"),
+        "reader": token("reader", data),
+        "peer": token("peer", data, "--roles", "peer"),
+        "batch": token("batch", data, "--priority-max", "batch", "--collections", "a"),
+        "rare": token("rare", data, "--quota", "2 requests/min"),
+    }
+    config = f'local_listen = "unix:{folder}/socket"\n[tls]\nalways = true\n'
+    running = start_daemon(data, folder / "log", config)
+    ingest(f"unix:{folder}/socket", {"galley.txt": OPEN.encode()}, "a")
+    ingest(f"unix:{folder}/socket", {"reactor.txt": SECRET.encode()}, "b")
+    try:
+        yield Box(running, data, tokens)
+    finally:
+        running.process.terminate()
         running.process.wait(30)
         assert running.process.stdout is not None
         running.process.stdout.close()

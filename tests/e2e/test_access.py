@@ -4,137 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import pytest
 from click.testing import CliRunner
-from google.protobuf import descriptor_pool, message_factory
 
 from edge_rag.api.v1 import (
     access_pb2,
     access_pb2_grpc,
     admin_pb2,
     admin_pb2_grpc,
-    collections_pb2,
     documents_pb2,
     documents_pb2_grpc,
-    generation_pb2,
     rag_pb2,
     rag_pb2_grpc,
 )
 from edge_rag.cli.main import main
+from tests.e2e.guarded_box import (
+    ANYBODY,
+    BORROW,
+    METHODS,
+    OPERATE,
+    READ,
+    STRANGERS,
+    WRITE,
+    Box,
+    ask,
+    call,
+    edge_rag,
+    refused,
+    token,
+)
 from tests.e2e.running_daemon import RunningDaemon
 
-SECRET = "The reactor code is 4711 and the valve is called Persephone."
-OPEN = "The galley opens at six in the morning and closes at nine in the evening."
 
-
-@dataclass(frozen=True)
-class Box:
-    """A daemon that asks for credentials, and the tokens there are."""
-
-    running: RunningDaemon
-    data: Path
-    tokens: dict[str, str]
-
-    def channel(self, name: str | None = None, token: str | None = None) -> grpc.Channel:
-        credentials = grpc.ssl_channel_credentials((self.data / "tls" / "ca.pem").read_bytes())
-        shown = self.tokens[name] if name is not None else token
-        if shown is not None:
-            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(shown))
-        return grpc.secure_channel(self.running.address, credentials)
-
-
-def edge_rag(*arguments: object, data: Path) -> str:
-    result = CliRunner().invoke(main, [*map(str, arguments), "--data-dir", str(data)])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def token(name: str, data: Path, *options: str) -> str:
-    return edge_rag("token", "create", "--name", name, *options, data=data).strip()
-
-
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    from tests.e2e.running_daemon import ingest, start_daemon
-
-    folder = tmp_path_factory.mktemp("box")
-    data = folder / "data"
-    edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
-    tokens = {
-        "admin": token("admin", data, "--roles", "admin"),
-        "reader-a": token("reader-a", data, "--collections", "a"),
-        "writer-a": token("writer-a", data, "--collections", "a", "--roles", "writer"),
-        "reader": token("reader", data),
-        "peer": token("peer", data, "--roles", "peer"),
-        "batch": token("batch", data, "--priority-max", "batch", "--collections", "a"),
-        "rare": token("rare", data, "--quota", "2 requests/min"),
-    }
-    config = f'local_listen = "unix:{folder}/socket"\n[tls]\nalways = true\n'
-    running = start_daemon(data, folder / "log", config)
-    ingest(f"unix:{folder}/socket", {"galley.txt": OPEN.encode()}, "a")
-    ingest(f"unix:{folder}/socket", {"reactor.txt": SECRET.encode()}, "b")
-    try:
-        yield Box(running, data, tokens)
-    finally:
-        running.process.terminate()
-        running.process.wait(30)
-        assert running.process.stdout is not None
-        running.process.stdout.close()
-
-
-def refused(call: Callable[[], object]) -> grpc.RpcError:
-    with pytest.raises(grpc.RpcError) as error:
-        call()
-    return error.value
-
-
-def ask(channel: grpc.Channel, question: str, collection: str) -> list[rag_pb2.AskResponse]:
-    return list(rag_pb2_grpc.RagStub(channel).Ask(rag_pb2.AskRequest(question=question, collection=collection)))
-
-
-assert collections_pb2.DESCRIPTOR
-assert generation_pb2.DESCRIPTOR  # each file is in the pool once its module is loaded
-METHODS = {
-    (service, method)
-    for file in ("rag", "documents", "collections", "admin", "access", "generation")
-    for service, described in descriptor_pool.Default()
-    .FindFileByName(f"edge_rag/v1/{file}.proto")
-    .services_by_name.items()
-    for method in described.methods_by_name
-}
-READ = {("Rag", "Ask"), ("Rag", "Search")}
-READ |= {(service, name) for service in ("Documents", "Collections") for name in ("Get", "List")}
-WRITE = {("Documents", name) for name in ("Ingest", "StartIngest", "WatchJob", "ListJobs", "CancelJob", "Delete")}
-WRITE |= {("Collections", name) for name in ("Create", "Update", "Delete")}
-BORROW = {("Generation", "Generate")}
-ANYBODY = {("Access", "WhoAmI")}
-STRANGERS = {("Access", "Pair")}
-"""All that may be called without an identity: with a one-time code, and with nothing but that."""
-
-
-def call(channel: grpc.Channel, service: str, method: str) -> grpc.StatusCode:
-    """Calls a method with an empty request, which every role that may call it gets past the door with."""
-    file = descriptor_pool.Default().FindFileByName(f"edge_rag/v1/{service.lower()}.proto")
-    described = file.services_by_name[service].methods_by_name[method]
-    request = message_factory.GetMessageClass(described.input_type)()
-    response = message_factory.GetMessageClass(described.output_type)
-    kinds = ("stream" if described.client_streaming else "unary", "stream" if described.server_streaming else "unary")
-    made = getattr(channel, "_".join(kinds))(
-        f"/{file.package}.{service}/{method}",
-        request_serializer=lambda message: message.SerializeToString(),
-        response_deserializer=response.FromString,
-    )
-    try:
-        outcome = made(iter([request]) if described.client_streaming else request, timeout=60)
-        if described.server_streaming:
-            list(outcome)
-    except grpc.RpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
+def test_for_each_call_it_is_said_whom_it_is_for() -> None:
+    assert METHODS == READ | WRITE | OPERATE | BORROW | ANYBODY | STRANGERS
 
 
 @pytest.mark.parametrize(("service", "method"), sorted(METHODS))

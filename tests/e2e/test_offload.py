@@ -16,8 +16,8 @@ from edge_rag.core.collection import CollectionSettings
 from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.query import AnswerMode
+from tests.e2e.guarded_box import edge_rag, token
 from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
-from tests.e2e.test_access import edge_rag, token
 
 MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
 QUESTION = "How often must the pump bearings be greased?"

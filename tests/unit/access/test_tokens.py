@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -43,6 +44,39 @@ def test_a_token_ends_when_it_expires() -> None:
     token, text = new_token(WARD, NOW, NOW + timedelta(days=1))
     assert is_shown_by(token, text, NOW + timedelta(hours=23))
     assert not is_shown_by(token, text, NOW + timedelta(days=1))
+
+
+def test_refusing_a_text_is_the_same_work_whatever_of_it_is_right_and_however_many_tokens_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One digest of what was shown and one comparison of whole digests in constant time: nothing else depends on it."""
+    file = TokenFile(tmp_path / "tokens.json", lambda: NOW)
+    made = [new_token(replace(WARD, name=f"ward-{number}"), NOW) for number in range(5)]
+    for token, _ in made:
+        file.add(token)
+    work: list[object] = []
+    sha256, compare = hashlib.sha256, hmac.compare_digest
+
+    def digesting(content: bytes) -> object:
+        work.append("digest")
+        return sha256(content)
+
+    def comparing(one: bytes, other: bytes) -> bool:
+        work.append(("compare", len(one), len(other)))
+        return compare(one, other)
+
+    monkeypatch.setattr("edge_rag.access.token.hashlib.sha256", digesting)
+    monkeypatch.setattr("edge_rag.access.token.hmac.compare_digest", comparing)
+    assert len(file.tokens()) == 5  # read once, and again only when it changes
+    right = [text for _, text in made]
+    wrong = ["", "nonsense", "erag_" + "0" * 16 + "_" + "A" * 43, right[0][5:], right[1] + "A"]
+    for text in right:
+        wrong += [text[:22] + "A" * 43, text[:-1] + ("A" if text[-1] != "A" else "B"), text[:-1]]
+    wrong += [first[:22] + second[22:] for first in right for second in right if first != second]
+    for text in (*wrong, *right):
+        work.clear()
+        assert (file.identify(text) is not None) == (text in right)
+        assert work == ["digest", ("compare", 32, 32)], text
 
 
 def test_the_file_keeps_everything_but_the_secret(tmp_path: Path) -> None:
