@@ -118,7 +118,7 @@ async def _serve(
     addresses = await server.start()
     announcer: Announcer | None = None
     try:
-        parts = await asyncio.to_thread(build, settings, metrics, watch)
+        parts = await asyncio.to_thread(build, settings, metrics, watch, manager.status)
     except BaseException:
         await server.stop(grace_s=0)
         raise

@@ -1,7 +1,9 @@
 """For all tests."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # The same examples in every run: whether a change may land must not depend on a draw. Run with
@@ -14,3 +16,9 @@ settings.load_profile("repeatable")
 def pytest_configure() -> None:
     # A shell starts background jobs with SIGINT ignored, and what the tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def npu_graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of what is compiled for the NPU, shared by all tests."""
+    return tmp_path_factory.mktemp("compiled")

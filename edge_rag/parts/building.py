@@ -22,12 +22,12 @@ from edge_rag.device.profile import DeviceProfile, StageProfile
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.offload.offloading import OffloadingGenerator
+from edge_rag.parts.encoders import COMPILED_FOLDER, EncoderOpener
 from edge_rag.parts.generators import GeneratorMaker, KvDisk
 from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
 from edge_rag.parts.offloading import make_offloading
 from edge_rag.parts.profiles import choose_profile
 from edge_rag.parts.saying import say_choice, say_placement, say_plan
-from edge_rag.parts.stages import embedder_opener, reranker_opener
 from edge_rag.parts.throttling import make_board_watch
 from edge_rag.pipeline.answering import Pipeline, StageLimits
 from edge_rag.pipeline.ingest_jobs import IngestJobs
@@ -155,13 +155,14 @@ class Parts:
         self.directory.close()
 
 
-def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
+def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Callable[[str], None]) -> Parts:
     """Builds every part and starts the engine.
 
     Args:
         settings: Checked settings.
-        metrics: Counts documents.
+        metrics: Counts documents, and says which stages stepped down.
         watch: What the engine reports to.
+        progress: Hears, in words for people, how far work that takes long is.
 
     Raises:
         EdgeRagError: Something is missing, altered or held by another daemon; what was built is closed again.
@@ -177,10 +178,11 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
     say_choice(choice)
     say_plan(plan)
     stages = profile.stages
-    embedder, embedder_placement = place(Stage.EMBEDDER, stages[Stage.EMBEDDER], embedder_opener(folders.embedder))
+    encoders = EncoderOpener(settings.data_directory / COMPILED_FOLDER, progress)
+    embedder, embedder_placement = place(Stage.EMBEDDER, stages[Stage.EMBEDDER], encoders.embedder(folders.embedder))
     embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", embedder_placement)
     reranker, reranker_model = _reranker(
-        folders.reranker, embedder, embedder_model, stages[Stage.RERANKER], plan.sizes.cache_bytes
+        folders.reranker, embedder, embedder_model, stages[Stage.RERANKER], plan.sizes.cache_bytes, encoders
     )
     say_placement(embedder_model)
     say_placement(reranker_model)
@@ -199,6 +201,8 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch) -> Parts:
         spool_bytes=settings.ingest.spool_mib * _MIB,
     )
     generator = GeneratorExchange(installed)
+    for model in (embedder_model, reranker_model, installed.model):
+        metrics.placed(model.placement)
     working = _working(watch.activity, embedder_model, reranker_model)
     precedence = Precedence()
     offloading: OffloadingGenerator | None = None
@@ -290,7 +294,12 @@ def _milvus(wanted: MilvusSettings) -> MilvusAddress | None:
 
 
 def _reranker(
-    folder: Path | None, embedder: TextEncoder, embedder_model: ModelInUse, wanted: StageProfile, cache_bytes: int
+    folder: Path | None,
+    embedder: TextEncoder,
+    embedder_model: ModelInUse,
+    wanted: StageProfile,
+    cache_bytes: int,
+    encoders: EncoderOpener,
 ) -> tuple[Reranker, ModelInUse]:
     if folder is None:
         # The embedder's session does its work.
@@ -298,5 +307,5 @@ def _reranker(
         return MaxSimReranker(embedder, cache_bytes=cache_bytes), ModelInUse(
             embedder_model.name, "max-sim of token vectors", placement
         )
-    encoder, placement = place(Stage.RERANKER, wanted, reranker_opener(folder))
+    encoder, placement = place(Stage.RERANKER, wanted, encoders.reranker(folder))
     return CrossEncoderReranker(encoder, embedder), ModelInUse(folder.name, "cross-encoder", placement)

@@ -11,6 +11,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,9 +23,10 @@ from edge_rag.core.placement import Stage
 from edge_rag.device.probing import probe
 from edge_rag.device.profile import ProviderChoice
 from edge_rag.errors import EdgeRagError
+from edge_rag.parts.encoders import EncoderOpener
 from edge_rag.parts.generators import FIRST_STEP
 from edge_rag.parts.profiles import choose_profile
-from edge_rag.parts.stages import embedder_opener, paged_opener, reranker_opener, serial_opener
+from edge_rag.parts.stages import paged_opener, serial_opener
 from edge_rag.runtime.model_folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.provider_devices import provider_devices
 from edge_rag.runtime.sessions import configure_thread_pool
@@ -98,25 +100,27 @@ def _try(settings: Settings, stage: Stage, number: int) -> Trial:
     profile = choose_profile(settings, facts).profile
     choice = profile.stages[stage].providers[number]
     configure_thread_pool(settings.threads or profile.threads(facts))
-    begun = time.perf_counter()
-    run = _opened(settings, stage, choice)
-    opened = time.perf_counter()
-    run()
-    return Trial(True, "", opened - begun, time.perf_counter() - opened)
+    # Not where the daemon keeps what is compiled: whoever tries may be another user, and the daemon could not read it.
+    with tempfile.TemporaryDirectory() as compiled:
+        begun = time.perf_counter()
+        run = _opened(settings, stage, choice, EncoderOpener(Path(compiled), lambda _: None))
+        opened = time.perf_counter()
+        run()
+        return Trial(True, "", opened - begun, time.perf_counter() - opened)
 
 
-def _opened(settings: Settings, stage: Stage, choice: ProviderChoice) -> Callable[[], object]:
+def _opened(settings: Settings, stage: Stage, choice: ProviderChoice, encoders: EncoderOpener) -> Callable[[], object]:
     """Opens a stage; returns what runs it once."""
     folders = fill_roles(settings, store_of(settings))
     match stage:
         case Stage.EMBEDDER:
-            embedder = embedder_opener(folders.embedder)(choice)
+            embedder = encoders.embedder(folders.embedder)(choice)
             return lambda: embedder.embed(["one sentence"])
         case Stage.RERANKER if folders.reranker is not None:
-            reranker = reranker_opener(folders.reranker)(choice)
+            reranker = encoders.reranker(folders.reranker)(choice)
             return lambda: reranker.score([("one question", "one sentence")])
         case Stage.RERANKER:
-            vectors = embedder_opener(folders.embedder)(choice)
+            vectors = encoders.embedder(folders.embedder)(choice)
             return lambda: vectors.token_vectors(["one sentence"])
         case Stage.GENERATOR:
             folder = folders.generator

@@ -31,7 +31,7 @@ class PairEncoder:
         self._graph = graph
         self._tokenizer = tokenizer
         self.name = manifest.name
-        self.max_tokens = manifest.integer("max_tokens", 8, 65_536)
+        self.max_tokens = tokenizer.max_tokens
 
     @classmethod
     def open(cls, folder: Path) -> PairEncoder:

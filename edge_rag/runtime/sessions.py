@@ -1,16 +1,20 @@
-"""Opening ONNX Runtime sessions: telemetry off, one thread pool for all of them, errors translated."""
+"""Opening ONNX Runtime sessions: one thread pool for all of them, errors translated."""
 
 from __future__ import annotations
 
 import os
 import threading
 from pathlib import Path
-
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+from typing import Final
 
 import onnxruntime as ort
 
+from edge_rag.core.placement import Provider
 from edge_rag.errors import ConfigurationError, ModelError
+from edge_rag.runtime.providers import ProviderDemand, check_assignment, demand_provider, not_opened
+
+ON_CPU: Final = ProviderDemand(Provider.CPU, {})
+"""Processor cores, where everything runs."""
 
 _lock = threading.Lock()
 _pool_threads: int | None = None
@@ -41,28 +45,61 @@ def pool_threads() -> int:
     return _pool_threads or 1
 
 
-def open_session(model: Path, custom_ops: Path | None = None) -> ort.InferenceSession:
-    """Opens a model on the CPU execution provider.
+def open_session(
+    model: Path | bytes, custom_ops: Path | None = None, demand: ProviderDemand = ON_CPU
+) -> ort.InferenceSession:
+    """Opens a model on an execution provider, and on no other.
 
     Args:
-        model: An ONNX file from a verified model folder.
+        model: An ONNX file from a verified model folder, or a graph that was made here.
         custom_ops: Custom-op library the graph needs.
+        demand: Where it has to run.
 
     Returns:
         A session on the shared thread pool. Runs may be made from any thread.
 
     Raises:
         ModelError: The file is not a model this runtime can run; names the file.
+        ProviderUnavailable: The provider cannot be had, or does not take the graph; says why.
     """
+    options, providers = _options(demand)
+    what = "the graph" if isinstance(model, bytes) else str(model)
+    try:
+        if custom_ops is not None:
+            options.register_custom_ops_library(str(custom_ops))
+        session = ort.InferenceSession(
+            model if isinstance(model, bytes) else str(model), options, providers=providers or None, enable_fallback=0
+        )
+    except Exception as error:
+        if demand.provider is Provider.CPU:
+            raise ModelError(f"{what}: ONNX Runtime cannot open it: {error}") from error
+        raise not_opened(error, demand, what) from error
+    if demand.provider is not Provider.CPU:
+        check_assignment(session, demand)
+    return session
+
+
+def compile_graph(model: bytes, demand: ProviderDemand) -> bytes:
+    """Has a provider compile a graph; what comes out is a model that only this provider can open, without compiling.
+
+    Raises:
+        ProviderUnavailable: The provider cannot be had, or does not take the graph; says why.
+    """
+    options, _ = _options(demand)
+    try:
+        compiled: bytes = ort.ModelCompiler(options, model, embed_compiled_data_into_model=True).compile_to_bytes()
+    except Exception as error:
+        raise not_opened(error, demand, "the graph") from error
+    return compiled
+
+
+def _options(demand: ProviderDemand) -> tuple[ort.SessionOptions, list[tuple[str, dict[str, str]]]]:
     pool_threads()
     options = ort.SessionOptions()
     options.use_per_session_threads = False
     options.log_severity_level = 3
     # Every run has shapes of its own, and a pattern would be kept for each; the arena is half as large without.
     options.enable_mem_pattern = False
-    try:
-        if custom_ops is not None:
-            options.register_custom_ops_library(str(custom_ops))
-        return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ModelError(f"{model}: ONNX Runtime cannot open it: {error}") from error
+    if demand.provider is Provider.CPU:
+        return options, [("CPUExecutionProvider", {})]
+    return options, demand_provider(options, demand)

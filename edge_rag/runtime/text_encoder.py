@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.model_folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.ops_library import ops_library
-from edge_rag.runtime.packed_texts import INPUT_IDS, LENGTHS, POSITIONS, pack_texts, plan_packs
 from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.text_graphs import TextGraph, text_graph
 from edge_rag.runtime.text_tokenizer import TextTokenizer, TokenizedText
 from edge_rag.runtime.token_vectors import TokenVectors
 
@@ -23,8 +22,6 @@ __all__ = ["TextEncoder", "TokenVectors"]
 
 _MODEL = "model.onnx"
 _TOKENIZER = "tokenizer.json"
-# Few enough that what passes between two layers stays in a core's cache.
-_RUN_TOKENS = 512
 
 
 class TextEncoder:
@@ -38,12 +35,20 @@ class TextEncoder:
         max_tokens: Most tokens of a text that ``embed`` reads, special tokens included.
     """
 
-    def __init__(self, session: ort.InferenceSession, tokenizer: TextTokenizer, manifest: ModelManifest) -> None:
-        self._session = session
+    def __init__(self, graph: TextGraph, tokenizer: TextTokenizer, manifest: ModelManifest, form: str = "") -> None:
+        """Puts an encoder together.
+
+        Args:
+            graph: Gives vectors of ``dimension`` elements for up to ``tokenizer.max_tokens`` tokens.
+            tokenizer: The model's.
+            manifest: Of the verified folder.
+            form: Names the form of the graph, where that changes the vectors.
+        """
+        self._graph = graph
         self._tokenizer = tokenizer
-        self.name = _identity(manifest)
+        self.name = _identity(manifest) + (f"-{form}" if form else "")
         self.dimension = manifest.integer("dimension", 1, 65_536)
-        self.max_tokens = manifest.integer("max_tokens", 8, 65_536)
+        self.max_tokens = tokenizer.max_tokens
         self._before_question = manifest.text("question_prompt")
         self._before_passage = manifest.text("passage_prompt")
 
@@ -64,14 +69,15 @@ class TextEncoder:
         manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
         tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))
         session = open_session(folder / _MODEL, ops_library())
-        inputs = {value.name for value in session.get_inputs()}
-        outputs = {value.name for value in session.get_outputs()}
-        if inputs != {INPUT_IDS, POSITIONS, LENGTHS} or not {"token_vectors", "sentence_vectors"} <= outputs:
+        graph = text_graph(session, manifest.integer("dimension", 1, 65_536))
+        if graph is None:
+            inputs = sorted(value.name for value in session.get_inputs())
+            outputs = sorted(value.name for value in session.get_outputs())
             raise ModelFolderInvalid(
-                f"{folder}: {_MODEL} is not a text encoder (inputs {sorted(inputs)}, outputs {sorted(outputs)}); "
+                f"{folder}: {_MODEL} is not a text encoder (inputs {inputs}, outputs {outputs}); "
                 "make it as models/README.md describes"
             )
-        return cls(session, tokenizer, manifest)
+        return cls(graph, tokenizer, manifest)
 
     def count_tokens(self, text: str) -> int:
         """Returns how many tokens a text has, special tokens included; past ``max_tokens`` ``embed`` reads no further.
@@ -98,10 +104,10 @@ class TextEncoder:
 
     def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         ids = self._tokenizer.truncated_ids(texts)
-        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        for pack in plan_packs([len(each) for each in ids], _RUN_TOKENS):
-            vectors[pack.start : pack.stop] = self._run("sentence_vectors", ids[pack.start : pack.stop], len(pack))
-        return vectors
+        try:
+            return self._graph.sentence_vectors(ids)
+        except Exception as error:
+            raise self._failed(error) from error
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
         """Encodes each text as one vector a token. All of a text is encoded: past ``max_tokens``, in several windows.
@@ -113,12 +119,11 @@ class TextEncoder:
             InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
         windows = [(index, window) for index, text in enumerate(texts) for window in self._tokenizer.windows(text)]
-        encoded: list[NDArray[np.float32]] = []
-        for pack in plan_packs([len(window.ids) for _, window in windows], _RUN_TOKENS):
-            ids = [windows[row][1].ids for row in pack]
-            ends = np.cumsum([len(each) for each in ids])
-            vectors = np.split(self._run("token_vectors", ids, int(ends[-1])), ends[:-1])
-            encoded += [each[_kept(windows[row][1])] for row, each in zip(pack, vectors, strict=True)]
+        try:
+            vectors = self._graph.token_vectors([window.ids for _, window in windows])
+        except Exception as error:
+            raise self._failed(error) from error
+        encoded = [each[_kept(window)] for each, (_, window) in zip(vectors, windows, strict=True)]
         pieces: list[list[int]] = [[] for _ in texts]
         for row, (index, _) in enumerate(windows):
             pieces[index].append(row)
@@ -130,16 +135,8 @@ class TextEncoder:
             for rows in pieces
         ]
 
-    def _run(self, output: str, texts: Sequence[Sequence[int]], rows: int) -> NDArray[np.float32]:
-        try:
-            result: NDArray[np.float32] = self._session.run([output], dict(pack_texts(texts).inputs()))[0]
-        except Exception as error:
-            raise InferenceFailed(f"{self.name}: the encoder failed: {error}") from error
-        if result.shape != (rows, self.dimension):
-            raise InferenceFailed(
-                f"{self.name}: {output} has the shape {list(result.shape)}, {[rows, self.dimension]} was promised"
-            )
-        return result
+    def _failed(self, error: Exception) -> InferenceFailed:
+        return InferenceFailed(f"{self.name}: the encoder failed: {error}")
 
 
 def _kept(window: TokenizedText) -> NDArray[np.intp]:

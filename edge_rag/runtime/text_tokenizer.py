@@ -36,6 +36,9 @@ class TextTokenizer:
     """A ``tokenizer.json`` used for text that comes from people and documents. Any method may be called by any thread.
 
     What looks like a special token in a text (``[SEP]``, say) is read as the plain characters it consists of.
+
+    Attributes:
+        max_tokens: Most tokens the model takes, special ones included.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
@@ -49,7 +52,7 @@ class TextTokenizer:
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
-        self._max_tokens = max_tokens
+        self.max_tokens = max_tokens
         self._single_extra = tokenizer.num_special_tokens_to_add(False)
         self._pair_extra = tokenizer.num_special_tokens_to_add(True)
 
@@ -80,7 +83,7 @@ class TextTokenizer:
         except Exception as error:
             raise InferenceFailed(f"a text cannot be tokenized: {error}") from error
         for encoding in encodings:
-            encoding.truncate(self._max_tokens - self._single_extra)
+            encoding.truncate(self.max_tokens - self._single_extra)
         return [self._tokenizer.post_process(encoding).ids for encoding in encodings]
 
     def windows(self, text: str) -> list[TokenizedText]:
@@ -89,7 +92,7 @@ class TextTokenizer:
         Offsets are into the whole text. A text without tokens has one window of special tokens only.
         """
         encoding = self._encode(text)
-        room = self._max_tokens - self._single_extra
+        room = self.max_tokens - self._single_extra
         count = max(1, -(-len(encoding) // room))
         encoding.truncate(max(1, -(-len(encoding) // count)))
         parts = [encoding, *encoding.overflowing]
@@ -101,7 +104,7 @@ class TextTokenizer:
         The second gives way first, but keeps at least half of the room; offsets are each into their own text.
         """
         one, two = self._encode(first), self._encode(second)
-        room = self._max_tokens - self._pair_extra
+        room = self.max_tokens - self._pair_extra
         one.truncate(max(room - len(two), room // 2))
         two.truncate(room - len(one))
         return _tokenized(self._tokenizer.post_process(one, two))

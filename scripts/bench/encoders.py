@@ -36,6 +36,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.text_graphs import PackedTextGraph
 from scripts.bench.texts import read_texts
 
 ROOT = Path(__file__).parents[2]
@@ -216,13 +217,15 @@ def compare(
 
 def counted(encoder: TextEncoder, texts: Sequence[str]) -> tuple[NDArray[np.float32], int]:
     """Encodes the texts and says how many token positions were computed for them."""
-    session = encoder._session
+    graph = encoder._graph
+    assert isinstance(graph, PackedTextGraph)
+    session = graph._session
     counter = CountedSession(session)
-    encoder._session = counter
+    graph._session = counter
     try:
         return encoder.embed(texts), counter.positions
     finally:
-        encoder._session = session
+        graph._session = session
 
 
 def counted_peer(

@@ -18,6 +18,7 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.runtime.token_vectors import TokenVectors
+from tests.npu import needs_npu, npu_pair_encoder
 
 REPOSITORY = Path(__file__).parents[2]
 TEXTS = (
@@ -47,8 +48,10 @@ def encoder() -> TextEncoder:
     return TextEncoder.open(REPOSITORY / "models" / "minilm-l6")
 
 
-@pytest.fixture(params=["max-sim", "cross-encoder"])
-def reranker(request: pytest.FixtureRequest, encoder: TextEncoder) -> Reranker:
+@pytest.fixture(params=["max-sim", "cross-encoder", pytest.param("cross-encoder on the NPU", marks=needs_npu)])
+def reranker(request: pytest.FixtureRequest, encoder: TextEncoder, npu_graphs: Path) -> Reranker:
+    if request.param == "cross-encoder on the NPU":
+        return CrossEncoderReranker(npu_pair_encoder(npu_graphs), encoder)
     if request.param == "max-sim":
         return MaxSimReranker(encoder)
     return CrossEncoderReranker(PairEncoder.open(REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"), encoder)

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.model_folder import ModelRole, write_manifest
 from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.text_graphs import PackedTextGraph
 
 REPOSITORY = Path(__file__).parents[3]
 FOLDER = REPOSITORY / "models" / "minilm-l6"
@@ -164,7 +165,9 @@ def test_no_token_is_computed_that_is_not_a_text_s_own(encoder: TextEncoder, mon
             computed.append(inputs["input_ids"].size)
             return self.session.run(outputs, inputs)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(encoder, "_session", Counted(encoder._session))
+    graph = encoder._graph
+    assert isinstance(graph, PackedTextGraph)
+    monkeypatch.setattr(graph, "_session", Counted(graph._session))
     encoder.embed(texts)
     assert sum(computed) == sum(min(encoder.count_tokens(text), encoder.max_tokens) for text in texts)
     assert max(computed) <= 512

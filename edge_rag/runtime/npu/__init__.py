@@ -1,0 +1,1 @@
+"""Encoders for processors that take graphs of fixed shapes only."""

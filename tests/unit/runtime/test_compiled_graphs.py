@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_rag.errors import StorageError
+from edge_rag.runtime.compiled_graphs import CompiledGraphs, CompiledKey
+
+KEY = CompiledKey("model 1", "a16w8.1", "sdk 2.51", "HTP v73", {"vtcm_mb": "8"})
+OTHERS = (
+    replace(KEY, model="model 2"),
+    replace(KEY, lowering="a16w8.2"),
+    replace(KEY, compiler="sdk 2.52"),
+    replace(KEY, device="HTP v75"),
+    replace(KEY, options={"vtcm_mb": "4"}),
+)
+
+
+def kept(root: Path, key: CompiledKey = KEY) -> CompiledGraphs:
+    graphs = CompiledGraphs(root, "m-qnn", key)
+    graphs.keep("32.onnx", b"short", {"mask": -40.0})
+    graphs.keep("64.onnx", b"long", {"mask": -40.0})
+    return graphs
+
+
+def test_what_was_kept_is_found_by_the_next_who_comes_with_the_same_key(tmp_path: Path) -> None:
+    kept(tmp_path)
+    again = CompiledGraphs(tmp_path, "m-qnn", KEY)
+    found = again.find("64.onnx")
+    assert found is not None
+    assert found.read_bytes() == b"long"
+    assert again.value("mask") == -40.0
+    assert again.find("128.onnx") is None
+
+
+@pytest.mark.parametrize("key", OTHERS)
+def test_nothing_is_found_for_another_key(tmp_path: Path, key: CompiledKey) -> None:
+    kept(tmp_path)
+    other = CompiledGraphs(tmp_path, "m-qnn", key)
+    assert other.find("32.onnx") is None
+    assert other.value("mask") is None
+
+
+def test_a_folder_that_was_renamed_to_another_key_is_not_believed(tmp_path: Path) -> None:
+    folder = kept(tmp_path).folder
+    other = CompiledGraphs(tmp_path, "m-qnn", OTHERS[0])
+    other.folder.rmdir()
+    folder.rename(other.folder)
+    assert CompiledGraphs(tmp_path, "m-qnn", OTHERS[0]).find("32.onnx") is None
+
+
+@pytest.mark.parametrize("content", [b"shorT", b"shor", b"short ", b""])
+def test_a_graph_that_was_altered_is_not_found_and_the_other_is(tmp_path: Path, content: bytes) -> None:
+    graphs = kept(tmp_path)
+    (graphs.folder / "32.onnx").write_bytes(content)
+    again = CompiledGraphs(tmp_path, "m-qnn", KEY)
+    assert again.find("32.onnx") is None
+    assert again.find("64.onnx") is not None
+    again.keep("32.onnx", b"made again", {"mask": -40.0})
+    assert CompiledGraphs(tmp_path, "m-qnn", KEY).find("32.onnx") is not None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"key": 1}', b"\xff", b'{"key": {}, "values": 1, "files": 2}'])
+def test_a_damaged_description_vouches_for_nothing(tmp_path: Path, content: bytes) -> None:
+    graphs = kept(tmp_path)
+    (graphs.folder / "compiled.json").write_bytes(content)
+    assert CompiledGraphs(tmp_path, "m-qnn", KEY).find("32.onnx") is None
+
+
+@pytest.mark.parametrize("values", [{"mask": "x"}, {"mask": None}, {"mask": True}])
+def test_values_that_are_not_numbers_vouch_for_nothing(tmp_path: Path, values: dict[str, object]) -> None:
+    path = kept(tmp_path).folder / "compiled.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"values": values}))
+    assert CompiledGraphs(tmp_path, "m-qnn", KEY).find("32.onnx") is None
+
+
+def test_a_graph_that_others_could_write_is_not_opened(tmp_path: Path) -> None:
+    graphs = kept(tmp_path)
+    (graphs.folder / "32.onnx").chmod(0o666)
+    assert graphs.find("32.onnx") is None
+
+
+def test_a_link_in_the_place_of_a_graph_is_not_followed_and_is_replaced(tmp_path: Path) -> None:
+    graphs = kept(tmp_path / "root")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"short")
+    (graphs.folder / "32.onnx").unlink()
+    (graphs.folder / "32.onnx").symlink_to(elsewhere)
+    assert graphs.find("32.onnx") is None
+    path = graphs.keep("32.onnx", b"new", {})
+    assert not path.is_symlink()
+    assert elsewhere.read_bytes() == b"short"
+
+
+def test_a_folder_that_others_could_write_to_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    kept(root)
+    root.chmod(0o777)
+    with pytest.raises(StorageError, match="others could write there"):
+        CompiledGraphs(root, "m-qnn", KEY)
+
+
+def test_old_keys_of_a_model_are_removed_and_other_models_stay(tmp_path: Path) -> None:
+    old, other = kept(tmp_path, OTHERS[2]), CompiledGraphs(tmp_path, "m-qnn-2", KEY)
+    graphs = kept(tmp_path)
+    graphs.drop_others()
+    assert not old.folder.exists()
+    assert other.folder.exists()
+    assert graphs.find("32.onnx") is not None
