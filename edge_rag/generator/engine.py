@@ -389,7 +389,7 @@ class Engine:
 
     def _drop(self, ids: Iterable[SequenceId], error: Callable[[], EdgeRagError]) -> None:
         """Ends requests badly; ids of requests that are over are passed by."""
-        for request in [self._live[i] for i in ids if i in self._live]:
+        for request in [self._live[i] for i in dict.fromkeys(ids) if i in self._live]:
             now, why = self._clock(), error()
             self._leave(request, now, completed=False)
             self._counts.failed += 1

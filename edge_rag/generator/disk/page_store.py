@@ -73,6 +73,20 @@ class PageStore:
         """Number of pages."""
         return len(self._files)
 
+    @property
+    def most(self) -> int:
+        """Pages there is room for."""
+        return self._most
+
+    def touch(self, trust_domain: str, key: PageKey) -> bool:
+        """Has a page count as just used; returns whether it is there."""
+        entry = self._entry(trust_domain, key)
+        with self._changing:
+            if entry is None or entry not in self._files:
+                return False
+            self._files.move_to_end(entry)
+            return True
+
     def has(self, trust_domain: str, key: PageKey) -> bool:
         """Whether a page seems to be there; reading it tells whether it is."""
         entry = self._entry(trust_domain, key)

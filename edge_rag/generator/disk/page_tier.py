@@ -34,6 +34,9 @@ _MEASURE_EVERY: Final = 32
 """Times that reading was found too slow, after which one is tried again: the disk may have become faster."""
 
 
+ReadingPays = Callable[[float | None, float | None, int, int, int], bool]
+
+
 class PageBytes(Protocol):
     """Gives and takes the bytes of pages. Called by the engine's thread only."""
 
@@ -102,6 +105,8 @@ class PageTier:
         pages: The pages in memory.
         failed: Told once, in words, that the disk is left alone from now on.
         clock: Monotonic seconds, the engine's.
+        pays: Decides whether to read pages or to compute them; see ``reading_pays``.
+        least_hold_s: A request is held back at least this long for pages that are read, seconds.
     """
 
     def __init__(
@@ -109,7 +114,11 @@ class PageTier:
         pages: PageBytes,
         failed: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        pays: ReadingPays | None = None,
+        least_hold_s: float = _LEAST_HOLD_S,
     ) -> None:
+        self._pays = pays or reading_pays
+        self._least_hold_s = least_hold_s
         self._store: PageStore | None = None
         self._pages = pages
         self._on_failed = failed
@@ -165,10 +174,12 @@ class PageTier:
         store, until = self._store, self._clock() + seconds
         if store is None:
             return
-        for page in sorted(pages, key=lambda each: -each.uses):
-            if self._off or page.uses < HOT_USES or self._clock() >= until:
+        hottest = sorted((page for page in pages if page.uses >= HOT_USES), key=lambda each: -each.uses)
+        # No more than there is room for: one of them would put out another.
+        for page in hottest[: store.most]:
+            if self._off or self._clock() >= until:
                 return
-            if not store.has(page.trust_domain, page.key):
+            if not store.touch(page.trust_domain, page.key):
                 self._write(store, page, self._pages.read_page(page.page))
 
     def computed(self, tokens: int, seconds: float) -> None:
@@ -204,11 +215,11 @@ class PageTier:
         with self._changed:
             ahead = sum(len(reading.keys) - reading.first for reading in self._to_read)
             compute_s = (end - first) * pool.page_tokens * (self._compute_s or 0.0)
-            if not reading_pays(self._read_s, self._compute_s, end - first, ahead, pool.page_tokens):
+            if not self._pays(self._read_s, self._compute_s, end - first, ahead, pool.page_tokens):
                 self._slower += 1
                 if self._slower % _MEASURE_EVERY:
                     return None
-            until = self._clock() + max(_LEAST_HOLD_S, compute_s)
+            until = self._clock() + max(self._least_hold_s, compute_s)
             reading = Reading(trust_domain, tuple(keys[:end]), first, until)
             self._to_read.append(reading)
             self._changed.notify_all()

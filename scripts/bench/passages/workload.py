@@ -95,29 +95,24 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Requests with their times.
+    """Requests with the time between them.
 
     Attributes:
         prompts: int64 [requests, tokens].
-        arrivals: float64 [requests], seconds from the start, ascending.
+        gaps: float64 [requests], exponentially distributed with mean 1: times between arrivals at one a second.
         answer_tokens: Length of every answer.
     """
 
     prompts: NDArray[np.int64]
-    arrivals: NDArray[np.float64]
+    gaps: NDArray[np.float64]
     answer_tokens: int
 
     def write(self, path: Path) -> None:
         """Writes it to a file."""
-        np.savez(path, prompts=self.prompts, arrivals=self.arrivals, answer_tokens=self.answer_tokens)
+        np.savez(path, prompts=self.prompts, gaps=self.gaps, answer_tokens=self.answer_tokens)
 
     @classmethod
     def read(cls, path: Path) -> Trace:
         """Reads what ``write`` wrote."""
         with np.load(path) as held:
-            return cls(held["prompts"], held["arrivals"], int(held["answer_tokens"]))
-
-
-def poisson_arrivals(count: int, rate: float, seed: int) -> NDArray[np.float64]:
-    """Returns arrival times, seconds, float64 [count], with ``rate`` requests a second on average."""
-    return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
+            return cls(held["prompts"], held["gaps"], int(held["answer_tokens"]))

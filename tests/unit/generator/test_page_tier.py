@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.generator.disk.page_file import StoredPage
+from edge_rag.generator.disk.page_file import StoredPage, file_bytes
 from edge_rag.generator.disk.page_store import PageStore
 from edge_rag.generator.disk.page_tier import PageTier, reading_pays
 from edge_rag.generator.engine import Engine
@@ -58,10 +58,10 @@ def store_over(
 
 @contextmanager
 def engine_over(
-    decoder: PagedDecoder, store: PageStore, failures: list[str] | None = None
+    decoder: PagedDecoder, store: PageStore, failures: list[str] | None = None, hold_s: float = 60.0
 ) -> Iterator[tuple[Engine, PageTier]]:
     said = [] if failures is None else failures
-    tier = PageTier(decoder, said.append)
+    tier = PageTier(decoder, said.append, pays=lambda *_: True, least_hold_s=hold_s)
     tier.use(store)
     engine = Engine(decoder, LIMITS, max_waiting=64, tier=tier)
     engine.start()
@@ -130,6 +130,21 @@ def test_hot_pages_survive_a_restart_and_the_answer_is_the_same(tmp_path: Path) 
     assert [said, said] == first
 
 
+def test_at_the_end_the_pages_asked_for_most_are_kept(tmp_path: Path) -> None:
+    decoder = tiny_decoder()
+    store = PageStore(
+        tmp_path, b"tiny".ljust(32), decoder.page_bytes, 4 * file_bytes(decoder.page_bytes), {"manuals": 0}
+    )
+    with engine_over(decoder, store) as (engine, _):
+        for prompt, times in ((OTHERS[0], 2), (HOT, 4), (OTHERS[1], 2)):
+            for _ in range(times):
+                ask(engine, prompt)
+    decoder = tiny_decoder()
+    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
+        assert ask(engine, HOT)[1] == 4 * decoder.page_tokens
+        assert ask(engine, OTHERS[0])[1] == 0
+
+
 def test_removed_text_leaves_nothing_on_the_disk_and_nothing_comes_back(tmp_path: Path) -> None:
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
@@ -188,7 +203,7 @@ def test_a_disk_that_does_not_answer_holds_a_request_back_no_longer_than_computi
     store = store_over(decoder, tmp_path, StuckStore)
     assert isinstance(store, StuckStore)
     answers = store.hold()
-    with engine_over(decoder, store) as (engine, _):
+    with engine_over(decoder, store, hold_s=0.05) as (engine, _):
         said, found = ask(engine, HOT)
         answers.set()
     assert found == 0

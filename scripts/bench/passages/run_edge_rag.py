@@ -1,0 +1,82 @@
+"""This project's engine under questions over passages, with its prefix cache and nothing lossy."""
+
+from __future__ import annotations
+
+import argparse
+import queue
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.ids import RequestId
+from edge_rag.core.query import Priority, Sampling
+from edge_rag.errors import EdgeRagError
+from edge_rag.generator.constraint import FreeText
+from edge_rag.generator.engine import Engine
+from edge_rag.generator.live import TokenRequest
+from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.ports import Outcome
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.sessions import configure_thread_pool
+from scripts.bench.passages.serving import program
+
+_STEP_TOKENS = 512
+
+
+class _Sink:
+    """Tells the server about one request."""
+
+    def __init__(self, number: int, said: queue.SimpleQueue[tuple[int, bool] | EdgeRagError]) -> None:
+        self._number, self._said = number, said
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        self._said.put((self._number, False))
+        return False
+
+    def finish(self, outcome: Outcome) -> None:
+        self._said.put((self._number, True))
+
+    def fail(self, error: EdgeRagError) -> None:
+        self._said.put(error)
+
+
+class EdgeRagServer:
+    """An engine on a thread of its own."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        configure_thread_pool(arguments.threads)
+        pages = (arguments.cache_mib << 20) // read_geometry(arguments.model).page_bytes
+        decoder = PagedDecoder.open(arguments.model, pages)
+        slots = arguments.slots
+        self._engine = Engine(decoder, SchedulerLimits(slots, _STEP_TOKENS, _STEP_TOKENS - slots), max_waiting=10_000)
+        self._said: queue.SimpleQueue[tuple[int, bool] | EdgeRagError] = queue.SimpleQueue()
+        self._engine.start()
+
+    def submit(self, number: int, prompt: NDArray[np.int64], answer_tokens: int) -> None:
+        """Takes a request."""
+        request = TokenRequest(
+            request_id=RequestId(str(number)),
+            prompt=tuple(prompt.tolist()),
+            constraint=FreeText(frozenset()),
+            sampling=Sampling(max_tokens=answer_tokens),
+            priority=Priority.NORMAL,
+            client="bench",
+            trust_domain="bench",
+            deadline=None,
+        )
+        self._engine.submit(request, _Sink(number, self._said))
+
+    def turn(self, wait_s: float) -> list[tuple[int, bool]]:
+        """Waits for tokens."""
+        try:
+            said = self._said.get(timeout=wait_s) if wait_s > 0 else self._said.get_nowait()
+        except queue.Empty:
+            return []
+        if isinstance(said, EdgeRagError):
+            raise said
+        return [said]
+
+
+if __name__ == "__main__":
+    program(__doc__, EdgeRagServer)
