@@ -87,7 +87,9 @@ class Usage:
 
     Attributes:
         prompt_tokens: Length of the prompt.
-        cached_prompt_tokens: How many of those were not computed again.
+        cached_prompt_tokens: How many of those were found in the cache, computed in a text that begins alike.
+        copied_prompt_tokens: How many were copied from where their passage was computed alone; where there are any, the
+            answer is an approximation.
         generated_tokens: Sampled and forced tokens.
         forced_tokens: Those of them that a constraint left no choice about.
         model_steps: Model runs the request took part in.
@@ -98,6 +100,7 @@ class Usage:
     generated_tokens: int = 0
     forced_tokens: int = 0
     model_steps: int = 0
+    copied_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,15 +79,17 @@ class Announcer:
         """The scheduler decided about requests.
 
         Args:
-            verdicts: What it decided.
+            verdicts: What it decided; also about passages computed alone, which nobody asked for.
             live: Requests by sequence.
             now: Seconds.
         """
         for verdict in verdicts:
-            other = None if verdict.in_favour_of is None else live[verdict.in_favour_of].request
-            self._say(
-                verdict.kind, live[verdict.sequence].request, verdict.reason, verdict.numbers, now, in_favour_of=other
-            )
+            if verdict.sequence not in live:
+                continue
+            other = None if verdict.in_favour_of is None else live.get(verdict.in_favour_of)
+            request = live[verdict.sequence].request
+            favoured = None if other is None else other.request
+            self._say(verdict.kind, request, verdict.reason, verdict.numbers, now, in_favour_of=favoured)
 
     def paused(self, request: LiveRequest, numbers: Mapping[str, float], now: float) -> None:
         """A request waits for its reader."""
@@ -144,6 +146,7 @@ def _summary(request: LiveRequest, now: float) -> dict[str, float]:
     return {
         "prompt_tokens": sequence.prompt_tokens,
         "cached_tokens": sequence.cached_tokens,
+        "copied_tokens": sequence.copied_tokens,
         "generated_tokens": sequence.generated,
         "model_steps": sequence.steps,
         "preemptions": sequence.preemptions,

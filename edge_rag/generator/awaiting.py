@@ -25,22 +25,27 @@ class Awaiting:
         self._tier = tier
         self._pool = pool
         self._clock = clock
-        self._held: dict[SequenceId, tuple[LiveRequest, Reading]] = {}
+        self._held: dict[SequenceId, tuple[LiveRequest, list[Reading]]] = {}
 
     def __len__(self) -> int:
         """Number of requests held back."""
         return len(self._held)
 
     def hold(self, request: LiveRequest) -> bool:
-        """Has what the disk holds of a request's beginning read; returns whether the request is held back for it."""
+        """Has what the disk holds of a request's beginning, and of the passages it is to copy, read.
+
+        Returns:
+            Whether the request is held back for it.
+        """
         sequence = request.sequence
         if self._tier is None:
             return False
-        reading = self._tier.want(self._pool, sequence.trust_domain, sequence.tokens, sequence.keys)
-        if reading is None:
-            return False
-        self._held[sequence.id] = (request, reading)
-        return True
+        readings = [self._tier.want(self._pool, sequence.trust_domain, sequence.tokens, sequence.keys)]
+        readings += [self._tier.want(self._pool, sequence.trust_domain, span.alone, []) for span in sequence.spans]
+        begun = [reading for reading in readings if reading is not None]
+        if begun:
+            self._held[sequence.id] = (request, begun)
+        return bool(begun)
 
     def ready(self) -> list[LiveRequest]:
         """Puts pages that came into the cache; returns the requests that need wait no longer, in order of arrival."""
@@ -49,7 +54,11 @@ class Awaiting:
         if not self._held:
             return []
         now = self._clock()
-        over = [request for request, reading in self._held.values() if reading.done or now >= reading.until]
+        over = [
+            request
+            for request, readings in self._held.values()
+            if all(reading.done or now >= reading.until for reading in readings)
+        ]
         for request in over:
             del self._held[request.sequence.id]
         return over

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Final
@@ -46,6 +46,7 @@ from edge_rag.generator.scheduler import Scheduler
 from edge_rag.generator.sequence import Sequence, SequenceId, Status, domain_key
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.speculation import Speculation
+from edge_rag.generator.warming import Warming
 
 _KEEP_S: Final = 5.0
 """Longest time for writing pages to disk at the end, seconds."""
@@ -93,6 +94,7 @@ class Engine:
         self._awaiting = Awaiting(tier, self._pool, clock)
         self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
         self._inbox = Inbox(max_waiting, max_waiting_tokens)
+        self._warming = Warming(self._scheduler, self._pool, self._inbox.new_id)
         self._observer = observer or Unobserved()
         self._announcer = Announcer(decisions or Unrecorded())
         self._limits = limits
@@ -172,6 +174,7 @@ class Engine:
                 arrived=now,
                 deadline=request.deadline,
             )
+            sequence.spans = request.spans
             return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
 
         return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
@@ -272,9 +275,7 @@ class Engine:
                 for request in requests:
                     self._enter(request)
                 for request in self._awaiting.ready():
-                    self._scheduler.submit(request.sequence, request.submitted)
-                    if request.paused_since is not None:
-                        self._scheduler.pause(request.sequence)
+                    self._admit(request)
                 for sequence, why in cancelled:
                     self._drop([sequence], lambda why=why: why)  # type: ignore[misc]
                 self._drop(self._expired(), lambda: DeadlineExceeded("generator"))
@@ -291,7 +292,7 @@ class Engine:
 
     def _step(self) -> None:
         began = self._clock()
-        self._speculation.draft(self._live[s.id] for s in self._scheduler.running)
+        self._speculation.draft(self._running())
         plan = self._scheduler.schedule(began)
         if not plan.entries:
             return
@@ -310,20 +311,26 @@ class Engine:
                 pages.commit(accepted)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests outside this step go on
             problem = str(error) if isinstance(error, InferenceFailed) else f"the step failed: {error!r}"
-            self._drop([entry.sequence for entry in plan.entries], partial(_failure, problem, error))
+            failed = [entry.sequence for entry in plan.entries]
+            self._drop(failed, partial(_failure, problem, error))
+            self._submit(self._warming.give_up(failed))
             self._report(plan, 0, planned - began, self._clock() - planned, 0.0, failed=True)
             return
         self._scheduler.commit(plan)
         for request, tokens in said:
             if all(self._say(request, (token,)) for token in tokens) and len(tokens) > 1:
                 self._scheduler.accept(request.sequence, len(tokens) - 1)
+        self._submit(self._warming.done(plan))
         self._speculation.observe(plan, self._clock() - began)
         if self._tier is not None and plan.tokens - plan.decodes > plan.decodes:
             self._tier.computed(plan.tokens, ran - planned)
         self._report(plan, sum(accepted.values()), planned - began, ran - planned, self._clock() - ran, failed=False)
 
     def _look(self) -> EngineLook:
-        return look_at((self._live[s.id] for s in self._scheduler.running), self._pool, self._clock())
+        return look_at(self._running(), self._pool, self._clock())
+
+    def _running(self) -> Iterator[LiveRequest]:
+        return (self._live[s.id] for s in self._scheduler.running if s.id in self._live)
 
     def _enter(self, request: LiveRequest) -> None:
         """Lets a request in; one that the constraint decides by itself is over at once."""
@@ -331,7 +338,19 @@ class Engine:
         if self._ended(request):
             request.sequence.withdraw()
         if self._say(request, ()) and not self._awaiting.hold(request):
+            self._admit(request)
+
+    def _admit(self, request: LiveRequest) -> None:
+        """Gives a request to the scheduler, or has its passages computed first."""
+        if not self._warming.hold(request.sequence, request.submitted):
+            self._submit([request.sequence.id])
+
+    def _submit(self, ready: Iterable[SequenceId]) -> None:
+        """Gives requests to the scheduler that need wait for nothing else."""
+        for request in [self._live[i] for i in ready]:
             self._scheduler.submit(request.sequence, request.submitted)
+            if request.paused_since is not None:
+                self._scheduler.pause(request.sequence)
 
     def _hold(self, held: Mapping[SequenceId, bool]) -> None:
         """Pauses requests and lets others go on."""
@@ -340,7 +359,7 @@ class Engine:
             if pause and request.paused_since is None:
                 request.paused_since = now
                 request.lost_slot(now)
-                # One that still waits for pages from disk is paused once it has them.
+                # One that still waits for pages from disk or for its passages is paused once it has them.
                 comes = request.sequence.status is Status.NEW
                 self._announcer.paused(request, {} if comes else self._scheduler.pause(request.sequence), now)
             elif not pause and request.paused_since is not None:
@@ -354,8 +373,9 @@ class Engine:
             if request.request.trust_domain == trust_domain and self._ended(request):
                 request.sequence.withdraw()
         current = domain_key(trust_domain, self._epochs[trust_domain])
-        for domain in self._pool.domains:
+        for domain in self._pool.domains | self._warming.domains:
             if domain.startswith(domain_key(trust_domain)) and domain != current:
+                self._submit(self._warming.forget(domain))
                 self._pool.forget(domain)
 
     def _ended(self, request: LiveRequest) -> bool:
@@ -402,6 +422,7 @@ class Engine:
         del self._live[request.sequence.id]
         self._awaiting.drop(request)
         self._scheduler.remove([request.sequence])
+        self._warming.left(request.sequence.id)
         if request.sequence.withdrawn:
             self._pool.forget(request.sequence.trust_domain)
         if request.started is None:
@@ -418,18 +439,19 @@ class Engine:
         return [i for i, r in self._live.items() if r.paused_since is not None and r.paused_since <= since]
 
     def _sequences(self, plan: StepPlan) -> dict[SequenceId, Sequence]:
-        return {entry.sequence: self._live[entry.sequence].sequence for entry in plan.entries}
+        alone = self._warming.sequences
+        return {i: alone[i] if i in alone else self._live[i].sequence for i in (e.sequence for e in plan.entries)}
 
     def _note(self, plan: StepPlan, now: float) -> None:
         """Records who got a slot and who lost one."""
         self._announcer.planned(plan.verdicts, self._live, now)
         self._counts.preemptions += len(plan.preempted)
-        admitted = [self._live[i] for i in plan.admitted]
+        admitted = [self._live[i] for i in plan.admitted if i in self._live]
         for request in admitted:
             if request.started is None:
                 self._inbox.left_queue(request.request.most_tokens)
             request.took_slot(now)
-        for request in [self._live[i] for i in plan.preempted]:
+        for request in [self._live[i] for i in plan.preempted if i in self._live]:
             if request.sequence.status is not Status.RUNNING:
                 request.lost_slot(now)
         self._slots_busy = len(self._scheduler.running)

@@ -90,13 +90,17 @@ class Inbox:
             if self._waiting >= self.capacity or (self._waiting and short > 0):
                 self._refused += 1
                 raise Overloaded("generator", retry_after_s(max(0, short)))
-            self._last_id += 1
-            request = make(SequenceId(self._last_id))
+            request = make(self._next_id())
             self._requests.append(request)
             self._waiting += 1
             self._waiting_tokens += tokens
             self._changed.notify()
             return request.sequence.id
+
+    def new_id(self) -> SequenceId:
+        """Returns an id for a sequence that nobody asked for."""
+        with self._changed:
+            return self._next_id()
 
     def cancel(self, sequence: SequenceId, why: EdgeRagError) -> None:
         """Asks for a request to be given up; nothing happens if it is over."""
@@ -176,6 +180,10 @@ class Inbox:
             taken = self._requests, self._cancelled
             self._requests, self._cancelled = [], []
             return taken
+
+    def _next_id(self) -> SequenceId:
+        self._last_id += 1
+        return SequenceId(self._last_id)
 
     def drain(self) -> list[LiveRequest]:
         """Takes out the requests that were never looked at."""

@@ -10,6 +10,7 @@ from edge_rag.core.measures import RequestReport
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.generator.constraint import AnyToken, Constraint, Ended, Forced, ModelMove
 from edge_rag.generator.drafter import Drafter
+from edge_rag.generator.kv.passages import PassageSpan
 from edge_rag.generator.ports import Outcome, TokenSink
 from edge_rag.generator.sampler import Choice
 from edge_rag.generator.sequence import Sequence
@@ -29,6 +30,8 @@ class TokenRequest:
         client: Who asks.
         trust_domain: Cached pages are shared only inside one.
         deadline: On the engine's clock, seconds, or None.
+        spans: Parts of the prompt that may be copied from where they were computed alone; the answer is then an
+            approximation.
         epoch: Of the trust domain; what is cached in one is not found in another.
     """
 
@@ -41,6 +44,7 @@ class TokenRequest:
     trust_domain: str
     deadline: float | None
     epoch: int = 0
+    spans: tuple[PassageSpan, ...] = ()
 
     @property
     def most_tokens(self) -> int:
@@ -167,6 +171,7 @@ class LiveRequest:
         return Usage(
             prompt_tokens=prompt_tokens,
             cached_prompt_tokens=min(self.sequence.cached_tokens, prompt_tokens),
+            copied_prompt_tokens=min(self.sequence.copied_tokens, prompt_tokens),
             generated_tokens=self.sequence.generated,
             forced_tokens=self.forced,
             model_steps=self.sequence.steps,

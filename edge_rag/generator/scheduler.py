@@ -169,7 +169,8 @@ class Scheduler:
             count, pages = self._secure(sequence, counts[sequence.id], promised, now, verdicts)
             if count:
                 loans = stretch(sequence.computed, count, sequence.loans)
-                entries.append(PlanEntry(sequence.id, sequence.computed, count, count == sequence.pending, loans=loans))
+                chosen = sequence.speaks and count == sequence.pending
+                entries.append(PlanEntry(sequence.id, sequence.computed, count, chosen, loans=loans))
                 promised += pages
         return StepPlan(self._with_drafts(entries, promised), tuple(verdicts))
 

@@ -115,6 +115,11 @@ class Sequence:
         return len(self.tokens) - self.computed - sum(loan.length for loan in self.loans)
 
     @property
+    def speaks(self) -> bool:
+        """Whether a token is chosen once all are computed; one that may say nothing is computed for its pages."""
+        return self.max_tokens > 0
+
+    @property
     def generated(self) -> int:
         """Tokens after the prompt."""
         return len(self.tokens) - self.prompt_tokens
