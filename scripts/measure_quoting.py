@@ -36,6 +36,7 @@ from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.prompt_encoding import PromptEncoder
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.words import Stemmer
@@ -169,7 +170,7 @@ def by_model(
             PromptSettings(),
             quote,
             CiteSettings(Stemmer),
-            PassageArranger(order, PassageHeat()),
+            PromptEncoder(tokenizer, PromptSettings(), PassageArranger(order, PassageHeat()), None),
         )
     engine.start()
     try:

@@ -110,6 +110,8 @@ def finish_line(finished: Finished) -> str:
     usage = finished.usage
     first = f" · first text after {duration(finished.first_token_s)}" if finished.first_token_s is not None else ""
     cached = f" ({usage.cached_prompt_tokens} cached)" if usage.cached_prompt_tokens else ""
+    if usage.copied_prompt_tokens:
+        cached += f" ({usage.copied_prompt_tokens} copied, approximate)"
     tokens = f"{usage.prompt_tokens} prompt{cached} + {usage.generated_tokens} answer tokens"
     steps = "1 step" if usage.model_steps == 1 else f"{usage.model_steps} steps"
     return f"{stage_line(finished.stages)}{first} · {tokens} in {steps}"

@@ -10,6 +10,7 @@ import click
 
 from edge_rag.cli.meta import metadata_of
 from edge_rag.core.collection import CollectionSettings, RecencyBoost, ValueBoost
+from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -64,6 +65,12 @@ _OPTIONS = (
         type=click.Choice([rule.value for rule in OffloadRule]),
         help="What of it may be sent to other machines for computing. [default: never]",
     ),
+    click.option(
+        "--kv-reuse",
+        type=click.Choice([reuse.value for reuse in KvReuse]),
+        help="What prompts take over of others' work: of equal beginnings, or of each passage, which is faster and "
+        "approximate. [default: exact]",
+    ),
 )
 
 
@@ -92,6 +99,7 @@ class SettingsGiven:
     merge: bool | None
     drop_duplicates: bool | None
     offload: OffloadRule | None
+    kv_reuse: str | None
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> SettingsGiven:
@@ -120,6 +128,7 @@ class SettingsGiven:
             "merge_neighbours": self.merge is not None,
             "drop_duplicates": self.drop_duplicates is not None,
             "offload": self.offload is not None,
+            "kv_reuse": self.kv_reuse is not None,
         }
         return {field for field, is_given in given.items() if is_given}
 
@@ -144,6 +153,7 @@ class SettingsGiven:
             merge_neighbours=before.merge_neighbours if self.merge is None else self.merge,
             drop_duplicates=before.drop_duplicates if self.drop_duplicates is None else self.drop_duplicates,
             offload=before.offload if self.offload is None else self.offload,
+            kv_reuse=before.kv_reuse if self.kv_reuse is None else KvReuse(self.kv_reuse),
         )
 
     def _recency_given(self) -> bool:

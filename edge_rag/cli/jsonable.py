@@ -65,6 +65,7 @@ def collection_object(info: CollectionInfo) -> dict[str, Any]:
     """Returns a collection; the time as ISO 8601 in UTC."""
     settings = asdict(info.settings)
     settings["offload"] = info.settings.offload.value
+    settings["kv_reuse"] = info.settings.kv_reuse.value
     settings["boosts"] = [{**boost, "value": _plain(boost["value"])} for boost in settings["boosts"]]
     return {
         "name": info.name,

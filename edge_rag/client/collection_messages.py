@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection as Names
 from datetime import UTC
+from typing import Final
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
@@ -12,6 +13,7 @@ from edge_rag.client.metadata_messages import read_metadata, write_value
 from edge_rag.client.requests import sendable
 from edge_rag.core.collection import CollectionInfo, CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.filters import FilterValue
+from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 
 _RULES = {
@@ -20,6 +22,10 @@ _RULES = {
     OffloadRule.ALLOWED: collections_pb2.OFFLOAD_RULE_ALLOWED,
 }
 _READ_RULES = {message: rule for rule, message in _RULES.items()}
+_KV_REUSE: Final = {
+    KvReuse.EXACT: collections_pb2.KV_REUSE_EXACT,
+    KvReuse.PASSAGE: collections_pb2.KV_REUSE_PASSAGE,
+}
 
 
 def settings_message(settings: CollectionSettings) -> collections_pb2.CollectionSettings:
@@ -42,6 +48,7 @@ def settings_message(settings: CollectionSettings) -> collections_pb2.Collection
         merge_neighbours=settings.merge_neighbours,
         drop_duplicates=settings.drop_duplicates,
         offload=_RULES[settings.offload],
+        kv_reuse=_KV_REUSE[settings.kv_reuse],
     )
 
 
@@ -71,6 +78,7 @@ def collection_info(message: collections_pb2.Collection) -> CollectionInfo:
             merge_neighbours=settings.merge_neighbours,
             drop_duplicates=settings.drop_duplicates,
             offload=_READ_RULES.get(settings.offload, OffloadRule.NEVER),
+            kv_reuse=next(reuse for reuse, number in _KV_REUSE.items() if number == settings.kv_reuse),
         ),
         documents=message.documents,
         chunks=message.chunks,

@@ -169,6 +169,7 @@ def _finished(message: rag_pb2.Finished) -> Finished:
         usage=Usage(
             prompt_tokens=usage.prompt_tokens,
             cached_prompt_tokens=usage.cached_prompt_tokens,
+            copied_prompt_tokens=usage.copied_prompt_tokens,
             generated_tokens=usage.generated_tokens,
             forced_tokens=usage.forced_tokens,
             model_steps=usage.model_steps,

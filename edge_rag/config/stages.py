@@ -90,6 +90,12 @@ class GeneratorSettings(Section):
         le=64,
         description="Most tokens copied from passages and answer that a step checks where the model writes; 0: none.",
     )
+    passage_recompute_tokens: int = Field(
+        default=16,
+        ge=0,
+        le=1024,
+        description="First tokens of each passage that are computed anew where a collection's kv_reuse is `passage`.",
+    )
     aging_seconds: float = Field(
         default=30,
         gt=0,

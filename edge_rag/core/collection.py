@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from edge_rag.core.filters import FilterValue
+from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 
 
@@ -70,6 +71,7 @@ class CollectionSettings:
             9 ms of processor time a question to count tokens, and does not change which documents XQuAD finds.
         drop_duplicates: Whether of passages with nearly the same text in several documents the best stands for all.
         offload: What of it may be sent to other machines for computing.
+        kv_reuse: What prompts over it take over of others' keys and values.
     """
 
     description: str = ""
@@ -80,6 +82,7 @@ class CollectionSettings:
     merge_neighbours: bool = False
     drop_duplicates: bool = True
     offload: OffloadRule = OffloadRule.NEVER
+    kv_reuse: KvReuse = KvReuse.EXACT
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, Usage
 from edge_rag.core.ids import RequestId
+from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Sampling
@@ -31,6 +32,7 @@ class GenerationRequest:
         format: What the answer must look like in FREE mode; None where it may look like anything.
         epoch: Epoch of the collection that the passages are from; cached KV is shared only inside one.
         offload: What of the passages may leave the box.
+        kv_reuse: What of other prompts' KV it takes over.
     """
 
     request_id: RequestId
@@ -47,6 +49,7 @@ class GenerationRequest:
     format: AnswerFormat | None = None
     epoch: int = 0
     offload: OffloadRule = OffloadRule.NEVER
+    kv_reuse: KvReuse = KvReuse.EXACT
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from edge_rag.core.filters import Filter
 from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.metadata import Metadata
 from edge_rag.core.offload import OffloadRule
 
@@ -136,12 +137,14 @@ class Retrieved:
             written) in the collection asked. A word found nowhere has the largest weight.
         epoch: Epoch of the collection that the text is from; one that has ended may hold text that was removed since.
         offload: The collection's rule when the passages were read.
+        kv_reuse: What prompts over the collection take over of others' KV.
     """
 
     hits: tuple[Hit, ...]
     term_weights: Mapping[str, float] = field(default_factory=dict)
     epoch: int = 0
     offload: OffloadRule = OffloadRule.NEVER
+    kv_reuse: KvReuse = KvReuse.EXACT
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from edge_rag.core.answer import FinishReason, UnsupportedText
 from edge_rag.core.generation import GenerationRequest
-from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import EdgeRagError, NeverFits
 from edge_rag.generator.answer_stream import FixedStream, FormattedStream, FreeStream, QuoteStream
@@ -18,14 +17,14 @@ from edge_rag.generator.citations import CitationMapper
 from edge_rag.generator.cite_stream import CheckedText, CiteStream
 from edge_rag.generator.constraint import Constraint, FreeText, Silence
 from edge_rag.generator.counts import EngineSnapshot
-from edge_rag.generator.dictation import Dictation, Prompt
+from edge_rag.generator.dictation import Dictation
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.live import TokenRequest
 from edge_rag.generator.look import EngineLook
-from edge_rag.generator.passage_order import PassageArranger
 from edge_rag.generator.ports import Stemmer, TokenSink
-from edge_rag.generator.prompt import PromptSettings, passage_text, passages_that_fit, user_text
+from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.prompt_encoding import Prompt, PromptEncoder
 from edge_rag.generator.quote import Quotable, Quotation, QuoteRules, quotation
 from edge_rag.generator.said_stream import SaidListener, SaidSentenceStream, SaidTextStream, SaidTokenStream
 from edge_rag.generator.sequence import SequenceId
@@ -101,7 +100,7 @@ class AnswerGenerator:
         prompt: Texts around the question.
         quote: How quotations are chosen.
         cite: How free text is checked.
-        arranger: Puts the passages of a prompt in order.
+        prompts: Encodes prompts.
         clock: The engine's.
     """
 
@@ -114,7 +113,7 @@ class AnswerGenerator:
         prompt: PromptSettings,
         quote: QuoteSettings,
         cite: CiteSettings,
-        arranger: PassageArranger,
+        prompts: PromptEncoder,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -124,9 +123,8 @@ class AnswerGenerator:
         self._prompt = prompt
         self._quote = quote
         self._cite = cite
-        self._arranger = arranger
+        self._prompts = prompts
         self._clock = clock
-        self._system_tokens = len(tokenizer.encode_chat(prompt.system, ""))
         self.vocabulary = hashlib.sha256(tokenizer.definition.encode()).hexdigest()
 
     def start(self) -> None:
@@ -164,11 +162,11 @@ class AnswerGenerator:
             InvalidRequest, Overloaded, NeverFits, DeadlineExceeded, NotReady: It was not admitted.
         """
         try:
-            prompt, constraint, sink = self._prepare(request, listener)
+            asked, sink = self._prepare(request, listener)
         except EdgeRagError as error:
             self._engine.refused(_tokens(request, (), Silence(FinishReason.NOT_FOUND)), error)
             raise
-        return Handle(self._engine, self._engine.submit(_tokens(request, prompt.tokens, constraint), sink))
+        return Handle(self._engine, self._engine.submit(asked, sink))
 
     def dictation(self, request: GenerationRequest, listener: Listener) -> Dictation | None:
         """Begins an answer that somebody else writes; None where there is nothing to write.
@@ -178,7 +176,7 @@ class AnswerGenerator:
         """
         if not self._may_hold_an_answer(request):
             return None
-        prompt, constraint, sink = self._prepare(request, listener)
+        prompt, constraint, sink = self._compose(request, listener)
 
         def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
             return Handle(self._engine, self._engine.submit(rest, rest_sink)).cancel
@@ -201,12 +199,12 @@ class AnswerGenerator:
         Raises:
             InvalidRequest, Overloaded, NeverFits, DeadlineExceeded, NotReady: It was not admitted.
         """
-        prompt = self._encode(request, as_given=True)
+        prompt = self._prompts.encode(request, self._engine.capacity, as_given=True)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         sink: TokenSink
         constraint: Constraint = FreeText(self._end_tokens)
         if request.mode is AnswerMode.QUOTE:
-            state = constraint = self._quotation(request, prompt.passages, prompt.numbering)
+            state = constraint = self._quotation(request, prompt)
             places = {(p, s.start): n for p, r in enumerate(prompt.passages) for n, s in enumerate(r.sentences)}
             sink = SaidSentenceStream(listener, self._clock, state, places)
         elif vocabulary == self.vocabulary:
@@ -217,18 +215,22 @@ class AnswerGenerator:
             constraint = self._grammars.compile(request.format)
         return Handle(self._engine, self._engine.submit(_tokens(request, prompt.tokens, constraint), sink))
 
-    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[Prompt, Constraint, TokenSink]:
+    def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
+        """Returns what the engine is asked, and where its answer goes."""
+        if not self._may_hold_an_answer(request):
+            text = self._prompt.not_found if request.format is None else ""
+            return _tokens(request, (), Silence(FinishReason.NOT_FOUND)), FixedStream(listener, self._clock, text)
+        prompt, constraint, sink = self._compose(request, listener)
+        return replace(_tokens(request, prompt.tokens, constraint), spans=prompt.spans), sink
+
+    def _compose(self, request: GenerationRequest, listener: Listener) -> tuple[Prompt, Constraint, TokenSink]:
         """Returns the prompt, what may be said, and where it goes."""
         grammar = None if request.format is None else self._grammars.compile(request.format)
-        if not self._may_hold_an_answer(request):
-            text = self._prompt.not_found if grammar is None else ""
-            return Prompt((), "", "", (), ()), Silence(FinishReason.NOT_FOUND), FixedStream(listener, self._clock, text)
-        prompt = self._encode(request)
+        prompt = self._prompts.encode(request, self._engine.capacity)
         kept, numbering = prompt.passages, prompt.numbering
         passages = [ranked.passage for ranked in kept]
-        self._arranger.asked(passages)
         if request.mode is AnswerMode.QUOTE:
-            state = self._quotation(request, kept, numbering)
+            state = self._quotation(request, prompt)
             return prompt, state, QuoteStream(listener, self._clock, state, passages)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         if grammar is not None:
@@ -246,41 +248,10 @@ class AnswerGenerator:
         sentences = any(ranked.sentences for ranked in request.passages)
         return sentences and request.evidence >= self._quote.not_found_below
 
-    def _encode(self, request: GenerationRequest, as_given: bool = False) -> Prompt:
-        """Lays the prompt out with as many passages as fit beside the answer, from the front.
-
-        Args:
-            request: What is asked.
-            as_given: Whether the prompt has the passages in the order in which they came.
-        """
-        room = self._engine.capacity - request.sampling.max_tokens
-        texts = [ranked.passage.text for ranked in request.passages]
-        lengths = [len(ids) for ids in self._tokenizer.encode_all([passage_text(n, t) for n, t in enumerate(texts, 1)])]
-        question = len(self._tokenizer.encode(user_text([], request.question)))
-        kept = max(1, passages_that_fit(lengths, room - self._system_tokens - question))
-        while True:
-            numbering = tuple(range(kept)) if as_given else self._numbering(request, request.passages[:kept])
-            user = user_text([texts[index] for index in numbering], request.question)
-            prompt = self._tokenizer.encode_chat(self._prompt.system, user)
-            if len(prompt) <= room:
-                return Prompt(tuple(prompt), self._prompt.system, user, request.passages[:kept], numbering)
-            if kept == 1:
-                raise NeverFits("tokens", len(prompt) + request.sampling.max_tokens, self._engine.capacity)
-            # Lengths of parts need not add up exactly to the length of the whole.
-            kept -= 1
-
-    def _numbering(self, request: GenerationRequest, kept: Sequence[RankedPassage]) -> tuple[int, ...]:
-        """A format can ask for the numbers of passages, which the client knows by rank; then they stay as they are."""
-        if request.format is not None:
-            return tuple(range(len(kept)))
-        return self._arranger.places([ranked.passage for ranked in kept])
-
-    def _quotation(
-        self, request: GenerationRequest, kept: Sequence[RankedPassage], numbering: Sequence[int]
-    ) -> Quotation:
-        """Makes the kept passages' sentences the only thing that can be said."""
-        number = {index: place for place, index in enumerate(numbering, 1)}
-        spans = [(index, ranked.passage, s) for index, ranked in enumerate(kept) for s in ranked.sentences]
+    def _quotation(self, request: GenerationRequest, prompt: Prompt) -> Quotation:
+        """Makes the sentences of the prompt's passages the only thing that can be said."""
+        number = {index: place for place, index in enumerate(prompt.numbering, 1)}
+        spans = [(index, ranked.passage, s) for index, ranked in enumerate(prompt.passages) for s in ranked.sentences]
         said = self._tokenizer.encode_all([f" {p.text[s.start : s.end]} [{number[i]}]" for i, p, s in spans])
         candidates = [
             Quotable(i, s.start, s.end, p.text[s.start : s.end], tuple(tokens), s.evidence)

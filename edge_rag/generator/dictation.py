@@ -8,16 +8,16 @@ go_on        what was said becomes part of the prompt, and the engine writes the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.passage import RankedPassage
 from edge_rag.core.said import Said, SaidSentence, SaidText, SaidTokens
 from edge_rag.errors import EdgeRagError, RemoteFailed
 from edge_rag.generator.constraint import AnyToken, Constraint, Ended, Forced, Masked, Move, OneOf
 from edge_rag.generator.live import TokenRequest
 from edge_rag.generator.ports import Outcome, TokenSink
+from edge_rag.generator.prompt_encoding import Prompt
 from edge_rag.generator.quote import Quotation
 from edge_rag.generator.tokenizer import ChatTokenizer
 
@@ -33,25 +33,6 @@ class TextSink(TokenSink, Protocol):
     def remember(self, tokens: Sequence[int]) -> None:
         """Takes the tokens of the text heard so far, after which tokens follow."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt, as tokens and as text.
-
-    Attributes:
-        tokens: As the model here reads it.
-        system: The system's turn.
-        user: The user's turn.
-        passages: The passages in it, best first.
-        numbering: Their indices, in the order in which it has them.
-    """
-
-    tokens: tuple[int, ...]
-    system: str
-    user: str
-    passages: tuple[RankedPassage, ...]
-    numbering: tuple[int, ...]
 
 
 class Dictation:

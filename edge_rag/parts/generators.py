@@ -32,6 +32,7 @@ from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.prompt_encoding import PassageReuse, PromptEncoder
 from edge_rag.generator.slot_control import SlotController
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.parts.memory import MemoryPlanner
@@ -72,6 +73,7 @@ class _Plan:
         cache_bytes: Most memory that keys and values take.
         detail: How it runs, for people.
         draft_tokens: Most tokens that a request drafts for a step.
+    copies_passages: bool
         open: Opens it on a provider.
     """
 
@@ -80,6 +82,7 @@ class _Plan:
     cache_bytes: int
     detail: str
     draft_tokens: int
+            True,
     open: Callable[[ProviderChoice], ModelRunner]
 
 
@@ -226,8 +229,10 @@ class GeneratorMaker:
         tokenizer = ChatTokenizer.open(plan.folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
         arranger = PassageArranger(wanted.passage_order, self._heat)
+        reuse = PassageReuse(runner.page_tokens, wanted.passage_recompute_tokens) if plan.copies_passages else None
+        prompts = PromptEncoder(tokenizer, prompt, arranger, reuse)
         generator = AnswerGenerator(
-            engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite, arranger
+            engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite, prompts
         )
         model = ModelInUse(name, plan.detail, placement)
         say_placement(model)
@@ -249,6 +254,7 @@ class GeneratorMaker:
             memory.kv_bytes,
             "paged, int8 kv",
             self._settings.draft_tokens,
+            False,
             paged_opener(folder, pages),
         )
 
@@ -260,6 +266,7 @@ class GeneratorMaker:
             memory.kv_bytes,
             f"serial, onnxruntime-genai: {why}" if why else "serial, onnxruntime-genai",
             0,
+            False,
             serial_opener(folder, context),
         )
 

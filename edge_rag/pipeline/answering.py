@@ -236,6 +236,7 @@ class Pipeline:
             format=query.format,
             epoch=retrieved.value.epoch,
             offload=retrieved.value.offload,
+            kv_reuse=retrieved.value.kv_reuse,
         )
         with trace.stage("generator") as span:
             generated = await self._generate(request, events, reason)
@@ -314,6 +315,7 @@ def _noted(generated: Generated) -> dict[str, Note]:
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.output_tokens": usage.generated_tokens,
         "edge_rag.cached_prompt_tokens": usage.cached_prompt_tokens,
+        "edge_rag.copied_prompt_tokens": usage.copied_prompt_tokens,
         "edge_rag.model_steps": usage.model_steps,
         "edge_rag.finish_reason": generated.reason.value,
     }

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
+from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.metadata_json import decode_metadata, encode_metadata
 from edge_rag.core.offload import OffloadRule
 from edge_rag.errors import StorageCorrupt
@@ -18,8 +19,10 @@ def encode_settings(settings: CollectionSettings) -> str:
         {"key": boost.key, "value": encode_metadata({"value": boost.value}), "factor": boost.factor}
         for boost in settings.boosts
     ]
-    given = {**asdict(replace(settings, boosts=())), "boosts": boosts, "offload": settings.offload.value}
-    defaults = {**asdict(CollectionSettings()), "offload": CollectionSettings().offload.value}
+    values = {"offload": settings.offload.value, "kv_reuse": settings.kv_reuse.value}
+    given = {**asdict(replace(settings, boosts=())), "boosts": boosts, **values}
+    usual = CollectionSettings()
+    defaults = {**asdict(usual), "offload": usual.offload.value, "kv_reuse": usual.kv_reuse.value}
     return json.dumps({key: value for key, value in given.items() if value != defaults[key] and value != []})
 
 
@@ -42,6 +45,8 @@ def decode_settings(text: str) -> CollectionSettings:
             parts["boosts"] = tuple(
                 ValueBoost(each["key"], _single(each["value"]), each["factor"]) for each in stored["boosts"]
             )
+        if "kv_reuse" in stored:
+            parts["kv_reuse"] = KvReuse(stored["kv_reuse"])
         return CollectionSettings(**{**stored, **parts})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageCorrupt(f"the stored settings of a collection are damaged ({error})") from error

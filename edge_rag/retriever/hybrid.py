@@ -114,7 +114,8 @@ class HybridRetriever:
             hits = self._explained(hits, lexical, vector)
         weights_of_terms = self._lexical.term_weights(collection.number, request.question)
         # Read before the text was: what is removed from here on ends the epoch that the answer carries.
-        return Retrieved(hits, weights_of_terms, collection.epoch, collection.settings.offload)
+        settings = collection.settings
+        return Retrieved(hits, weights_of_terms, collection.epoch, settings.offload, settings.kv_reuse)
 
     def _explained(
         self, hits: Sequence[Hit], lexical: Mapping[ChunkId, float], vector: NDArray[np.float32]

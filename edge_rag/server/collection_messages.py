@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import collections_pb2
 from edge_rag.core.collection import CollectionInfo, CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.filters import FilterValue
+from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.metadata import LONGEST_TEXT, checked_key, checked_number, checked_text
 from edge_rag.core.offload import OffloadRule
 from edge_rag.errors import InvalidRequest
@@ -26,7 +27,10 @@ _GIVEN_RULES: Final = {
     collections_pb2.OFFLOAD_RULE_UNSPECIFIED: OffloadRule.NEVER,
     **{message: rule for rule, message in _RULES.items()},
 }
-
+_KV_REUSE: Final = {
+    KvReuse.EXACT: collections_pb2.KV_REUSE_EXACT,
+    KvReuse.PASSAGE: collections_pb2.KV_REUSE_PASSAGE,
+}
 _FIELDS: Final = tuple(collections_pb2.CollectionSettings.DESCRIPTOR.fields_by_name)
 
 
@@ -62,6 +66,7 @@ def given_settings(given: collections_pb2.CollectionSettings) -> CollectionSetti
         merge_neighbours=given.merge_neighbours if given.HasField("merge_neighbours") else default.merge_neighbours,
         drop_duplicates=given.drop_duplicates if given.HasField("drop_duplicates") else default.drop_duplicates,
         offload=_offload(given.offload),
+        kv_reuse=_kv_reuse(given.kv_reuse, default.kv_reuse),
     )
 
 
@@ -85,6 +90,7 @@ def given_changes(request: collections_pb2.UpdateCollectionRequest) -> dict[str,
         "merge_neighbours": settings.merge_neighbours,
         "drop_duplicates": settings.drop_duplicates,
         "offload": settings.offload,
+        "kv_reuse": settings.kv_reuse,
     }
     return {path: values[path] for path in paths}
 
@@ -104,6 +110,7 @@ def _settings(settings: CollectionSettings) -> collections_pb2.CollectionSetting
         merge_neighbours=settings.merge_neighbours,
         drop_duplicates=settings.drop_duplicates,
         offload=_RULES[settings.offload],
+        kv_reuse=_KV_REUSE[settings.kv_reuse],
     )
 
 
@@ -136,6 +143,15 @@ def _offload(given: collections_pb2.OffloadRule.ValueType) -> OffloadRule:
     if given not in _GIVEN_RULES:
         raise InvalidRequest("settings.offload", f"{given} is not an offload rule")
     return _GIVEN_RULES[given]
+
+
+def _kv_reuse(given: collections_pb2.KvReuse.ValueType, default: KvReuse) -> KvReuse:
+    if given == collections_pb2.KV_REUSE_UNSPECIFIED:
+        return default
+    for reuse, number in _KV_REUSE.items():
+        if number == given:
+            return reuse
+    raise InvalidRequest("settings.kv_reuse", f"{given} is not a known value")
 
 
 def _recency(given: collections_pb2.RecencyBoost) -> RecencyBoost:

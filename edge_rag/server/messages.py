@@ -167,6 +167,7 @@ def _finished(event: Finished) -> rag_pb2.Finished:
         usage=rag_pb2.Usage(
             prompt_tokens=event.usage.prompt_tokens,
             cached_prompt_tokens=event.usage.cached_prompt_tokens,
+            copied_prompt_tokens=event.usage.copied_prompt_tokens,
             generated_tokens=event.usage.generated_tokens,
             forced_tokens=event.usage.forced_tokens,
             model_steps=event.usage.model_steps,

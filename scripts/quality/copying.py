@@ -17,6 +17,7 @@ from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.prompt_encoding import PromptEncoder
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
 from scripts.quality.questions import Case
@@ -63,8 +64,9 @@ def quoted_answers(
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
     settings, cite = QuoteSettings(prior_weight=prior_weight), CiteSettings(Stemmer)
     arranger = PassageArranger(PassageOrder.RANK, PassageHeat())
+    prompts = PromptEncoder(tokenizer, PromptSettings(), arranger, None)
     generator = AnswerGenerator(
-        engine, runner.end_tokens, tokenizer, grammars, PromptSettings(), settings, cite, arranger
+        engine, runner.end_tokens, tokenizer, grammars, PromptSettings(), settings, cite, prompts
     )
     generator.start()
     try:

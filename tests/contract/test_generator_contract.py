@@ -28,6 +28,7 @@ from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import ModelRunner, Unrecorded
 from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.prompt_encoding import PromptEncoder
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.offload.edge_rag_remote import EdgeRagRemote
 from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
@@ -77,7 +78,7 @@ def answering(
             settings,
             quote,
             CiteSettings(Stemmer),
-            PassageArranger(PassageOrder.HOT, PassageHeat()),
+            PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassageHeat()), None),
         )
         generator.start()
         yield generator

@@ -50,6 +50,34 @@ OFFLOAD_RULE_ALLOWED: OffloadRule.ValueType  # 3
 """Questions and passages as they are."""
 Global___OffloadRule: _TypeAlias = OffloadRule  # noqa: Y015
 
+class _KvReuse:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _KvReuseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvReuse.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    KV_REUSE_UNSPECIFIED: _KvReuse.ValueType  # 0
+    """The default."""
+    KV_REUSE_EXACT: _KvReuse.ValueType  # 1
+    """Those of an equal beginning; the answer is the same as without."""
+    KV_REUSE_PASSAGE: _KvReuse.ValueType  # 2
+    """Those of each passage, computed alone and moved to where it stands, but for its first tokens. Several times faster
+    where passages recur; the answer is an approximation, and its usage says so.
+    """
+
+class KvReuse(_KvReuse, metaclass=_KvReuseEnumTypeWrapper):
+    """Which keys and values of other prompts a prompt takes over."""
+
+KV_REUSE_UNSPECIFIED: KvReuse.ValueType  # 0
+"""The default."""
+KV_REUSE_EXACT: KvReuse.ValueType  # 1
+"""Those of an equal beginning; the answer is the same as without."""
+KV_REUSE_PASSAGE: KvReuse.ValueType  # 2
+"""Those of each passage, computed alone and moved to where it stands, but for its first tokens. Several times faster
+where passages recur; the answer is an approximation, and its usage says so.
+"""
+Global___KvReuse: _TypeAlias = KvReuse  # noqa: Y015
+
 @_typing.final
 class Fusion(_message.Message):
     """How reciprocal rank fusion weighs two rankings: a passage scores the sum of weight / (k + rank)."""
@@ -173,6 +201,7 @@ class CollectionSettings(_message.Message):
     MERGE_NEIGHBOURS_FIELD_NUMBER: _builtins.int
     DROP_DUPLICATES_FIELD_NUMBER: _builtins.int
     OFFLOAD_FIELD_NUMBER: _builtins.int
+    KV_REUSE_FIELD_NUMBER: _builtins.int
     description: _builtins.str
     """Free text for people, at most 4,096 characters. Default empty. INVALID_ARGUMENT when longer."""
     chunk_tokens: _builtins.int
@@ -190,6 +219,10 @@ class CollectionSettings(_message.Message):
     """
     offload: Global___OffloadRule.ValueType
     """What of it may be sent to other machines for computing. Default never. INVALID_ARGUMENT for a number not listed."""
+    kv_reuse: Global___KvReuse.ValueType
+    """What prompts over it take over of others' keys and values. Default KV_REUSE_EXACT. INVALID_ARGUMENT for a value that
+    is not known.
+    """
     @_builtins.property
     def fusion(self) -> Global___Fusion:
         """How rankings are weighed. Default: each field's own."""
@@ -213,10 +246,11 @@ class CollectionSettings(_message.Message):
         merge_neighbours: _builtins.bool | None = ...,
         drop_duplicates: _builtins.bool | None = ...,
         offload: Global___OffloadRule.ValueType = ...,
+        kv_reuse: Global___KvReuse.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "chunk_tokens", b"chunk_tokens", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "merge_neighbours", b"merge_neighbours", "recency", b"recency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "boosts", b"boosts", "chunk_tokens", b"chunk_tokens", "description", b"description", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "merge_neighbours", b"merge_neighbours", "offload", b"offload", "recency", b"recency"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens", "_drop_duplicates", b"_drop_duplicates", "_merge_neighbours", b"_merge_neighbours", "boosts", b"boosts", "chunk_tokens", b"chunk_tokens", "description", b"description", "drop_duplicates", b"drop_duplicates", "fusion", b"fusion", "kv_reuse", b"kv_reuse", "merge_neighbours", b"merge_neighbours", "offload", b"offload", "recency", b"recency"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chunk_tokens: _TypeAlias = _typing.Literal["chunk_tokens"]  # noqa: Y015
     _WhichOneofArgType__chunk_tokens: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens"]  # noqa: Y015

@@ -505,6 +505,7 @@ class Usage(_message.Message):
     GENERATED_TOKENS_FIELD_NUMBER: _builtins.int
     FORCED_TOKENS_FIELD_NUMBER: _builtins.int
     MODEL_STEPS_FIELD_NUMBER: _builtins.int
+    COPIED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """Length of the prompt."""
     cached_prompt_tokens: _builtins.int
@@ -515,6 +516,10 @@ class Usage(_message.Message):
     """Those of them that a constraint left no choice about."""
     model_steps: _builtins.int
     """Model runs the request took part in."""
+    copied_prompt_tokens: _builtins.int
+    """Prompt tokens whose keys and values were computed in another text and moved here. Where there are any, the answer is
+    an approximation; only in collections whose kv_reuse is KV_REUSE_PASSAGE.
+    """
     def __init__(
         self,
         *,
@@ -523,10 +528,11 @@ class Usage(_message.Message):
         generated_tokens: _builtins.int = ...,
         forced_tokens: _builtins.int = ...,
         model_steps: _builtins.int = ...,
+        copied_prompt_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_prompt_tokens", b"cached_prompt_tokens", "forced_tokens", b"forced_tokens", "generated_tokens", b"generated_tokens", "model_steps", b"model_steps", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_prompt_tokens", b"cached_prompt_tokens", "copied_prompt_tokens", b"copied_prompt_tokens", "forced_tokens", b"forced_tokens", "generated_tokens", b"generated_tokens", "model_steps", b"model_steps", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

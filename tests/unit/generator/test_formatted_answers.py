@@ -28,6 +28,7 @@ from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.prompt_encoding import PromptEncoder
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.paged_decoder import PagedDecoder
@@ -95,7 +96,7 @@ def opened(folder: Path, limits: SchedulerLimits, pages: int = 400) -> Iterator[
         PromptSettings(),
         QuoteSettings(),
         CiteSettings(Stemmer),
-        PassageArranger(PassageOrder.HOT, PassageHeat()),
+        PromptEncoder(tokenizer, PromptSettings(), PassageArranger(PassageOrder.HOT, PassageHeat()), None),
     )
     generator.start()
     yield generator

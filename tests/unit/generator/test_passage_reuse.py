@@ -83,7 +83,8 @@ def test_each_passage_is_computed_once_whatever_stands_before_it() -> None:
         begun = running.prefilled()
         assert begun >= len(BEGINNING) + sum(len(PASSAGES[n]) for n in (0, 1, 2))
         second = running.ask(over(2, 0, 1))
-        assert first.outcome is not None and second.outcome is not None
+        assert first.outcome is not None
+        assert second.outcome is not None
         usage = second.outcome.usage
         assert usage.copied_prompt_tokens + usage.cached_prompt_tokens >= usage.prompt_tokens - 3 * (8 + 1) - PAGE
         assert running.prefilled() - begun <= 3 * (8 + 1) + PAGE
