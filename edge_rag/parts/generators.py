@@ -73,7 +73,7 @@ class _Plan:
         cache_bytes: Most memory that keys and values take.
         detail: How it runs, for people.
         draft_tokens: Most tokens that a request drafts for a step.
-    copies_passages: bool
+        copies_passages: Whether its cache can move tokens.
         open: Opens it on a provider.
     """
 
@@ -82,7 +82,7 @@ class _Plan:
     cache_bytes: int
     detail: str
     draft_tokens: int
-            True,
+    copies_passages: bool
     open: Callable[[ProviderChoice], ModelRunner]
 
 
@@ -254,7 +254,7 @@ class GeneratorMaker:
             memory.kv_bytes,
             "paged, int8 kv",
             self._settings.draft_tokens,
-            False,
+            True,
             paged_opener(folder, pages),
         )
 
