@@ -25,7 +25,10 @@ class RemoteSettings(Section):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="What it is called in status and trail.")
     kind: RemoteKind = Field(default=RemoteKind.EDGE_RAG, description="`edge-rag` or `openai`.")
-    address: str = Field(min_length=1, description="HOST:PORT of an edge-rag; base URL of an OpenAI-compatible server.")
+    address: str = Field(
+        min_length=1,
+        description="HOST:PORT of an edge-rag, or box:NAME to look for it; base URL of an OpenAI-compatible server.",
+    )
     authority: FilePath | None = Field(default=None, description="Who signed its certificate, PEM.")
     fingerprint: str | None = Field(
         default=None,
@@ -49,10 +52,12 @@ class RemoteSettings(Section):
             if (url.scheme == "https") != encrypted:
                 raise ValueError("https and one of authority and fingerprint go together")
             host = url.hostname
+        elif self.address.startswith("box:"):
+            host = self.address
         else:
             host, colon, port = self.address.rpartition(":")
             if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-                raise ValueError(f"address {self.address!r} is not HOST:PORT")
+                raise ValueError(f"address {self.address!r} is neither HOST:PORT nor box:NAME")
         if not encrypted and not _is_loopback(host.strip("[]")):
             raise ValueError("authority or fingerprint is needed: documents leave a box over TLS only")
         return self

@@ -14,6 +14,7 @@ from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex
 from edge_rag.core.said import SaidSentence, SaidText, SaidTokens
 from edge_rag.errors import RemoteFailed
+from edge_rag.offload.locating import located
 from edge_rag.offload.order import Order, SentPassage
 from edge_rag.offload.ports import Busy, Ended, Heard
 from edge_rag.offload.trust import Trust, anchor
@@ -48,7 +49,7 @@ class EdgeRagRemote:
 
     Args:
         name: What it is called.
-        address: HOST:PORT.
+        address: HOST:PORT, or ``box:`` and the name that a box announces.
         trust: What it has to show, and is shown.
     """
 
@@ -146,11 +147,12 @@ class EdgeRagRemote:
     async def _open(self, within_s: float) -> grpc.aio.Channel:
         if not self._trust.is_encrypted:
             return grpc.aio.insecure_channel(self.address, options=_OPTIONS)
-        host, _, port = self.address.rpartition(":")
+        address = await located(self.address, within_s)
+        host, _, port = address.rpartition(":")
         believed = await asyncio.to_thread(anchor, self._trust, host.strip("[]"), int(port), within_s)
         named = () if believed.name is None else (("grpc.ssl_target_name_override", believed.name),)
         credentials = grpc.ssl_channel_credentials(believed.roots)
-        return grpc.aio.secure_channel(self.address, credentials, options=(*_OPTIONS, *named))
+        return grpc.aio.secure_channel(address, credentials, options=(*_OPTIONS, *named))
 
     def _connect_anew(self, code: grpc.StatusCode) -> None:
         """Has the next call connect anew where this one failed on the way: certificates may have changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -33,14 +34,17 @@ from edge_rag.offload.ports import Remote
 from edge_rag.offload.redaction import Redactor
 from edge_rag.offload.trust import Trust
 from tests.contract.test_generator_contract import NOT_FOUND, TINY, Answer, answering, ask, paged, question
+from tests.lending import HEAD, chunk, event
 from tests.wayward import (
     BEHAVIOURS,
+    FINISHED,
     HTTP_BEHAVIOURS,
     Behaviour,
     HttpBehaviour,
     endless,
     http_silent,
     message,
+    said,
     silent,
     wayward,
     wayward_http,
@@ -208,3 +212,39 @@ def test_of_a_collection_that_never_leaves_not_one_byte_does(
     assert not heard
     assert server.connections == 0
     assert not trail.decisions
+
+
+def test_what_is_redacted_does_not_leave_and_comes_back_in_the_answer(stack: ExitStack, here: AnswerGenerator) -> None:
+    heard = list[bytes]()
+
+    async def echoing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+        heard.append(request)
+        for piece in ("Every <", "<P", "1>", "> hours", "."):
+            yield message(text=piece)
+        yield FINISHED
+
+    async def echoing_http(body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + said("Every <<P") + said("1>> hours.", "stop") + event("[DONE]") + chunk(b""))
+
+    address = stack.enter_context(wayward(echoing))
+    server = stack.enter_context(wayward_http(echoing_http))
+    remotes: tuple[Remote, ...] = (
+        EdgeRagRemote("a", address, Trust()),
+        OpenAiRemote("b", server.url, "m", Trust()),
+    )
+    for remote in remotes:
+        generator, _ = borrowing(stack, here, [remote], redact=("2,[0-9]{3}",))
+        request = replace(hurried(AnswerMode.FREE), offload=OffloadRule.REDACTED)
+        assert ask(generator, request).text == "Every 2,000 hours."
+    for sent in (*heard, *server.received):
+        assert b"2,000" not in sent
+        assert b"<<P1>>" in sent
+
+
+def test_where_there_are_no_patterns_what_needs_redaction_stays(stack: ExitStack, here: AnswerGenerator) -> None:
+    server = stack.enter_context(wayward_http(http_silent))
+    generator, trail = borrowing(stack, here, [OpenAiRemote("b", server.url, "m", Trust())])
+    request = replace(hurried(AnswerMode.FREE), offload=OffloadRule.REDACTED)
+    assert ask(generator, request).text == ask(here, request).text
+    assert server.connections == 0
+    assert [decision.kind for decision in trail.decisions] == [DecisionKind.PLACED]

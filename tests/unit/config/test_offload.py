@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_rag.config.settings import load_settings
+from edge_rag.core.offload import OffloadMode
+from edge_rag.errors import ConfigurationError
+
+TLS = 'authority = "/etc/ca.pem"'
+PIN = f'fingerprint = "{"ab:" * 31}ab"'
+
+
+def loaded(tmp_path: Path, remote: str, mode: str = "overflow") -> tuple[str, ...]:
+    file = tmp_path / "settings.toml"
+    file.write_text(f'[offload]\nmode = "{mode}"\n[[offload.remotes]]\nname = "a"\n{remote}\n')
+    return tuple(each.address for each in load_settings(file).offload.remotes)
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        f'address = "10.0.0.9:7421"\n{TLS}',
+        f'address = "10.0.0.9:7421"\n{PIN}\ncredential = "/etc/token"',
+        f'address = "[fd00::1]:7421"\n{TLS}',
+        f'address = "box:office"\n{TLS}',
+        'address = "127.0.0.1:7421"',
+        'kind = "openai"\naddress = "http://localhost:8000/v1"\nmodel = "m"',
+        f'kind = "openai"\naddress = "https://gpu.lan:8000/v1"\nmodel = "m"\n{PIN}',
+    ],
+)
+def test_a_remote_that_is_known_over_tls_or_on_this_box_is_taken(tmp_path: Path, remote: str) -> None:
+    assert len(loaded(tmp_path, remote)) == 1
+
+
+@pytest.mark.parametrize(
+    ("remote", "problem"),
+    [
+        ('address = "10.0.0.9:7421"', "over TLS only"),
+        ('address = "box:office"', "over TLS only"),
+        ('kind = "openai"\naddress = "http://10.0.0.9/v1"\nmodel = "m"', "over TLS only"),
+        ('kind = "openai"\naddress = "https://10.0.0.9/v1"\nmodel = "m"', "go together"),
+        ('kind = "openai"\naddress = "http://127.0.0.1/v1"', "needs a model"),
+        (f'address = "10.0.0.9:7421"\nmodel = "m"\n{TLS}', "no other kind"),
+        (f'address = "10.0.0.9:7421"\n{TLS}\n{PIN}', "exclude each other"),
+        (f'address = "10.0.0.9"\n{TLS}', "HOST:PORT"),
+        (f'address = "10.0.0.9:99999"\n{TLS}', "HOST:PORT"),
+        (f'kind = "openai"\naddress = "ftp://gpu/v1"\nmodel = "m"\n{TLS}', "http"),
+        ('address = "127.0.0.1:7421"\nfingerprint = "abc"', "fingerprint"),
+    ],
+)
+def test_a_remote_that_could_be_anybody_is_refused(tmp_path: Path, remote: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        loaded(tmp_path, remote)
+
+
+def test_two_remotes_of_one_name_and_a_mode_without_remotes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="the same name"):
+        loaded(tmp_path, 'address = "127.0.0.1:1"\n[[offload.remotes]]\nname = "a"\naddress = "127.0.0.1:2"')
+    file = tmp_path / "none.toml"
+    file.write_text('[offload]\nmode = "race"\n')
+    with pytest.raises(ConfigurationError, match="needs remotes"):
+        load_settings(file)
+
+
+def test_nothing_is_offloaded_unless_it_is_asked_for() -> None:
+    assert load_settings().offload.mode is OffloadMode.NEVER

@@ -1,0 +1,3 @@
+from tests.unit.discovery.conftest import machines
+
+__all__ = ["machines"]
