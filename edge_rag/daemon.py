@@ -136,6 +136,7 @@ async def _serve(
             activity=watch.activity,
             temperatures=zones,
             throttling=parts.throttling,
+            memory=parts.memory.summary,
             models=parts.models,
             remotes=parts.remotes,
             profile=parts.profile.name,

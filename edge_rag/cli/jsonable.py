@@ -110,6 +110,7 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "devices": [asdict(device) for device in status.devices],
         "temperatures": {reading.zone: reading.celsius for reading in status.temperatures},
         "throttling": throttling_object(status.throttling),
+        "memory": asdict(status.memory) | {"planned_bytes": status.memory.planned_bytes},
         "collections": dict(status.collections),
         "indexes": [index_object(index) for index in status.indexes],
         "remotes": [asdict(remote) for remote in status.remotes],

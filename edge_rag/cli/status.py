@@ -15,6 +15,7 @@ from edge_rag.cli.status_words import throttling_lines
 from edge_rag.cli.terminal import emit, visible
 from edge_rag.client import Client
 from edge_rag.core.placement import Placement, Precision
+from edge_rag.core.planned_memory import PlannedMemory
 from edge_rag.core.status import DaemonStatus, IndexInUse, RemoteInUse
 
 _EPILOG = """\b
@@ -99,9 +100,19 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
             for latency in report.latencies
         ),
         *(f"remote       {remote_line(remote)}" for remote in report.remotes),
+        *memory_lines(report.memory),
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
     ]
+
+
+def memory_lines(memory: PlannedMemory) -> list[str]:
+    """Returns what the memory was planned for, for people; nothing where a daemon does not say."""
+    if not memory.items:
+        return []
+    short = f", halved {memory.halvings} times to fit" if memory.halvings else ""
+    uses = ", ".join(f"{item.name} {-(-item.bytes // 2**20)}" for item in memory.items)
+    return [f"memory       {memory.planned_bytes >> 20} of {memory.budget_bytes >> 20} MiB planned{short}: {uses}"]
 
 
 def placement_line(placement: Placement) -> str:

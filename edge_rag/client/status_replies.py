@@ -10,6 +10,7 @@ from edge_rag.client.failures import unreadable_reply
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import Latency, Measure
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
 from edge_rag.core.query import Priority
 from edge_rag.core.status import (
     DaemonState,
@@ -142,7 +143,13 @@ def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
         remotes=tuple(_remote(each) for each in message.remotes),
         temperatures=tuple(Temperature(each.zone, each.celsius) for each in message.temperatures),
         throttling=_throttling(message.throttling),
+        memory=_memory(message.memory),
     )
+
+
+def _memory(message: admin_pb2.PlannedMemory) -> PlannedMemory:
+    items = tuple(MemoryItem(item.name, item.bytes, item.detail) for item in message.items)
+    return PlannedMemory(message.budget_bytes, items, message.halvings)
 
 
 def _throttling(message: admin_pb2.Throttling) -> Throttling:

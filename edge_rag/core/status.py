@@ -12,6 +12,7 @@ from typing import Final
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import Latency
 from edge_rag.core.placement import Placement, Provider
+from edge_rag.core.planned_memory import PlannedMemory
 from edge_rag.core.query import Priority
 
 _DEVICES: Final = {Provider.CPU: "cpu", Provider.CUDA: "gpu", Provider.TENSORRT: "gpu", Provider.QNN: "npu"}
@@ -304,6 +305,7 @@ class DaemonStatus:
         temperatures: Thermal zones, in the board's order.
         remotes: Other machines that may write answers, as configured.
         throttling: What the board suffers from, and how much is done.
+        memory: What the memory was planned for when the daemon was started.
     """
 
     version: str
@@ -323,3 +325,4 @@ class DaemonStatus:
     temperatures: tuple[Temperature, ...]
     remotes: tuple[RemoteInUse, ...]
     throttling: Throttling
+    memory: PlannedMemory

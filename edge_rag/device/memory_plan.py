@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
 from edge_rag.errors import ConfigurationError
 
 _MIB: Final = 1 << 20
@@ -17,21 +18,6 @@ _USUAL_TOKENS: Final = 2048
 
 _RESERVE_SHARE: Final = 8
 """On a small box the reserve is no more than this part of what can be had."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryItem:
-    """A use of memory.
-
-    Attributes:
-        name: What it is for.
-        bytes: Most that it takes.
-        detail: How that comes about, for people.
-    """
-
-    name: str
-    bytes: int
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +146,11 @@ class MemoryPlan:
     sizes: BatchSizes
     halvings: int
     spare_bytes: int
+
+    @property
+    def summary(self) -> PlannedMemory:
+        """What is reported of it."""
+        return PlannedMemory(self.budget_bytes, self.items, self.halvings)
 
     @property
     def kv_bytes(self) -> int:

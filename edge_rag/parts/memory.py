@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from edge_rag.config.settings import Settings
+from edge_rag.core.planned_memory import MemoryItem
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import (
     SMALLEST_STEP,
     BatchSizes,
     GeneratorNeeds,
     MemoryBounds,
-    MemoryItem,
     MemoryPlan,
     RerankerNeeds,
     plan_memory,

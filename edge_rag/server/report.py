@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 import edge_rag
+from edge_rag.core.planned_memory import PlannedMemory
 from edge_rag.core.status import (
     DaemonState,
     DaemonStatus,
@@ -41,6 +42,7 @@ class Reporter:
         activity: What was done in the last seconds.
         temperatures: Reads the thermal zones.
         throttling: Returns what the board suffers from.
+        memory: What the memory was planned for.
         models: Returns what fills each role.
         remotes: Returns the machines that may write answers.
         profile: Device profile in force.
@@ -57,6 +59,7 @@ class Reporter:
     activity: Activity
     temperatures: Callable[[], tuple[Temperature, ...]]
     throttling: Callable[[], Throttling]
+    memory: PlannedMemory
     models: Callable[[], tuple[ModelInUse, ...]]
     remotes: Callable[[], tuple[RemoteInUse, ...]]
     profile: str
@@ -102,6 +105,7 @@ class Reporter:
             temperatures=self.temperatures(),
             remotes=self.remotes(),
             throttling=self.throttling(),
+            memory=self.memory,
         )
 
     def stages(self) -> tuple[StageSnapshot, ...]:

@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.core.measures import Measure
 from edge_rag.core.placement import Precision, Provider
+from edge_rag.core.planned_memory import PlannedMemory
 from edge_rag.core.query import Priority
 from edge_rag.core.status import (
     DaemonState,
@@ -120,6 +121,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
         remotes=[_remote(each) for each in report.remotes],
         temperatures=[admin_pb2.Temperature(zone=each.zone, celsius=each.celsius) for each in report.temperatures],
         throttling=_throttling(report.throttling),
+        memory=_memory(report.memory),
     )
 
 
@@ -135,6 +137,14 @@ def vector_index(index: IndexInUse) -> admin_pb2.VectorIndex:
         built_at=None if index.built_at is None else _timestamp(index.built_at),
         build_seconds=index.build_s,
         pending=index.pending,
+    )
+
+
+def _memory(memory: PlannedMemory) -> admin_pb2.PlannedMemory:
+    return admin_pb2.PlannedMemory(
+        budget_bytes=memory.budget_bytes,
+        items=[admin_pb2.MemoryItem(name=each.name, bytes=each.bytes, detail=each.detail) for each in memory.items],
+        halvings=memory.halvings,
     )
 
 

@@ -86,7 +86,9 @@ def test_with_half_the_memory_the_plan_shrinks_and_the_daemon_serves(
     daemon = start(prefix=cgroup.prefix)
     use(daemon)
     with Client(daemon.address) as client:
-        engine = client.status().engine
+        report = client.status()
+        engine = report.engine
+    assert report.memory.halvings == half["halvings"]
     assert daemon.stop() == 0
     assert engine.slots <= whole["slots"] // 2
     assert engine.pages < whole["pages"]

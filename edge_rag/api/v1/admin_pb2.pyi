@@ -448,6 +448,7 @@ class GetStatusResponse(_message.Message):
     TEMPERATURES_FIELD_NUMBER: _builtins.int
     REMOTES_FIELD_NUMBER: _builtins.int
     THROTTLING_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -504,6 +505,10 @@ class GetStatusResponse(_message.Message):
     def throttling(self) -> Global___Throttling:
         """What the board suffers from, and how much is done."""
 
+    @_builtins.property
+    def memory(self) -> Global___PlannedMemory:
+        """What the memory was planned for when the daemon was started."""
+
     def __init__(
         self,
         *,
@@ -524,14 +529,77 @@ class GetStatusResponse(_message.Message):
         temperatures: _abc.Iterable[Global___Temperature] | None = ...,
         remotes: _abc.Iterable[Global___Remote] | None = ...,
         throttling: Global___Throttling | None = ...,
+        memory: Global___PlannedMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "memory", b"memory", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "models", b"models", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "memory", b"memory", "models", b"models", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class PlannedMemory(_message.Message):
+    """What a daemon's memory was planned for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUDGET_BYTES_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    HALVINGS_FIELD_NUMBER: _builtins.int
+    budget_bytes: _builtins.int
+    """What could be had, all told, bytes."""
+    halvings: _builtins.int
+    """How many times slots, steps and batches were halved to fit; 0 where memory was enough."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryItem]:
+        """Every use, the KV pages last."""
+
+    def __init__(
+        self,
+        *,
+        budget_bytes: _builtins.int = ...,
+        items: _abc.Iterable[Global___MemoryItem] | None = ...,
+        halvings: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "halvings", b"halvings", "items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlannedMemory: _TypeAlias = PlannedMemory  # noqa: Y015
+
+@_typing.final
+class MemoryItem(_message.Message):
+    """A use of memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What it is for."""
+    bytes: _builtins.int
+    """Most that it takes, bytes."""
+    detail: _builtins.str
+    """How that comes about, for people."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "detail", b"detail", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryItem: _TypeAlias = MemoryItem  # noqa: Y015
 
 @_typing.final
 class Throttling(_message.Message):

@@ -290,6 +290,9 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
             slots_busy=2, slots=8, pages_used=9, pages=64, page_tokens=16, kv_bytes=1 << 20, pages_cached=5
         ),
         collections=[admin_pb2.CollectionSize(name="default", documents=11)],
+        memory=admin_pb2.PlannedMemory(
+            budget_bytes=512 << 20, halvings=1, items=[admin_pb2.MemoryItem(name="KV pages", bytes=51 << 20)]
+        ),
         indexes=[
             admin_pb2.VectorIndex(collection="default", kind=admin_pb2.INDEX_KIND_EXACT, vectors=40),
             admin_pb2.VectorIndex(
@@ -311,6 +314,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
     assert "generator    quoter, paged, int8 kv; on cpu instead of cuda: no driver\n" in result.stdout
     assert "retriever    2 running, 1 of 256 waiting, 40 done, 3 refused" in result.stdout
     assert "2 of 8 slots" in result.stdout
+    assert "memory       51 of 512 MiB planned, halved 1 times to fit: KV pages 51\n" in result.stdout
     assert "9 of 64 pages of 16 tokens held, 5 cached, 1.0 MiB" in result.stdout
     assert "collections  default (11)" in result.stdout
     assert "index        default: exact, 40 vectors\n" in result.stdout
@@ -319,6 +323,12 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
     as_json = json.loads(runner.invoke(main, ["status", "--json", "--server", scripted.address]).stdout)
     assert as_json["state"] == "serving"
     assert as_json["collections"] == {"default": 11}
+    assert as_json["memory"] == {
+        "budget_bytes": 512 << 20,
+        "planned_bytes": 51 << 20,
+        "halvings": 1,
+        "items": [{"name": "KV pages", "bytes": 51 << 20, "detail": ""}],
+    }
     assert as_json["models"] == [
         {
             "role": "generator",

@@ -35,6 +35,7 @@ from edge_rag.cli.status_view import StatusView
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import Latency, Measure
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
 from edge_rag.core.query import Priority
 from edge_rag.core.status import (
     DaemonState,
@@ -94,6 +95,7 @@ REPORT = DaemonStatus(
     devices=(DeviceUse("cpu", 0.61, ("retriever", "reranker")), DeviceUse("gpu", 0.99, ("generator",))),
     temperatures=(Temperature("cpu-thermal", 61.25), Temperature("gpu-thermal", 88.0)),
     remotes=(RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "open", 1, 20, 3, 4096, "it said nothing", 1.5),),
+    memory=PlannedMemory(512 << 20, (MemoryItem("process", 176 << 20), MemoryItem("KV pages", 51 << 20)), 1),
     throttling=Throttling(0.5625, (ThrottleCause.HEAT,), ("throttled",), 12.25, 0.29, 1234.5),
 )
 
