@@ -130,13 +130,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="ten minutes of overload")
     parser.add_argument("--seconds", type=float, default=30, help="how long otherwise, seconds (default: 30)")
+    parser.add_argument("--peak-seconds", type=float, default=10, help="how long the peak is looked for (default: 10)")
     parser.add_argument("--times", type=float, default=10, help="how much more than the peak (default: 10)")
     parser.add_argument("--deadline", type=float, default=60, help="deadline of each question, seconds (default: 60)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     wanted = parser.parse_args()
     seconds = 600.0 if wanted.full else wanted.seconds
     with daemon() as there:
-        peak = peak_of(there, 10, wanted.deadline)
+        peak = peak_of(there, wanted.peak_seconds, wanted.deadline)
         offered = wanted.times * peak
         print(f"{offered:.0f} questions a second for {seconds:.0f} s", file=sys.stderr)
         with there.watched() as seen, clients(there.address, seconds, wanted.deadline, a_second=offered) as asking:

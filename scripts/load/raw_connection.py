@@ -120,6 +120,11 @@ class RawConnection:
         self.flush()
         return stream
 
+    def send_part(self, stream: int, size: int, part: bytes) -> None:
+        """Announces a message of a size and sends a part of it."""
+        self._h2.send_data(stream, b"\0" + struct.pack(">I", size) + part)
+        self.flush()
+
     def reset(self, stream: int) -> None:
         """Gives a stream up."""
         self._h2.reset_stream(stream, 8)
