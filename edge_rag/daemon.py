@@ -126,7 +126,7 @@ async def _serve(
         watch.metrics.read_from(parts.generator.snapshot, lambda: 0 if audit_file is None else audit_file.dropped)
         registry.register(OffloadMetrics(parts.remotes))
         zones = partial(temperatures, settings.throttle.root)
-        registry.register(BoardMetrics(watch.activity, zones, parts.throttling))
+        registry.register(BoardMetrics(watch.activity, zones, parts.throttling, parts.memory_pressure))
         reporter = Reporter(
             pipeline=parts.pipeline,
             generator=parts.generator,
@@ -137,6 +137,7 @@ async def _serve(
             temperatures=zones,
             throttling=parts.throttling,
             memory=parts.memory.summary,
+            pressure=parts.memory_pressure,
             models=parts.models,
             remotes=parts.remotes,
             profile=parts.profile.name,

@@ -14,7 +14,8 @@ EdgeRagError
 ├── Unauthenticated         no credentials, or none that are known
 ├── PermissionDenied        the caller's role does not allow this
 ├── Overloaded              a queue is full; says when to come back
-│   └── QuotaExceeded       the caller has used what it may
+│   ├── QuotaExceeded       the caller has used what it may
+│   └── MemoryShort         work that can wait is not taken while memory is short
 ├── DeadlineExceeded        the caller's time is up
 │   └── CallTooLong         the longest time of a call, or of a client's silence in it, is over
 ├── Unread                  the caller does not read what it is sent
@@ -194,6 +195,21 @@ class QuotaExceeded(Overloaded):
     def __init__(self, bound: str, retry_after_s: float) -> None:
         EdgeRagError.__init__(self, f"the quota of {bound} is used up; retry in {retry_after_s:.1f} s")
         self.queue = "quota"
+        self.retry_after_s = retry_after_s
+
+
+class MemoryShort(Overloaded):
+    """Memory is short, and work that can wait is not taken.
+
+    Args:
+        retry_after_s: When to try again, seconds.
+    """
+
+    def __init__(self, retry_after_s: float) -> None:
+        EdgeRagError.__init__(
+            self, f"memory is short, batch requests are not taken meanwhile; retry in {retry_after_s:.0f} s"
+        )
+        self.queue = "generator"
         self.retry_after_s = retry_after_s
 
 

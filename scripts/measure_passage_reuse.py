@@ -142,6 +142,10 @@ class _Scoring:
         """Copies a page."""
         self._decoder.copy_page(source, target)
 
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Gives the memory of pages back."""
+        self._decoder.give_back(pages)
+
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         """Copies tokens."""
         self._decoder.move_tokens(sources, targets, distance)

@@ -12,7 +12,7 @@ from edge_rag.core.collection import CollectionInfo
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.measures import Latency
 from edge_rag.core.metadata import Metadata, MetadataValue
-from edge_rag.core.status import DaemonStatus, EngineSnapshot, IndexInUse, ModelInUse, Throttling
+from edge_rag.core.status import DaemonStatus, EngineSnapshot, IndexInUse, MemoryPressure, ModelInUse, Throttling
 
 
 def citation_object(citation: Citation) -> dict[str, Any]:
@@ -111,6 +111,7 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "temperatures": {reading.zone: reading.celsius for reading in status.temperatures},
         "throttling": throttling_object(status.throttling),
         "memory": asdict(status.memory) | {"planned_bytes": status.memory.planned_bytes},
+        "pressure": pressure_object(status.pressure),
         "collections": dict(status.collections),
         "indexes": [index_object(index) for index in status.indexes],
         "remotes": [asdict(remote) for remote in status.remotes],
@@ -135,6 +136,11 @@ def model_object(model: ModelInUse) -> dict[str, Any]:
 def throttling_object(throttling: Throttling) -> dict[str, Any]:
     """Returns what the board suffers from, and how much is done."""
     return {**asdict(throttling), "causes": [cause.value for cause in throttling.causes]}
+
+
+def pressure_object(memory: MemoryPressure) -> dict[str, Any]:
+    """Returns how short memory is."""
+    return {**asdict(memory), "given_up": [ballast.value for ballast in memory.given_up]}
 
 
 def engine_object(engine: EngineSnapshot) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from edge_rag.cli.answers import duration
 from edge_rag.cli.exits import ExitCode
 from edge_rag.cli.jsonable import status_object
 from edge_rag.cli.status_watch import watch_status
-from edge_rag.cli.status_words import throttling_lines
+from edge_rag.cli.status_words import pressure_lines, throttling_lines
 from edge_rag.cli.terminal import emit, visible
 from edge_rag.client import Client
 from edge_rag.core.placement import Placement, Precision
@@ -88,6 +88,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
         *(f"{d.name:<12} busy {d.busy:.0%} of the last 5 s with {', '.join(d.stages)}" for d in report.devices),
         *(f"temperature  {t.zone} {t.celsius:.0f} °C" for t in report.temperatures),
         *(f"{'board':<12} {line}" for line in throttling_lines(report.throttling)),
+        *(f"{'memory':<12} {line}" for line in pressure_lines(report.pressure)),
         f"batch        {engine.slots_busy} of {engine.slots} slots, {engine.steps} steps,"
         f" {engine.generated_tokens} tokens generated, {engine.prefill_tokens} prefilled,"
         f" {engine.preemptions} preemptions",
@@ -100,7 +101,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
             for latency in report.latencies
         ),
         *(f"remote       {remote_line(remote)}" for remote in report.remotes),
-        *memory_lines(report.memory),
+        *pressure_lines(report.pressure),
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
     ]

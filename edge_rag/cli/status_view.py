@@ -17,7 +17,7 @@ from edge_rag.cli.page_picture import page_picture
 from edge_rag.cli.terminal import visible
 from edge_rag.core.measures import Measure
 from edge_rag.core.query import Priority
-from edge_rag.core.status import DaemonState, DaemonStatus, SlotUse, Temperature, Throttling
+from edge_rag.core.status import DaemonState, DaemonStatus, MemoryPressure, SlotUse, Temperature, Throttling
 
 _BESIDE: Final = 112
 """Columns from which on stages and latencies lie beside each other."""
@@ -131,7 +131,7 @@ class StatusView:
         grid = Table.grid(padding=(0, 2))
         for device in self._report.devices:
             grid.add_row(Text(visible(device.name), "bold"), _bar(device.busy), Text(", ".join(device.stages), "dim"))
-        zones, board = _temperatures(self._report.temperatures), _board(self._report.throttling)
+        zones, board = _temperatures(self._report.temperatures), _board(self._report.throttling, self._report.pressure)
         return Group(Text(), grid, *(line for line in (zones, board) if line.plain))
 
     def _tokens(self, width: int) -> RenderableType:
@@ -230,13 +230,15 @@ def _temperatures(readings: Sequence[Temperature]) -> Text:
     return line
 
 
-def _board(throttling: Throttling) -> Text:
-    line = Text(no_wrap=True, overflow="ellipsis")
+def _board(throttling: Throttling, memory: MemoryPressure) -> Text:
+    line = Text()
     if throttling.causes:
         causes = " and ".join(cause.value for cause in throttling.causes)
         line.append(f"held back to {throttling.share:.0%} by {causes}   ", "bold red")
     for slowdown in throttling.slowdowns:
         line.append(f"{visible(slowdown)}   ", "red")
+    if memory.given_up:
+        line.append(f"for want of memory: no {', no '.join(each.value for each in memory.given_up)}   ", "bold red")
     if throttling.watts is not None:
         line.append(f"{throttling.watts:.1f} W   ")
     if throttling.joules_per_token is not None:

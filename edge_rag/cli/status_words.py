@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_rag.core.status import Throttling
+from edge_rag.core.status import MemoryPressure, Throttling
 
 
 def throttling_lines(throttling: Throttling) -> list[str]:
@@ -16,3 +16,12 @@ def throttling_lines(throttling: Throttling) -> list[str]:
         energy = throttling.joules_per_token
         lines.append(f"{throttling.watts:.1f} W" + ("" if energy is None else f", {energy:.2f} J a token"))
     return lines
+
+
+def pressure_lines(memory: MemoryPressure) -> list[str]:
+    """Returns how short memory is, for people; nothing where nobody looks."""
+    if memory.headroom_bytes is None:
+        return []
+    waiting = "" if memory.waiting is None else f", {memory.waiting:.0%} of the time waited for it"
+    given_up = "".join(f", {ballast.value} given up" for ballast in memory.given_up)
+    return [f"{memory.headroom_bytes / 2**20:,.0f} MiB can still be taken{waiting}{given_up}"]

@@ -32,6 +32,7 @@ _KINDS = {
     admin_pb2.DECISION_KIND_BREAKER: DecisionKind.BREAKER,
     admin_pb2.DECISION_KIND_THROTTLED: DecisionKind.THROTTLED,
     admin_pb2.DECISION_KIND_PAUSED: DecisionKind.PAUSED,
+    admin_pb2.DECISION_KIND_SHED: DecisionKind.SHED,
 }
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,

@@ -13,12 +13,14 @@ from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
 from edge_rag.core.query import Priority
 from edge_rag.core.status import (
+    Ballast,
     DaemonState,
     DaemonStatus,
     DeviceUse,
     EngineSnapshot,
     IndexInUse,
     IndexKind,
+    MemoryPressure,
     ModelInUse,
     PageMap,
     RemoteInUse,
@@ -61,6 +63,7 @@ _PRECISIONS = {
     admin_pb2.PRECISION_INT8: Precision.INT8,
     admin_pb2.PRECISION_A16W8: Precision.A16W8,
 }
+_BALLAST = {ballast.value: ballast for ballast in Ballast}
 _CAUSES = {cause.value: cause for cause in ThrottleCause}
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
@@ -144,6 +147,15 @@ def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
         temperatures=tuple(Temperature(each.zone, each.celsius) for each in message.temperatures),
         throttling=_throttling(message.throttling),
         memory=_memory(message.memory),
+        pressure=_pressure(message.pressure),
+    )
+
+
+def _pressure(message: admin_pb2.MemoryPressure) -> MemoryPressure:
+    return MemoryPressure(
+        headroom_bytes=message.headroom_bytes if message.HasField("headroom_bytes") else None,
+        waiting=message.waiting if message.HasField("waiting") else None,
+        given_up=tuple(_BALLAST[each] for each in message.given_up if each in _BALLAST),
     )
 
 

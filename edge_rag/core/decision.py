@@ -22,7 +22,7 @@ class DecisionKind(Enum):
     written here, elsewhere or on both sides. SENT: to which machine, and what. HEDGED: begun on the other side as
     well, since this one is slow. TAKEN_OVER: gone on with here. BREAKER: whether a machine is asked has changed; about
     no request. THROTTLED: the share of slots and tokens that may be used moved, down or back, because of heat or
-    power; about no request.
+    power; about no request. SHED: something is given up while memory is short, or no longer; about no request.
     """
 
     QUEUED = "queued"
@@ -44,6 +44,7 @@ class DecisionKind(Enum):
     TAKEN_OVER = "taken_over"
     BREAKER = "breaker"
     THROTTLED = "throttled"
+    SHED = "shed"
 
 
 @dataclass(frozen=True, slots=True)

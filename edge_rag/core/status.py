@@ -130,6 +130,30 @@ class Throttling:
     joules: float | None = None
 
 
+class Ballast(Enum):
+    """What is given up while memory is short, first what goes first."""
+
+    PREFIX_CACHE = "prefix cache"
+    BATCH = "batch requests"
+    ARENAS = "encoder arenas"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPressure:
+    """How short memory is.
+
+    Attributes:
+        headroom_bytes: What can still be taken; None before the first look, and where nobody looks.
+        waiting: Share of the last 10 seconds in which something waited for memory, 0 to 1; None where the kernel does
+            not say.
+        given_up: What is given up, first what went first.
+    """
+
+    headroom_bytes: int | None = None
+    waiting: float | None = None
+    given_up: tuple[Ballast, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class SlotUse:
     """A request that runs; nothing of what it asks.
@@ -306,6 +330,7 @@ class DaemonStatus:
         remotes: Other machines that may write answers, as configured.
         throttling: What the board suffers from, and how much is done.
         memory: What the memory was planned for when the daemon was started.
+        pressure: How short memory is.
     """
 
     version: str
@@ -326,3 +351,4 @@ class DaemonStatus:
     remotes: tuple[RemoteInUse, ...]
     throttling: Throttling
     memory: PlannedMemory
+    pressure: MemoryPressure

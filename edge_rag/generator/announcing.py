@@ -11,6 +11,7 @@ from edge_rag.errors import (
     DeadlineExceeded,
     EdgeRagError,
     InvalidRequest,
+    MemoryShort,
     NeverFits,
     NotReady,
     Overloaded,
@@ -62,6 +63,8 @@ class Announcer:
             case NeverFits():
                 reason = "it is larger than the cache or the model's context"
                 numbers = {"needed_tokens": error.needed, "capacity_tokens": error.available}
+            case MemoryShort():
+                reason, numbers = "memory is short", {**queue, "retry_after_s": error.retry_after_s}
             case Overloaded():
                 reason = "the queue is full"
                 numbers = {**queue, "retry_after_s": error.retry_after_s}

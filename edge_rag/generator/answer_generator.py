@@ -147,6 +147,10 @@ class AnswerGenerator:
         """Uses that share of slots and of a step's tokens, above 0 to 1."""
         self._engine.restrain(share)
 
+    def relieve(self, drop_cache: bool, hold_batch: bool) -> None:
+        """Gives memory back; see ``Engine.relieve``."""
+        self._engine.relieve(drop_cache, hold_batch)
+
     def look(self) -> EngineLook:
         """Returns what runs and who has the pages, between two steps."""
         return self._engine.look()

@@ -10,11 +10,13 @@ from functools import partial
 from typing import Final
 
 from edge_rag.core.measures import StepReport
+from edge_rag.core.query import Priority
 from edge_rag.errors import (
     DeadlineExceeded,
     EdgeRagError,
     InferenceFailed,
     InvalidRequest,
+    MemoryShort,
     NotReady,
     RequestCancelled,
     Unread,
@@ -50,6 +52,9 @@ from edge_rag.generator.warming import Warming
 
 _KEEP_S: Final = 5.0
 """Longest time for writing pages to disk at the end, seconds."""
+
+MEMORY_RETRY_S: Final = 15.0
+"""When a batch request that is refused for want of memory may be tried again: no sooner can it be plentiful again."""
 
 
 class Engine:
@@ -109,6 +114,7 @@ class Engine:
         self._drain_rate = DrainRate()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._counts = Counts()
+        self._holds_batch = self._drops_cache = False
         self._lookout = Lookout(look_at((), self._pool, clock()))
         self._gaps: list[float] = []
         self._said = 0
@@ -137,6 +143,7 @@ class Engine:
             InvalidRequest: The prompt is empty though the model is to be asked, or holds an unknown token.
             NeverFits: It could never run.
             DeadlineExceeded: Its deadline has passed.
+            MemoryShort: Memory is short, and it is of the batch class.
             Overloaded: Too many requests or tokens wait.
             NotReady: The engine is shutting down.
         """
@@ -159,6 +166,8 @@ class Engine:
         self._scheduler.check(len(request.prompt), request.sampling.max_tokens)
         if request.deadline is not None and now >= request.deadline:
             raise DeadlineExceeded("generator")
+        if self._holds_batch and request.priority is Priority.BATCH:
+            raise MemoryShort(MEMORY_RETRY_S)
         choice = Choice(request.sampling, self._runner.vocabulary_size, request.prompt)
         drafter = self._speculation.drafter(request)
 
@@ -242,6 +251,17 @@ class Engine:
         self._wanted_share = share
         self._inbox.wake()
 
+    def relieve(self, drop_cache: bool, hold_batch: bool) -> None:
+        """Gives memory back at the next step boundary; any thread.
+
+        Args:
+            drop_cache: Whether to forget cached pages now, and give the memory of all free pages back.
+            hold_batch: Whether requests of the batch class wait from now on, and new ones are refused.
+        """
+        self._holds_batch = hold_batch
+        self._drops_cache |= drop_cache
+        self._inbox.wake()
+
     def look(self) -> EngineLook:
         """Returns what runs and who has the pages, between two steps; any thread, waits for the step under way."""
         return self._lookout.ask(self._inbox.wake)
@@ -265,6 +285,7 @@ class Engine:
         try:
             while (taken := self._inbox.take(self._scheduler.idle, bool(self._live))) is not None:
                 self._observer.on_turn()
+                self._give_back()
                 self._lookout.show(self._look)
                 if self._wanted_share != self._share:
                     self._share = self._wanted_share
@@ -294,9 +315,9 @@ class Engine:
         began = self._clock()
         self._speculation.draft(self._running())
         plan = self._scheduler.schedule(began)
+        self._note(plan, began)
         if not plan.entries:
             return
-        self._note(plan, began)
         planned = self._clock()
         try:
             with Reservation(self._pool, plan) as pages:
@@ -325,6 +346,16 @@ class Engine:
         if self._tier is not None and plan.tokens - plan.decodes > plan.decodes:
             self._tier.computed(plan.tokens, ran - planned)
         self._report(plan, sum(accepted.values()), planned - began, ran - planned, self._clock() - ran, failed=False)
+
+    def _give_back(self) -> None:
+        self._scheduler.hold_batch(self._holds_batch)
+        if self._holds_batch:
+            # Requests of other classes may wait for passages that one of the batch class began.
+            held = [i for i, s in self._warming.sequences.items() if s.priority is Priority.BATCH]
+            self._submit(self._warming.give_up(held))
+        if self._drops_cache:
+            self._drops_cache = False
+            self._runner.give_back(self._pool.drop_cached())
 
     def _look(self) -> EngineLook:
         return look_at(self._running(), self._pool, self._clock())

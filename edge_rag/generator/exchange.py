@@ -105,6 +105,13 @@ class GeneratorExchange:
             self._share = share
             self._place.installed.generator.restrain(share)
 
+    def relieve(self, drop_cache: bool, hold_batch: bool) -> None:
+        """Has the generators there are give memory back; one that takes their place is told at the next look."""
+        with self._moved:
+            for installed in (self._place.installed, self._retiring):
+                if installed is not None:
+                    installed.generator.relieve(drop_cache, hold_batch)
+
     def snapshot(self) -> EngineSnapshot:
         """Returns the state of the generator in use; what runs, waits and is counted includes those it replaced."""
         with self._moved:

@@ -17,6 +17,7 @@ class Displacement(Enum):
     SLOT = "its slot was needed by a higher class"
     PAGES = "its pages were needed by a higher class"
     SHORTAGE = "pages ran out for one that goes before it"
+    MEMORY = "memory is short, and it can wait"
 
 
 @dataclass(frozen=True, slots=True)

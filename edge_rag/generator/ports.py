@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +57,10 @@ class ModelRunner(Protocol):
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies a page's content, in all layers."""
+        ...
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Gives the memory of pages back to the system where it can; what was in them is lost, and they stay usable."""
         ...
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:

@@ -50,6 +50,7 @@ class Scheduler:
         self._shares = {priority: FairShares() for priority in Priority}
         self._waiting = WaitingQueue(self._shares, aging_s)
         self._running: list[Sequence] = []
+        self._batch_held = False
         self._fresh: list[Sequence] = []
         self._head: Sequence | None = None
 
@@ -75,8 +76,12 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do."""
-        return not self._waiting and not self._running
+        """Whether there is nothing to do now; who is held may wait."""
+        return not self._running and self._next() is None
+
+    def hold_batch(self, held: bool) -> None:
+        """Has requests of the batch class wait, those that run too, until they are held no longer."""
+        self._batch_held = held
 
     def resize(self, max_slots: int) -> None:
         """Changes the number of slots; where more are taken, nobody enters until enough have left.
@@ -157,6 +162,9 @@ class Scheduler:
         """
         verdicts: list[Verdict] = []
         self._waiting.rise(now)
+        if self._batch_held:
+            for sequence in [s for s in self._running if s.priority is Priority.BATCH]:
+                self._preempt(sequence, Displacement.MEMORY, None, now, verdicts)
         self._admit(now, verdicts)
         counts = dict(
             zip((s.id for s in self._running), allot([s.pending for s in self._running], self._limits), strict=True)
@@ -201,7 +209,7 @@ class Scheduler:
     def _admit(self, now: float, verdicts: list[Verdict]) -> None:
         """Lets the waiting in, in order, as long as a slot and the pages for all they have are to be had."""
         room: Room | None = None
-        while (head := self._waiting.first()) is not None:
+        while (head := self._next()) is not None:
             room = self._room(head)
             if room.lack is None:
                 self._enter(head, room, now, verdicts)
@@ -220,7 +228,8 @@ class Scheduler:
             behind.append(self._head)
         for sequence in behind:
             if sequence is not head and sequence.status is Status.WAITING:
-                self._defer(sequence, Deferral.ORDER, {}, now, verdicts)
+                held = self._batch_held and sequence.priority is Priority.BATCH
+                self._defer(sequence, Deferral.MEMORY if held else Deferral.ORDER, {}, now, verdicts)
         if head is not None and room is not None and room.lack is not None:
             self._defer(head, room.lack, room.numbers, now, verdicts)
         self._fresh.clear()
@@ -343,12 +352,16 @@ class Scheduler:
             self._preempt(self._running[-1], Displacement.SHORTAGE, sequence, now, verdicts)
         return count, pool.pages_for(_end(sequence, count)) - held if count else 0
 
+    def _next(self) -> Sequence | None:
+        """Returns who of those that may enter is next."""
+        return self._waiting.first_above(Priority.BATCH) if self._batch_held else self._waiting.first()
+
     def _preempt(
-        self, sequence: Sequence, why: Displacement, other: Sequence, now: float, verdicts: list[Verdict]
+        self, sequence: Sequence, why: Displacement, other: Sequence | None, now: float, verdicts: list[Verdict]
     ) -> None:
         """Sends a sequence back to the waiting; what it had computed may survive in the prefix cache."""
         numbers = {
-            **self._standing(other, now),
+            **self._standing(sequence if other is None else other, now),
             "class_of_preempted": sequence.level,
             "computed_tokens": sequence.computed,
             "pages_held": self._pool.held(sequence.id),
@@ -361,7 +374,8 @@ class Scheduler:
         sequence.preemptions += 1
         sequence.status = Status.WAITING
         self._waiting.add(sequence, now)
-        verdicts.append(Verdict(DecisionKind.PREEMPTED, sequence.id, why.value, numbers, other.id))
+        favoured = None if other is None else other.id
+        verdicts.append(Verdict(DecisionKind.PREEMPTED, sequence.id, why.value, numbers, favoured))
 
     def _standing(self, sequence: Sequence, now: float) -> dict[str, float]:
         """Returns the numbers that decide a sequence's place, and how many slots there are."""

@@ -30,6 +30,7 @@ class Deferral(Enum):
     SLOTS = "every slot is taken"
     PAGES = "not enough pages are free"
     ORDER = "others go first"
+    MEMORY = "memory is short, and it can wait"
 
 
 def domain_key(trust_domain: str, epoch: int | None = None) -> str:

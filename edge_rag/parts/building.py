@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Final
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.placement import Stage
-from edge_rag.core.status import ModelInUse, RemoteInUse, Throttling, device_of
+from edge_rag.core.status import MemoryPressure, ModelInUse, RemoteInUse, Throttling, device_of
 from edge_rag.device.choosing import Choice
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
@@ -28,7 +28,7 @@ from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
 from edge_rag.parts.offloading import make_offloading
 from edge_rag.parts.profiles import choose_profile
 from edge_rag.parts.saying import say_choice, say_placement, say_plan
-from edge_rag.parts.throttling import make_board_watch
+from edge_rag.parts.throttling import make_board_watch, make_memory_watch
 from edge_rag.pipeline.answering import Pipeline, StageLimits
 from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
@@ -50,6 +50,7 @@ from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.metrics import Metrics
 from edge_rag.throttle.board_watch import BoardWatch, Levers
+from edge_rag.throttle.memory_watch import MemoryWatch, Relief
 from edge_rag.throttle.thermal import temperatures
 
 SWAP_DRAIN_S: Final = 120.0
@@ -76,6 +77,7 @@ class Parts:
         choice: How it was chosen.
         memory: What memory was planned for when the daemon was started.
         board: Looks at the board and holds the generator back.
+        shedder: Looks at the memory and gives it back; None where nothing is to give way.
     """
 
     directory: OpenedDirectory
@@ -91,6 +93,11 @@ class Parts:
     choice: Choice
     memory: MemoryPlan
     board: BoardWatch
+    shedder: MemoryWatch | None
+
+    def memory_pressure(self) -> MemoryPressure:
+        """Returns how short memory is."""
+        return MemoryPressure() if self.shedder is None else self.shedder.state
 
     def throttling(self) -> Throttling:
         """Returns what the board suffers from, and how much is done."""
@@ -144,6 +151,8 @@ class Parts:
     def close(self) -> None:
         """Stops what runs, upstream first, and lets the data directory go."""
         self.board.close()
+        if self.shedder is not None:
+            self.shedder.close()
         self.precedence.close()
         self.jobs.close()
         self.ingesting.close()
@@ -181,8 +190,9 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
     encoders = EncoderOpener(settings.data_directory / COMPILED_FOLDER, progress)
     embedder, embedder_placement = place(Stage.EMBEDDER, stages[Stage.EMBEDDER], encoders.embedder(folders.embedder))
     embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", embedder_placement)
+    keepers: list[Callable[[bool], None]] = [embedder.keep_memory]
     reranker, reranker_model = _reranker(
-        folders.reranker, embedder, embedder_model, stages[Stage.RERANKER], plan.sizes.cache_bytes, encoders
+        folders.reranker, embedder, embedder_model, stages[Stage.RERANKER], plan.sizes.cache_bytes, encoders, keepers
     )
     say_placement(embedder_model)
     say_placement(reranker_model)
@@ -244,6 +254,10 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
     levers = Levers(generator.restrain, watch.activity.generated.per_second, watch)
     board = make_board_watch(settings.throttle, profile, generator.snapshot().slots, levers)
     board.start()
+    relief = Relief(generator.relieve, partial(_keep, keepers), give_back_free_memory, watch)
+    shedder = make_memory_watch(settings.throttle, relief)
+    if shedder is not None:
+        shedder.start()
     return Parts(
         directory,
         generator,
@@ -258,7 +272,13 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         choice,
         plan,
         board,
+        shedder,
     )
+
+
+def _keep(keepers: Sequence[Callable[[bool], None]], keep: bool) -> None:
+    for keeper in keepers:
+        keeper(keep)
 
 
 def _keep_pages(generators: GeneratorMaker, directory: OpenedDirectory, settings: Settings) -> None:
@@ -300,6 +320,7 @@ def _reranker(
     wanted: StageProfile,
     cache_bytes: int,
     encoders: EncoderOpener,
+    keepers: list[Callable[[bool], None]],
 ) -> tuple[Reranker, ModelInUse]:
     if folder is None:
         # The embedder's session does its work.
@@ -308,4 +329,5 @@ def _reranker(
             embedder_model.name, "max-sim of token vectors", placement
         )
     encoder, placement = place(Stage.RERANKER, wanted, encoders.reranker(folder))
+    keepers.append(encoder.keep_memory)
     return CrossEncoderReranker(encoder, embedder), ModelInUse(folder.name, "cross-encoder", placement)

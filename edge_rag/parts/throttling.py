@@ -6,6 +6,7 @@ from edge_rag.config.throttling import ThrottleSettings
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.throttle.board_watch import BoardWatch, Levers
 from edge_rag.throttle.burdens import HeatPolicy
+from edge_rag.throttle.memory_watch import MemoryWatch, Relief
 from edge_rag.throttle.throttling import Throttle
 
 
@@ -26,3 +27,8 @@ def make_board_watch(wanted: ThrottleSettings, profile: DeviceProfile, slots: in
     watts = thermal.power_budget_watts if wanted.watts is None else wanted.watts
     least = min(1.0, thermal.min_slots / slots)
     return BoardWatch(wanted.root, Throttle(least, heat, watts), levers, wanted.interval_seconds)
+
+
+def make_memory_watch(wanted: ThrottleSettings, relief: Relief) -> MemoryWatch | None:
+    """Makes what looks at the memory, not started yet; None where nothing is to give way."""
+    return MemoryWatch(wanted.root, relief, wanted.interval_seconds) if wanted.memory else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,8 @@ from edge_rag.runtime.geometry import GRAPH_FILE, PagedGeometry, read_geometry
 from edge_rag.runtime.moved_tokens import MovedTokens, read_rotary_tables
 from edge_rag.runtime.ops_library import ops_library
 from edge_rag.runtime.packed_step import PackedStep, check_step
+from edge_rag.runtime.page_memory import PageMemory
 from edge_rag.runtime.sessions import open_session
-
-_CACHE_LINE = 64
 
 
 class PagedDecoder:
@@ -35,7 +35,8 @@ class PagedDecoder:
         self._session = session
         self._binding = session.io_binding()
         shape = (pages, geometry.layer_page_bytes)
-        self._layers = [_aligned_pages(*shape) for _ in range(geometry.layers)]
+        self._memory = [PageMemory(pages * geometry.layer_page_bytes) for _ in range(geometry.layers)]
+        self._layers = [memory.array.reshape(shape) for memory in self._memory]
         for layer, array in enumerate(self._layers):
             self._binding.bind_input(f"pages.{layer}", "cpu", 0, np.int8, shape, array.ctypes.data)
         self._inputs = [(name, BoundInput(self._binding, name)) for name in PackedStep.__slots__]
@@ -132,6 +133,12 @@ class PagedDecoder:
         for layer in self._layers:
             layer[target] = layer[source]
 
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Gives the memory of pages back to the system; they read as zeros from then on, and stay usable."""
+        for first, count in _runs(sorted(pages)):
+            for memory in self._memory:
+                memory.give_back(first * self.geometry.layer_page_bytes, count * self.geometry.layer_page_bytes)
+
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         """Copies tokens to other slots, their keys turned to a later position, in every layer.
 
@@ -182,8 +189,10 @@ class PagedDecoder:
             raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
 
 
-def _aligned_pages(pages: int, page_bytes: int) -> NDArray[np.int8]:
-    """Pages that begin where a cache line does: vectors that straddle two lines cost a tenth of prefill's attention."""
-    room = np.zeros(pages * page_bytes + _CACHE_LINE, np.int8)
-    first = -room.ctypes.data % _CACHE_LINE
-    return room[first : first + pages * page_bytes].reshape(pages, page_bytes)
+def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields the first page and the length of every run of consecutive ones."""
+    start = 0
+    for index in range(1, len(pages) + 1):
+        if index == len(pages) or pages[index] != pages[index - 1] + 1:
+            yield pages[start], index - start
+            start = index

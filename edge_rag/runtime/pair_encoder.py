@@ -33,6 +33,10 @@ class PairEncoder:
         self.name = manifest.name
         self.max_tokens = tokenizer.max_tokens
 
+    def keep_memory(self, keep: bool) -> None:
+        """Says whether memory of intermediate results is kept between runs; it is at first."""
+        self._graph.keep_memory(keep)
+
     @classmethod
     def open(cls, folder: Path) -> PairEncoder:
         """Verifies and opens a model folder of the role ``reranker``.

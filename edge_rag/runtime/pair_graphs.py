@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from edge_rag.runtime.encoder_arena import EncoderArena
 from edge_rag.runtime.length_batches import plan_batches
 from edge_rag.runtime.packed_texts import INPUT_IDS, LENGTHS, POSITIONS, pack_texts, plan_packs
 from edge_rag.runtime.text_tokenizer import TokenizedText
@@ -24,6 +25,10 @@ class PairGraph(Protocol):
 
     def score(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
         """Returns what the graph makes of each pair, [pairs] if the graph keeps to its contract."""
+        ...
+
+    def keep_memory(self, keep: bool) -> None:
+        """Says whether memory of intermediate results is kept between runs; it is at first."""
         ...
 
 
@@ -44,6 +49,7 @@ class PackedPairs:
 
     def __init__(self, session: ort.InferenceSession, types: bool) -> None:
         self._session = session
+        self._arena = EncoderArena()
         self._types = types
 
     def score(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
@@ -51,11 +57,15 @@ class PackedPairs:
         packs = plan_packs([len(sequence.ids) for sequence in sequences], _RUN_TOKENS)
         return np.concatenate([self._run(sequences[pack.start : pack.stop]) for pack in packs])
 
+    def keep_memory(self, keep: bool) -> None:
+        """Tells the arena."""
+        self._arena.keep(keep)
+
     def _run(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
         inputs = pack_texts([sequence.ids for sequence in sequences]).inputs()
         if self._types:
             inputs[_TYPES] = np.concatenate([np.array(sequence.type_ids, np.int64) for sequence in sequences])
-        return np.asarray(self._session.run(None, inputs)[0]).reshape(-1)
+        return np.asarray(self._session.run(None, inputs, self._arena.options)[0]).reshape(-1)
 
 
 class PaddedPairs:
@@ -63,6 +73,7 @@ class PaddedPairs:
 
     def __init__(self, session: ort.InferenceSession, types: bool) -> None:
         self._session = session
+        self._arena = EncoderArena()
         self._types = types
 
     def score(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
@@ -73,6 +84,10 @@ class PaddedPairs:
         joined = np.concatenate(scores)
         return joined[order] if len(joined) == len(order) else joined
 
+    def keep_memory(self, keep: bool) -> None:
+        """Tells the arena."""
+        self._arena.keep(keep)
+
     def _run(self, sequences: Sequence[TokenizedText], width: int) -> NDArray[np.floating]:
         ids, mask, types = (np.zeros((len(sequences), width), dtype=np.int64) for _ in range(3))
         for row, sequence in enumerate(sequences):
@@ -81,4 +96,4 @@ class PaddedPairs:
             mask[row, :length] = 1
             types[row, :length] = sequence.type_ids
         inputs = {INPUT_IDS: ids, _MASK: mask} | ({_TYPES: types} if self._types else {})
-        return np.asarray(self._session.run(None, inputs)[0]).reshape(-1)
+        return np.asarray(self._session.run(None, inputs, self._arena.options)[0]).reshape(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,9 @@ class SerialDecoder:
         """
         if (source, target) != (0, 0):
             raise InferenceFailed("there is only page 0")
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Does nothing: what onnxruntime-genai keeps of a text goes when it begins another."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         """Refuses: what onnxruntime-genai keeps of a text cannot be reached.

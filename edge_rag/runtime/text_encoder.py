@@ -79,6 +79,10 @@ class TextEncoder:
             )
         return cls(graph, tokenizer, manifest)
 
+    def keep_memory(self, keep: bool) -> None:
+        """Says whether memory of intermediate results is kept between runs; it is at first."""
+        self._graph.keep_memory(keep)
+
     def count_tokens(self, text: str) -> int:
         """Returns how many tokens a text has, special tokens included; past ``max_tokens`` ``embed`` reads no further.
 

@@ -10,6 +10,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed
+from edge_rag.runtime.encoder_arena import EncoderArena
 from edge_rag.runtime.packed_texts import INPUT_IDS, LENGTHS, POSITIONS, pack_texts, plan_packs
 
 Floats = NDArray[np.float32]
@@ -29,6 +30,10 @@ class TextGraph(Protocol):
         """Returns, for each text, one vector a token, float32 [tokens, dimension], all of unit length."""
         ...
 
+    def keep_memory(self, keep: bool) -> None:
+        """Says whether memory of intermediate results is kept between runs; it is at first."""
+        ...
+
 
 def text_graph(session: ort.InferenceSession, dimension: int) -> TextGraph | None:
     """Returns the form of a graph over texts end to end, or None if it is none."""
@@ -44,6 +49,7 @@ class PackedTextGraph:
 
     def __init__(self, session: ort.InferenceSession, dimension: int) -> None:
         self._session = session
+        self._arena = EncoderArena()
         self._dimension = dimension
 
     def sentence_vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
@@ -62,8 +68,12 @@ class PackedTextGraph:
             vectors += np.split(self._run("token_vectors", packed, int(ends[-1])), ends[:-1])
         return vectors
 
+    def keep_memory(self, keep: bool) -> None:
+        """Tells the arena."""
+        self._arena.keep(keep)
+
     def _run(self, output: str, texts: Sequence[Sequence[int]], rows: int) -> Floats:
-        result: Floats = self._session.run([output], dict(pack_texts(texts).inputs()))[0]
+        result: Floats = self._session.run([output], dict(pack_texts(texts).inputs()), self._arena.options)[0]
         if result.shape != (rows, self._dimension):
             raise InferenceFailed(
                 f"{output} has the shape {list(result.shape)}, {[rows, self._dimension]} was promised"

@@ -33,6 +33,7 @@ _KINDS: Final = {
     DecisionKind.BREAKER: admin_pb2.DECISION_KIND_BREAKER,
     DecisionKind.THROTTLED: admin_pb2.DECISION_KIND_THROTTLED,
     DecisionKind.PAUSED: admin_pb2.DECISION_KIND_PAUSED,
+    DecisionKind.SHED: admin_pb2.DECISION_KIND_SHED,
 }
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,

@@ -15,6 +15,7 @@ from edge_rag.core.status import (
     DaemonState,
     DaemonStatus,
     EngineSnapshot,
+    MemoryPressure,
     ModelInUse,
     RemoteInUse,
     StageSnapshot,
@@ -43,6 +44,7 @@ class Reporter:
         temperatures: Reads the thermal zones.
         throttling: Returns what the board suffers from.
         memory: What the memory was planned for.
+        pressure: Returns how short memory is.
         models: Returns what fills each role.
         remotes: Returns the machines that may write answers.
         profile: Device profile in force.
@@ -60,6 +62,7 @@ class Reporter:
     temperatures: Callable[[], tuple[Temperature, ...]]
     throttling: Callable[[], Throttling]
     memory: PlannedMemory
+    pressure: Callable[[], MemoryPressure]
     models: Callable[[], tuple[ModelInUse, ...]]
     remotes: Callable[[], tuple[RemoteInUse, ...]]
     profile: str
@@ -106,6 +109,7 @@ class Reporter:
             remotes=self.remotes(),
             throttling=self.throttling(),
             memory=self.memory,
+            pressure=self.pressure(),
         )
 
     def stages(self) -> tuple[StageSnapshot, ...]:

@@ -24,6 +24,7 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.NeverFits: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.MemoryShort: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.CallTooLong: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.Unread: grpc.StatusCode.ABORTED,

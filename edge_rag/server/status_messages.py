@@ -122,6 +122,11 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
         temperatures=[admin_pb2.Temperature(zone=each.zone, celsius=each.celsius) for each in report.temperatures],
         throttling=_throttling(report.throttling),
         memory=_memory(report.memory),
+        pressure=admin_pb2.MemoryPressure(
+            headroom_bytes=report.pressure.headroom_bytes,
+            waiting=report.pressure.waiting,
+            given_up=[ballast.value for ballast in report.pressure.given_up],
+        ),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from edge_rag.core.status import Temperature, ThrottleCause, Throttling
+from edge_rag.core.status import Ballast, MemoryPressure, Temperature, ThrottleCause, Throttling
 from edge_rag.telemetry.activity import Activity
 
 
@@ -17,6 +17,7 @@ class BoardMetrics:
         activity: What was done in the last seconds.
         temperatures: Reads the thermal zones.
         throttling: Returns what the board suffers from.
+        memory: Returns how short memory is.
     """
 
     def __init__(
@@ -24,10 +25,12 @@ class BoardMetrics:
         activity: Activity,
         temperatures: Callable[[], tuple[Temperature, ...]],
         throttling: Callable[[], Throttling],
+        memory: Callable[[], MemoryPressure],
     ) -> None:
         self._activity = activity
         self._temperatures = temperatures
         self._throttling = throttling
+        self._memory = memory
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics."""
@@ -45,6 +48,7 @@ class BoardMetrics:
         for reading in self._temperatures():
             temperature.add_metric((reading.zone,), reading.celsius)
         yield temperature
+        yield from self._of_memory(self._memory())
         now = self._throttling()
         yield GaugeMetricFamily(
             "edge_rag_throttle_share",
@@ -68,3 +72,22 @@ class BoardMetrics:
             yield GaugeMetricFamily(
                 "edge_rag_energy_per_token_joules", "Energy for a generated token, lately.", now.joules_per_token
             )
+
+    @staticmethod
+    def _of_memory(memory: MemoryPressure) -> Iterator[Metric]:
+        if memory.headroom_bytes is not None:
+            yield GaugeMetricFamily(
+                "edge_rag_memory_headroom_bytes",
+                "Memory that can still be taken.",
+                memory.headroom_bytes,
+            )
+        if memory.waiting is not None:
+            yield GaugeMetricFamily(
+                "edge_rag_memory_pressure_perc",
+                "Share of the last 10 seconds in which something waited for memory, 0 to 1.",
+                memory.waiting,
+            )
+        shed = GaugeMetricFamily("edge_rag_memory_shed", "Whether it is given up for want of memory.", labels=("what",))
+        for ballast in Ballast:
+            shed.add_metric((ballast.value,), ballast in memory.given_up)
+        yield shed

@@ -15,7 +15,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -63,6 +63,10 @@ class PrescribingDecoder:
     def copy_page(self, source: int, target: int) -> None:
         """Copies a page."""
         self._decoder.copy_page(source, target)
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Gives the memory of pages back."""
+        self._decoder.give_back(pages)
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         """Copies tokens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,9 @@ class FloatCacheDecoder:
         size = self.page_tokens
         for cache in self._cache.values():
             cache[:, target * size : (target + 1) * size] = cache[:, source * size : (source + 1) * size]
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Does nothing: this cache is for measuring."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         """Refuses: here every text is computed where it stands.

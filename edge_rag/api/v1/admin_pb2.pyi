@@ -255,6 +255,8 @@ class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """The share of slots and tokens that may be used moved, down or back, because of heat or power; about no request."""
     DECISION_KIND_PAUSED: _DecisionKind.ValueType  # 19
     """Gave its slot and its pages up because its reader does not keep up; goes on once it does."""
+    DECISION_KIND_SHED: _DecisionKind.ValueType  # 21
+    """Something is given up while memory is short, or no longer; about no request."""
 
 class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
     """What was decided."""
@@ -299,6 +301,8 @@ DECISION_KIND_THROTTLED: DecisionKind.ValueType  # 20
 """The share of slots and tokens that may be used moved, down or back, because of heat or power; about no request."""
 DECISION_KIND_PAUSED: DecisionKind.ValueType  # 19
 """Gave its slot and its pages up because its reader does not keep up; goes on once it does."""
+DECISION_KIND_SHED: DecisionKind.ValueType  # 21
+"""Something is given up while memory is short, or no longer; about no request."""
 Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 @_typing.final
@@ -449,6 +453,7 @@ class GetStatusResponse(_message.Message):
     REMOTES_FIELD_NUMBER: _builtins.int
     THROTTLING_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    PRESSURE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the daemon."""
     state: Global___DaemonState.ValueType
@@ -509,6 +514,10 @@ class GetStatusResponse(_message.Message):
     def memory(self) -> Global___PlannedMemory:
         """What the memory was planned for when the daemon was started."""
 
+    @_builtins.property
+    def pressure(self) -> Global___MemoryPressure:
+        """How short memory is."""
+
     def __init__(
         self,
         *,
@@ -530,10 +539,11 @@ class GetStatusResponse(_message.Message):
         remotes: _abc.Iterable[Global___Remote] | None = ...,
         throttling: Global___Throttling | None = ...,
         memory: Global___PlannedMemory | None = ...,
+        pressure: Global___MemoryPressure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "memory", b"memory", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "memory", b"memory", "pressure", b"pressure", "started_at", b"started_at", "throttling", b"throttling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "memory", b"memory", "models", b"models", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "collections", b"collections", "data_directory", b"data_directory", "devices", b"devices", "engine", b"engine", "indexes", b"indexes", "latencies", b"latencies", "memory", b"memory", "models", b"models", "pressure", b"pressure", "profile", b"profile", "remotes", b"remotes", "resident_bytes", b"resident_bytes", "stages", b"stages", "started_at", b"started_at", "state", b"state", "temperatures", b"temperatures", "throttling", b"throttling", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -600,6 +610,45 @@ class MemoryItem(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemoryItem: _TypeAlias = MemoryItem  # noqa: Y015
+
+@_typing.final
+class MemoryPressure(_message.Message):
+    """How short memory is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADROOM_BYTES_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    headroom_bytes: _builtins.int
+    """What can still be taken before a limit is reached or the box has none left, bytes; not set where nobody looks."""
+    waiting: _builtins.float
+    """Share of the last 10 seconds in which something waited for memory, 0 to 1; not set where the kernel does not say."""
+    @_builtins.property
+    def given_up(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is given up: `prefix cache`, `batch requests`, `encoder arenas`."""
+
+    def __init__(
+        self,
+        *,
+        headroom_bytes: _builtins.int | None = ...,
+        waiting: _builtins.float | None = ...,
+        given_up: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom_bytes", b"_headroom_bytes", "_waiting", b"_waiting", "headroom_bytes", b"headroom_bytes", "waiting", b"waiting"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_bytes", b"_headroom_bytes", "_waiting", b"_waiting", "given_up", b"given_up", "headroom_bytes", b"headroom_bytes", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__headroom_bytes: _TypeAlias = _typing.Literal["headroom_bytes"]  # noqa: Y015
+    _WhichOneofArgType__headroom_bytes: _TypeAlias = _typing.Literal["_headroom_bytes", b"_headroom_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__waiting: _TypeAlias = _typing.Literal["waiting"]  # noqa: Y015
+    _WhichOneofArgType__waiting: _TypeAlias = _typing.Literal["_waiting", b"_waiting"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__headroom_bytes) -> _WhichOneofReturnType__headroom_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting) -> _WhichOneofReturnType__waiting | None: ...
+
+Global___MemoryPressure: _TypeAlias = MemoryPressure  # noqa: Y015
 
 @_typing.final
 class Throttling(_message.Message):

@@ -273,6 +273,12 @@ class PagePool:
         """Makes what the cache holds of a trust domain unfindable; pages that nobody holds are free at once."""
         self._free.extend(self._prefixes.forget(trust_domain))
 
+    def drop_cached(self) -> tuple[PageId, ...]:
+        """Forgets every page that nobody holds; returns all free pages, whose content is worthless."""
+        while len(self._prefixes):
+            self._free.append(self._evict())
+        return tuple(self._free)
+
     def release(self, sequence: SequenceId) -> None:
         """Lets go of everything a sequence holds; nothing happens if it holds nothing."""
         self._sealed.pop(sequence, None)

@@ -84,6 +84,9 @@ class FixedTextGraph:
         """Runs one text after the other."""
         return [_unit(self._hidden(ids)) for ids in texts]
 
+    def keep_memory(self, keep: bool) -> None:
+        """Does nothing: the memory is the NPU driver's."""
+
     def _hidden(self, ids: Sequence[int]) -> Floats:
         return self._graphs.run(ids, [0] * len(ids))[: len(ids)]
 
@@ -97,6 +100,9 @@ class FixedPairs:
     def score(self, sequences: Sequence[TokenizedText]) -> Floats:
         """Runs one pair after the other."""
         return np.array([self._graphs.run(pair.ids, pair.type_ids)[0, 0] for pair in sequences], np.float32)
+
+    def keep_memory(self, keep: bool) -> None:
+        """Does nothing: the memory is the NPU driver's."""
 
 
 def _unit(rows: Floats) -> Floats:

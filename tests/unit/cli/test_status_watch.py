@@ -38,10 +38,12 @@ from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
 from edge_rag.core.query import Priority
 from edge_rag.core.status import (
+    Ballast,
     DaemonState,
     DaemonStatus,
     DeviceUse,
     EngineSnapshot,
+    MemoryPressure,
     ModelInUse,
     PageMap,
     RemoteInUse,
@@ -96,6 +98,7 @@ REPORT = DaemonStatus(
     temperatures=(Temperature("cpu-thermal", 61.25), Temperature("gpu-thermal", 88.0)),
     remotes=(RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "open", 1, 20, 3, 4096, "it said nothing", 1.5),),
     memory=PlannedMemory(512 << 20, (MemoryItem("process", 176 << 20), MemoryItem("KV pages", 51 << 20)), 1),
+    pressure=MemoryPressure(5 << 30, 0.125, (Ballast.PREFIX_CACHE, Ballast.BATCH)),
     throttling=Throttling(0.5625, (ThrottleCause.HEAT,), ("throttled",), 12.25, 0.29, 1234.5),
 )
 
@@ -198,6 +201,11 @@ def test_a_report_survives_the_wire(scripted: ScriptedDaemon, runner: CliRunner)
         "preemptions": 2,
     }
     assert first["devices"][1] == {"name": "gpu", "busy": 0.99, "stages": ["generator"]}
+    assert first["pressure"] == {
+        "headroom_bytes": 5 << 30,
+        "waiting": 0.125,
+        "given_up": ["prefix cache", "batch requests"],
+    }
     assert first["throttling"] == {
         "share": 0.5625,
         "causes": ["heat"],

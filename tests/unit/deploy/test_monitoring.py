@@ -17,7 +17,7 @@ from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.document import IngestStatus
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
-from edge_rag.core.status import ModelInUse, StageSnapshot, Temperature, Throttling
+from edge_rag.core.status import MemoryPressure, ModelInUse, StageSnapshot, Temperature, Throttling
 from edge_rag.generator.counts import EngineSnapshot
 from edge_rag.generator.disk.page_tier import DiskCounts
 from edge_rag.server.status import STATUS
@@ -33,6 +33,7 @@ from edge_rag.telemetry.usage import UsageLedger
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MONITORING = DEPLOY / "monitoring"
 LANGUAGE = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "topk", "and", "on", "__rate_interval", "le"}
+SHORT = MemoryPressure(1 << 30, 0.1, ())
 SUFFERING = Throttling(0.5, (), (), 10.0, 0.5, 100.0)
 OF_PROMETHEUS = {"up", "job", "instance"}
 
@@ -65,7 +66,9 @@ def known() -> tuple[set[str], set[str]]:
     engine.read_from(lambda: snapshot, lambda: 0)
     activity = Activity()
     with activity.working("retriever", "cpu"):
-        registry.register(BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),), lambda: SUFFERING))
+        registry.register(
+            BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),), lambda: SUFFERING, lambda: SHORT)
+        )
     registry.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
     placement = Placement(Stage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
     registry.register(PlacementMetrics(lambda: (ModelInUse("minilm", "", placement),)))

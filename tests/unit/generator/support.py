@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +84,9 @@ class GatedRunner:
 
     def copy_page(self, source: int, target: int) -> None:
         self._decoder.copy_page(source, target)
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        self._decoder.give_back(pages)
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         self._decoder.move_tokens(sources, targets, distance)

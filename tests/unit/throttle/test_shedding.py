@@ -1,0 +1,172 @@
+"""Memory that runs short is given back in order, and what was given up comes back last one first."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.status import Ballast
+from edge_rag.throttle.memory_watch import MemoryWatch, Relief
+from edge_rag.throttle.notches import Burden
+from edge_rag.throttle.pressure import MemoryReading, PressureTrigger, read_pressure
+from edge_rag.throttle.shedding import Shedding, shortage
+from tests.unit.throttle.boards import write_tree
+
+GIB = 1 << 30
+ORDER = [Ballast.PREFIX_CACHE, Ballast.BATCH, Ballast.ARENAS]
+
+
+def reading(headroom: float, some: float | None = 0.0, full: float | None = 0.0) -> MemoryReading:
+    return MemoryReading(int(headroom * GIB), 4 * GIB, some, full)
+
+
+@pytest.mark.parametrize(
+    ("seen", "burden"),
+    [
+        (reading(2.0), Burden.LITTLE),
+        (reading(0.3), Burden.BEARABLE),
+        (reading(2.0, some=5), Burden.BEARABLE),
+        (reading(0.1), Burden.TOO_MUCH),
+        (reading(2.0, some=11), Burden.TOO_MUCH),
+        (reading(0.03), Burden.EXTREME),
+        (reading(2.0, some=20, full=6), Burden.EXTREME),
+        (reading(2.0, some=None, full=None), Burden.LITTLE),
+        (reading(0.1, some=None, full=None), Burden.TOO_MUCH),
+    ],
+)
+def test_shortage_is_little_headroom_or_long_waiting(seen: MemoryReading, burden: Burden) -> None:
+    assert shortage(seen) is burden
+
+
+def test_what_goes_first_comes_back_last_with_a_decision_each() -> None:
+    policy = Shedding()
+    changes = [change for _ in range(10) for change in policy.observe(reading(0.1))]
+    assert [(change.ballast, change.given_up) for change in changes] == [(each, True) for each in ORDER]
+    assert changes[0].numbers["headroom_bytes"] == int(0.1 * GIB)
+    assert list(policy.given_up) == ORDER
+    back = [change for _ in range(20) for change in policy.observe(reading(2.0))]
+    assert [(change.ballast, change.given_up) for change in back] == [(each, False) for each in reversed(ORDER)]
+    assert list(policy.given_up) == []
+
+
+def test_between_short_and_plenty_nothing_changes() -> None:
+    policy = Shedding()
+    for _ in range(2):
+        policy.observe(reading(0.1))
+    assert not any(policy.observe(reading(0.3)) for _ in range(100))
+    assert list(policy.given_up) == [Ballast.PREFIX_CACHE]
+
+
+@given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 100) | st.none(), st.floats(0, 100) | st.none()), max_size=80))
+def test_only_a_beginning_of_the_order_is_ever_given_up(looks: list[tuple[float, float | None, float | None]]) -> None:
+    policy, given_up = Shedding(), set[Ballast]()
+    for headroom, some, full in looks:
+        for change in policy.observe(reading(headroom, some, full)):
+            (given_up.add if change.given_up else given_up.remove)(change.ballast)
+        assert list(policy.given_up) == ORDER[: len(given_up)]
+        assert set(policy.given_up) == given_up
+
+
+def memory_tree(available_mib: int, some: float = 0.0) -> dict[str, str]:
+    return {
+        "proc/meminfo": f"MemTotal: 4194304 kB\nMemAvailable: {available_mib << 10} kB\nSwapTotal: 0 kB\n",
+        "proc/pressure/memory": f"some avg10={some:.2f} avg60=0.00 avg300=0.00 total=1\n"
+        "full avg10=0.50 avg60=0.00 avg300=0.00 total=1\n",
+    }
+
+
+def cgroup_tree(limit_mib: int, used_mib: int, some: float) -> dict[str, str]:
+    folder = "sys/fs/cgroup/system.slice/edge-rag.service"
+    return {
+        "proc/self/cgroup": "0::/system.slice/edge-rag.service\n",
+        "proc/self/mountinfo": "30 24 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n",
+        f"{folder}/memory.max": f"{limit_mib << 20}\n",
+        f"{folder}/memory.high": "max\n",
+        f"{folder}/memory.current": f"{used_mib << 20}\n",
+        f"{folder}/memory.stat": "inactive_file 0\n",
+        f"{folder}/memory.pressure": f"some avg10={some:.2f} avg60=0 avg300=0 total=9\nfull avg10=0.10 total=1\n",
+    }
+
+
+def test_the_tightest_limit_and_the_highest_pressure_count(tmp_path: Path) -> None:
+    root = write_tree(tmp_path, {**memory_tree(2048, some=3.0), **cgroup_tree(1000, 900, some=12.5)})
+    seen = read_pressure(root)
+    assert (seen.headroom_bytes, seen.board_bytes) == (100 << 20, 1000 << 20)
+    assert (seen.some_percent, seen.full_percent) == (12.5, 0.5)
+
+
+def test_a_kernel_that_says_nothing_of_pressure_is_read_by_its_headroom(tmp_path: Path) -> None:
+    tree = memory_tree(2048)
+    del tree["proc/pressure/memory"]
+    seen = read_pressure(write_tree(tmp_path, tree))
+    assert (seen.headroom_bytes, seen.some_percent, seen.full_percent) == (2 << 30, None, None)
+
+
+class Box:
+    """What a watch gives back."""
+
+    def __init__(self, root: Path) -> None:
+        self.relieved: list[tuple[bool, bool]] = []
+        self.kept: list[bool] = []
+        self.trims = 0
+        self.decisions: list[Decision] = []
+        relief = Relief(lambda drop, hold: self.relieved.append((drop, hold)), self.kept.append, self._trim, self)
+        self.watch = MemoryWatch(root, relief, 2.0, lambda: 7.0)
+
+    def record(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+    def _trim(self) -> None:
+        self.trims += 1
+
+
+def test_a_watch_sheds_in_order_and_takes_everything_up_again(tmp_path: Path) -> None:
+    box = Box(write_tree(tmp_path, memory_tree(150)))
+    for _ in range(6):
+        box.watch.look()
+    assert box.relieved == [(True, False), (True, False), (True, True), (True, True), (True, True)]
+    assert box.kept == [False]
+    assert box.trims == 5
+    assert list(box.watch.state.given_up) == ORDER
+    assert box.watch.state.headroom_bytes == 150 << 20
+    write_tree(tmp_path, memory_tree(3000))
+    for _ in range(20):
+        box.watch.look()
+    assert box.relieved[-1] == (False, False)
+    assert box.kept == [False, True]
+    assert list(box.watch.state.given_up) == []
+    assert {decision.kind for decision in box.decisions} == {DecisionKind.SHED}
+    assert [decision.reason for decision in box.decisions[:3]] == [
+        "cached pages are given back",
+        "batch requests wait and new ones are refused",
+        "encoders keep no memory between runs",
+    ]
+    box.watch.close()
+
+
+def test_a_trigger_that_cannot_be_armed_still_waits_and_is_woken(tmp_path: Path) -> None:
+    trigger = PressureTrigger(tmp_path)
+    assert not trigger.armed
+    trigger.wait(0.01)
+    waiting = threading.Thread(target=trigger.wait, args=(60,))
+    waiting.start()
+    trigger.wake()
+    waiting.join(30)
+    assert not waiting.is_alive()
+    trigger.close()
+
+
+def test_a_kernel_with_pressure_information_arms_the_trigger() -> None:
+    trigger = PressureTrigger(Path("/"))
+    try:
+        if not trigger.armed:
+            pytest.skip("this kernel tells nobody of memory pressure, or not us")
+        trigger.wait(0.01)
+        assert trigger.armed
+    finally:
+        trigger.close()
