@@ -169,7 +169,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
 
     Args:
         settings: Checked settings.
-        metrics: Counts documents, and says which stages stepped down.
+        metrics: Counts documents.
         watch: What the engine reports to.
         progress: Hears, in words for people, how far work that takes long is.
 
@@ -211,8 +211,6 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         spool_bytes=settings.ingest.spool_mib * _MIB,
     )
     generator = GeneratorExchange(installed)
-    for model in (embedder_model, reranker_model, installed.model):
-        metrics.placed(model.placement)
     working = _working(watch.activity, embedder_model, reranker_model)
     precedence = Precedence()
     offloading: OffloadingGenerator | None = None

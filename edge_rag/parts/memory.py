@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_rag.config.settings import Settings
+from edge_rag.core.placement import Provider, Stage
 from edge_rag.core.planned_memory import MemoryItem
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import (
@@ -24,6 +25,7 @@ from edge_rag.reranker.max_sim import CACHE_BYTES
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.model_folder import read_manifest
 from edge_rag.runtime.model_manifest import GeneratorForm, ModelManifest
+from edge_rag.runtime.npu.fixed_encoders import graph_lengths
 from edge_rag.store.roles import RoleFolders
 
 _MIB: Final = 1 << 20
@@ -31,6 +33,8 @@ _FLOAT: Final = 4
 
 # Measured by scripts/measure_memory_plan.py, and rounded up.
 _PROCESS_BYTES: Final = 176 * _MIB
+_NPU_BYTES: Final = 96 * _MIB  # plugin and compiler, once it gave back what compiling took
+_NPU_GRAPH_FACTOR: Final = 1.2  # of the weights, for each graph; the table of words is kept once, outside
 _PARSER_BYTES: Final = 36 * _MIB
 _STORE_BYTES: Final = 16 * _MIB  # caches of SQLite, and what is added to indexes before the next start
 _TOKENIZER_BYTES: Final = 6 * _MIB
@@ -65,7 +69,7 @@ class MemoryPlanner:
             kv_share=profile.kv_memory_share,
             kv_bytes=None if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB,
         )
-        self._fixed = tuple(_fixed(folders.embedder, settings.data_directory / "vectors"))
+        self._fixed = (*_fixed(folders.embedder, settings.data_directory / "vectors"), *_npu(profile, folders))
         self._reranker = _reranker(folders, settings.retriever.candidates)
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
         limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
@@ -145,6 +149,20 @@ def _fixed(embedder: Path, vectors: Path) -> Iterator[MemoryItem]:
     stored = _size(vectors)
     yield MemoryItem("indexes", stored + _STORE_BYTES, f"{stored / _MIB:.1f} MiB now")
     yield MemoryItem("document reader", _PARSER_BYTES, "a process of its own")
+
+
+def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
+    """What encoders on an NPU take beside what they would on processor cores, where the profile puts any there."""
+    opened = {Stage.EMBEDDER: folders.embedder, Stage.RERANKER: folders.reranker}
+    graphs, took = 0, 0
+    for stage, folder in opened.items():
+        if folder is not None and profile.stages[stage].providers[0].provider is Provider.QNN:
+            manifest = read_manifest(folder)
+            lengths = len(graph_lengths(manifest.integer("max_tokens", 8, 65_536)))
+            weights = sum(record.bytes for path, record in manifest.files.items() if not path.endswith(".json"))
+            graphs, took = graphs + lengths, took + int(lengths * weights * _NPU_GRAPH_FACTOR)
+    if graphs:
+        yield MemoryItem("npu", _NPU_BYTES + took, f"{graphs} graphs of fixed lengths")
 
 
 def _reranker(folders: RoleFolders, candidates: int) -> RerankerNeeds:

@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from edge_rag.core.answer import Finished
 from edge_rag.core.document import IngestOutcome
 from edge_rag.core.measures import Measure
-from edge_rag.core.placement import Placement
 from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.latencies import Latencies
 
@@ -62,12 +61,6 @@ class Metrics:
         self.generation_tokens = Counter(
             "edge_rag_generation_tokens_total", "Generated tokens of answered questions.", registry=registry
         )
-        self.stepped_down = Gauge(
-            "edge_rag_stage_stepped_down",
-            "1 where a stage runs on another execution provider than its profile puts first, else 0.",
-            ("stage", "wanted", "used"),
-            registry=registry,
-        )
         self.documents = Counter("edge_rag_documents_total", "Documents by outcome.", ("outcome",), registry=registry)
 
     def answered(self, finished: Finished, seconds: float) -> None:
@@ -85,11 +78,6 @@ class Metrics:
     def ingested(self, outcome: IngestOutcome) -> None:
         """Counts a document."""
         self.documents.labels(outcome.status.value).inc()
-
-    def placed(self, placement: Placement) -> None:
-        """Says where a stage runs."""
-        labels = (placement.stage.value, placement.wanted.value, placement.used.value)
-        self.stepped_down.labels(*labels).set(placement.stepped_down)
 
     def serve(self, port: int) -> None:
         """Serves the registry over HTTP on a loopback port until the process ends.

@@ -13,6 +13,7 @@ import onnx
 from edge_rag.core.placement import Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
 from edge_rag.runtime.compiled_graphs import CompiledGraphs, CompiledKey
+from edge_rag.runtime.memory import give_back_free_memory
 from edge_rag.runtime.model_folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.npu.bert_parts import BertParts, take_apart
 from edge_rag.runtime.npu.calibration import Calibration, calibrate
@@ -159,6 +160,9 @@ def _open(
         sessions[length] = open_session(path, demand=demand)
         told(GraphReady(manifest.name, length, number, len(found), compiled=there is None))
     kept.drop_others()
+    if calibration is not None:
+        # Compiling took three times what running does.
+        give_back_free_memory()
     assert mask is not None
     return FixedGraphs(parts.tables, mask, sessions, threading.Lock())
 

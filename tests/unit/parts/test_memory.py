@@ -48,3 +48,18 @@ def test_what_a_running_daemon_would_give_back_can_be_planned_again(tmp_path: Pa
     assert isinstance(alone.plan, MemoryPlan)
     assert isinstance(beside.plan, MemoryPlan)
     assert beside.plan.budget_bytes - alone.plan.budget_bytes > 1 << 39
+
+
+def test_the_graphs_of_an_npu_are_counted_where_the_profile_puts_encoders_there(tmp_path: Path) -> None:
+    facts = recorded("raspberry-pi-5-8g", tmp_path / "board")
+    settings = load_settings(None, {"data_directory": tmp_path})
+
+    def npu(name: str) -> list[int]:
+        profile = choose(name, facts, builtin_profiles()).profile
+        plan = MemoryPlanner(settings, profile, facts, FOLDERS).plan(FOLDERS.generator)
+        return [item.bytes for item in plan.items if item.name == "npu"]
+
+    weights = (MODELS / "minilm-l6" / "model.onnx").stat().st_size
+    assert npu("cpu-arm64") == []
+    (taken,) = npu("qnn-htp")
+    assert taken > 4 * weights
