@@ -46,7 +46,7 @@ def cpu_quota(root: Path) -> float | None:
     for _, folder in _folders(root, "cpu"):
         words = (text_of(folder / "cpu.max") or "").split()
         quota, period = integer_of(folder / "cpu.cfs_quota_us"), integer_of(folder / "cpu.cfs_period_us")
-        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
+        if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]) > 0:
             quotas.append(int(words[0]) / int(words[1]))
         elif quota is not None and period is not None and quota > 0 and period > 0:
             quotas.append(quota / period)
@@ -82,10 +82,10 @@ def _mounts(root: Path) -> Iterator[tuple[Path, str, str, frozenset[str]]]:
         before, _, after = line.partition(" - ")
         fields, rest = before.split(), after.split()
         if len(fields) >= 5 and len(rest) >= 3 and rest[0] in ("cgroup", "cgroup2"):
-            place = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
+            place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
             yield root / place.lstrip("/"), fields[3], rest[0], frozenset(rest[2].split(","))
 
 
 def _numbers(text: str) -> dict[str, int]:
     pairs = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
+
+_MOST_CORES: Final = 8192  # what Linux can be built for
 
 
 def text_of(path: Path) -> str | None:
@@ -27,6 +30,6 @@ def cpu_list(text: str) -> frozenset[int]:
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            numbers.update(range(int(first), int(last or first) + 1))
+        if first.isdecimal() and (last or first).isdecimal():
+            numbers.update(range(int(first), min(int(last or first), _MOST_CORES) + 1))
     return frozenset(numbers)

@@ -1,12 +1,17 @@
 import platform
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edge_rag.core.placement import Provider
 from edge_rag.device.cgroups import memory_limits
+from edge_rag.device.choosing import choose
 from edge_rag.device.facts import Accelerator, CgroupLimit
 from edge_rag.device.probing import probe, read_facts
+from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.device.read_board import read_thermal
 from tests.unit.device.recorded_boards import recorded
 
@@ -165,3 +170,66 @@ def test_the_machine_the_tests_run_on_can_be_probed() -> None:
     assert facts.machine == platform.machine()
     assert facts.cores >= 1
     assert 0 < facts.available_bytes <= facts.memory.total_bytes
+
+
+READ = [
+    "proc/cpuinfo",
+    "proc/meminfo",
+    "proc/swaps",
+    "proc/self/cgroup",
+    "proc/self/mountinfo",
+    "proc/self/status",
+    "proc/device-tree/compatible",
+    "proc/driver/nvidia/version",
+    "etc/nv_tegra_release",
+    "etc/nvpmodel.conf",
+    "var/lib/nvpmodel/status",
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/cpu/cpu0/cpu_capacity",
+    "sys/class/thermal/thermal_zone0/temp",
+    "sys/class/thermal/thermal_zone0/trip_point_0_type",
+    "sys/class/thermal/thermal_zone0/trip_point_0_temp",
+    "sys/fs/cgroup/memory.max",
+    "sys/fs/cgroup/memory.current",
+    "sys/fs/cgroup/memory.stat",
+    "sys/fs/cgroup/cpu.max",
+]
+PIECES = [
+    "0::/",
+    "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw",
+    "0-3",
+    "-",
+    ",",
+    "9999999999-",
+    "\u00b2",
+    "\\999",
+]
+PIECES += [
+    "MemTotal: ",
+    " kB",
+    "pmode:",
+    "passive",
+    "max",
+    "100000",
+    "# R36 (release), REVISION: 4.3",
+    ":",
+    " ",
+    "\0",
+    "\n",
+]
+DAMAGED = st.one_of(
+    st.binary(max_size=40), st.lists(st.sampled_from(PIECES), max_size=8).map(lambda p: "".join(p).encode())
+)
+
+
+@given(st.dictionaries(st.sampled_from(READ), DAMAGED, max_size=8))
+def test_whatever_the_files_hold_there_are_facts(contents: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, content in contents.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+        facts = read_facts(root, "aarch64", None, {}, ())
+        assert facts.cores >= 1
+        assert facts.memory.usable_bytes >= 0
+        assert choose("auto", facts, builtin_profiles()).profile.threads(facts) >= 1
