@@ -27,6 +27,7 @@ from edge_rag.parts.rereading import SettingsInForce
 from edge_rag.runtime.memory import share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
+from edge_rag.server.open_files import make_room_for
 from edge_rag.server.report import Reporter
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit import AuditTrail
@@ -70,6 +71,7 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
     share_malloc_arenas()
+    make_room_for(settings.limits.connections)
     audit = settings.audit
     audit_file = None if audit.file is None else AuditFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
     manager = ServiceManager.of(os.environ)

@@ -1,0 +1,24 @@
+"""The bound of open files, in a process of its own: it cannot be raised again once it was lowered."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "connections", "expected"),
+    [(1024, 4096, 1024, 1536), (1024, 1200, 1024, 1200), (4096, 4096, 1024, 4096), (1024, 4096, 100, 1024)],
+)
+def test_connections_fit_as_far_as_the_system_lets_them(soft: int, hard: int, connections: int, expected: int) -> None:
+    script = (
+        "import resource\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
+        "from edge_rag.server.open_files import make_room_for\n"
+        f"assert make_room_for({connections}) == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == {expected}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert ("LimitNOFILE" in done.stdout) == (expected < connections + 512 and expected == hard)
