@@ -228,6 +228,29 @@ def test_a_request_that_is_cancelled_while_its_pages_are_read_ends(tmp_path: Pat
     assert sink.ends == 1
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_who_is_paused_while_its_pages_are_read_goes_on_once_it_may(tmp_path: Path, early: bool) -> None:
+    decoder = tiny_decoder()
+    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
+        for _ in range(2):
+            ask(engine, HOT)
+    decoder = tiny_decoder()
+    store = store_over(decoder, tmp_path, StuckStore)
+    assert isinstance(store, StuckStore)
+    answers = store.hold()
+    with engine_over(decoder, store) as (engine, _):
+        sink = Recorder()
+        name = engine.submit(request(HOT, 6), sink)
+        engine.pause(name)
+        if early:
+            engine.resume(name)
+        answers.set()
+        assert ask(engine, OTHERS[0])[0] == plain(OTHERS[0])
+        assert early or not sink.ended.is_set()
+        engine.resume(name)
+        assert sink.wait().tokens == plain(HOT)
+
+
 @pytest.mark.parametrize(
     ("read_s", "compute_s", "pages", "ahead", "pays"),
     [
