@@ -22,9 +22,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ from edge_rag.client.failures import ClientError
 from edge_rag.client.requests import AskOptions
 from edge_rag.core.answer import Finished
 from edge_rag.core.collection import CollectionSettings
+from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.query import AnswerMode, Priority
 
@@ -44,6 +46,8 @@ QUESTIONS: Final = (
     "What is the usual dose of hypochlorite?",
     "How is a water sample taken?",
 )
+
+_OURS: Final = frozenset({DecisionKind.PLACED, DecisionKind.HEDGED, DecisionKind.TAKEN_OVER, DecisionKind.BREAKER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,9 @@ class Load:
         p50_s: Median time of the good ones, seconds.
         p99_s: 99th percentile.
         first_text_p50_s: Median time to the first text.
+        elsewhere: Answers that the other machine finished, those of the warm-up included.
+        failures: Times that it was given up.
+        decisions: What was decided about where to compute, by kind, of the latest ones that are kept.
     """
 
     name: str
@@ -69,6 +76,9 @@ class Load:
     p50_s: float
     p99_s: float
     first_text_p50_s: float
+    elsewhere: int = 0
+    failures: int = 0
+    decisions: str = ""
 
     @property
     def goodput(self) -> float:
@@ -164,7 +174,7 @@ address = "{connection.address}:7422"
 authority = "{folder}/lender/tls/ca.pem"
 credential = "{folder}/peer.token"
 """
-    common = 'listen = "127.0.0.1:7421"\nthreads = 1\n[generator]\nmax_slots = 1\n[retriever]\ncandidates = 4\n'
+    common = 'listen = "127.0.0.1:7421"\nthreads = 1\n[generator]\nmax_slots = 1\n[retriever]\ncandidates = 2\n'
     return common + ("" if mode == "never" else offload)
 
 
@@ -191,7 +201,7 @@ def drive(name: str, clients: int, seconds: float, deadline_s: float, characters
                     mode=AnswerMode.FREE,
                     regex=f"[a-z ]{{{characters}}}",
                     max_tokens=characters,
-                    passages=2,
+                    passages=1,
                     priority=Priority.INTERACTIVE,
                 )
                 began = time.monotonic()
@@ -256,6 +266,20 @@ def main() -> None:
         fill()
         drive("warm", wanted.clients, 0.2 * wanted.seconds, wanted.deadline_s, wanted.characters)
         load = drive(wanted.drive, wanted.clients, wanted.seconds, wanted.deadline_s, wanted.characters)
+        with Client("127.0.0.1:7421") as client:
+            remotes = client.status().remotes
+            entries = [each.decision for each in client.decisions() if isinstance(each, AuditEntry)]
+        kinds = Counter(
+            each.reason if each.kind is DecisionKind.PLACED else each.kind.value
+            for each in entries
+            if each.kind in _OURS
+        )
+        load = replace(
+            load,
+            elsewhere=sum(remote.answers for remote in remotes),
+            failures=sum(remote.failures for remote in remotes),
+            decisions=", ".join(f"{count} {kind}" for kind, count in kinds.most_common()),
+        )
         print(json.dumps(asdict(load)))
         return
     with ExitStack() as stack:
@@ -274,12 +298,14 @@ def main() -> None:
         print(json.dumps({"link": connection.described, "loads": [asdict(load) for load in loads]}))
         return
     print(f"link: {connection.described}; deadline {wanted.deadline_s:g} s, answers of {wanted.characters} characters")
-    print(f"{'load':<24} clients   good/s  late   p50      p99      first text p50")
+    print(f"{'load':<24} clients   good/s  late   p50      p99      first text p50  elsewhere")
     for load in loads:
         print(
             f"{load.name:<24} {load.clients:7d}  {load.goodput:7.2f}  {load.late:4d}  {load.p50_s:6.2f} s"
-            f" {load.p99_s:6.2f} s  {load.first_text_p50_s:6.2f} s"
+            f" {load.p99_s:6.2f} s  {load.first_text_p50_s:6.2f} s  {load.elsewhere:9d}"
         )
+        if load.decisions:
+            print(f"  {load.decisions}")
     both = loads[0].goodput + loads[1].goodput
     print(f"overflow reaches {100 * loads[2].goodput / both:.0f}% of the sum of both ({both:.2f}/s)")
 

@@ -112,6 +112,7 @@ def assert_whole(answer: Answer, mode: AnswerMode, alone: Answer) -> None:
         assert answer.text == NOT_FOUND
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("offload", MODES)
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda each: each.__name__)
 def test_a_wayward_edge_rag_costs_nobody_an_answer(
@@ -130,6 +131,7 @@ def test_a_wayward_edge_rag_costs_nobody_an_answer(
     assert trail.kinds[DecisionKind.SENT] > 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("behaviour", HTTP_BEHAVIOURS, ids=lambda each: each.__name__)
 def test_a_wayward_http_server_costs_nobody_an_answer(
     stack: ExitStack, here: AnswerGenerator, behaviour: HttpBehaviour
@@ -145,6 +147,7 @@ def test_a_wayward_http_server_costs_nobody_an_answer(
     assert trail.kinds[DecisionKind.TAKEN_OVER] == (0 if behaviour.__name__[5:] == "endless" else 2 * TIMES)
 
 
+@pytest.mark.soak
 def test_a_machine_that_is_not_there_costs_nobody_an_answer(stack: ExitStack, here: AnswerGenerator) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -159,6 +162,7 @@ def test_a_machine_that_is_not_there_costs_nobody_an_answer(stack: ExitStack, he
             assert ask(generator, hurried(mode)).text == ask(here, hurried(mode)).text
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("pinned", ["authority", "fingerprint"])
 def test_a_wrong_certificate_gets_not_one_byte_of_a_request(
     stack: ExitStack, here: AnswerGenerator, tmp_path: Path, pinned: str
