@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, RemoteFailed, Unread
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RemoteFailed, Unread
 from edge_rag.offload.desk import RemoteDesk, kind_of
 from edge_rag.offload.meter import Outlook, Sample
 from edge_rag.offload.order import Homecoming
@@ -301,8 +301,21 @@ class Flight:
         self._remote_leads = True
         try:
             self._rest = dictation.go_on()
+        except NotReady as error:
+            self._begin_anew(dictation, error)
         except EdgeRagError as error:
             self._fail(error)
+
+    def _begin_anew(self, dictation: Dictation, error: NotReady) -> None:
+        """Asks the generator that took the place of the one the answer was begun for, if nothing was told yet."""
+        if dictation.said_tokens:
+            self._fail(error)
+            return
+        self._remote_leads = False
+        try:
+            self._local = self._tower.local.submit(self._request, self._hear_local)
+        except EdgeRagError as refused:
+            self._fail(refused)
 
     def _look_again(self) -> None:
         """Decides whether the remote is still waited for, and when to look next."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.ids import RequestId
@@ -14,6 +14,8 @@ from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Sampling
 from edge_rag.core.said import Said, SaidSentence, SaidText
 from edge_rag.errors import PermissionDenied, RemoteFailed
 from edge_rag.offload.redaction import Redactor, Restorer
+
+_LONGEST_REQUEST_ID: Final = 128
 
 
 class PromptText(Protocol):
@@ -153,14 +155,15 @@ def release(
     sharing = hashlib.sha256(salt + f"{request.trust_domain} {request.epoch}".encode()).hexdigest()[:32]
     mode = AnswerMode.QUOTE if request.mode is AnswerMode.QUOTE else AnswerMode.FREE
     restorer: Restorer | None = None
-    question, user, stop = request.question, prompt.user, request.sampling.stop
+    question, user, stop, request_id = request.question, prompt.user, request.sampling.stop, request.request_id
     passages = tuple(prompt.passages[index] for index in prompt.numbering)
     whole = tuple(SentPassage(ranked.passage.text, ranked.sentences) for ranked in passages)
     numbers = tuple(tuple(range(len(ranked.sentences))) for ranked in passages)
     if request.offload is OffloadRule.REDACTED and redactor:
-        redaction = redactor.begin((user, question, *stop, *(passage.text for passage in whole)))
+        redaction = redactor.begin((user, question, request_id, *stop, *(passage.text for passage in whole)))
         question, user = redaction.redact(question)[0], redaction.redact(user)[0]
         stop = tuple(redaction.redact(text)[0] for text in stop)
+        request_id = RequestId(redaction.redact(request_id)[0][:_LONGEST_REQUEST_ID])
         sent, numbered = [], []
         for passage in whole:
             ends = [at for sentence in passage.sentences for at in (sentence.start, sentence.end)]
@@ -187,7 +190,7 @@ def release(
         stop=stop,
     )
     order = Order(
-        request_id=request.request_id,
+        request_id=request_id,
         question=question,
         passages=whole,
         system=prompt.system,

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,10 +20,11 @@ import pytest
 from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.decision import Decision, DecisionKind
-from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.query import AnswerMode
 from edge_rag.generator.answer_generator import AnswerGenerator
+from edge_rag.generator.dictation import Dictation
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.offload.breaker import Breaker
 from edge_rag.offload.edge_rag_remote import EdgeRagRemote
@@ -41,7 +42,9 @@ from tests.wayward import (
     HTTP_BEHAVIOURS,
     Behaviour,
     HttpBehaviour,
+    dying,
     endless,
+    http_endless,
     http_silent,
     message,
     said,
@@ -52,6 +55,7 @@ from tests.wayward import (
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
 BOUNDS = Bounds(first_text_s=0.3, stall_s=0.3)
+UNHURRIED = Bounds(first_text_s=60, stall_s=60)
 PATIENT = Breaker(threshold=10_000)
 """Lets every request through, so that each meets the failure."""
 
@@ -91,9 +95,10 @@ def borrowing(
     mode: OffloadMode = OffloadMode.PREFER_REMOTE,
     breaker: Breaker = PATIENT,
     redact: tuple[str, ...] = (),
+    bounds: Bounds = BOUNDS,
 ) -> tuple[OffloadingGenerator, Trail]:
     trail = Trail()
-    generator = OffloadingGenerator(local, remotes, OffloadLimits(mode, BOUNDS, breaker), Redactor(redact), trail)
+    generator = OffloadingGenerator(local, remotes, OffloadLimits(mode, bounds, breaker), Redactor(redact), trail)
     stack.callback(generator.close)
     return generator, trail
 
@@ -137,14 +142,15 @@ def test_a_wayward_http_server_costs_nobody_an_answer(
     stack: ExitStack, here: AnswerGenerator, behaviour: HttpBehaviour
 ) -> None:
     server = stack.enter_context(wayward_http(behaviour))
-    generator, trail = borrowing(stack, here, [OpenAiRemote("odd", server.url, "m", Trust())])
+    bounds = UNHURRIED if behaviour is http_endless else BOUNDS
+    generator, trail = borrowing(stack, here, [OpenAiRemote("odd", server.url, "m", Trust())], bounds=bounds)
     for mode in (AnswerMode.FREE, AnswerMode.CITE):
         alone = ask(here, hurried(mode))
         for _ in range(TIMES):
             answer = ask(generator, hurried(mode))
             assert_whole(answer, mode, alone)
     assert trail.kinds[DecisionKind.SENT] == 2 * TIMES
-    assert trail.kinds[DecisionKind.TAKEN_OVER] == (0 if behaviour.__name__[5:] == "endless" else 2 * TIMES)
+    assert trail.kinds[DecisionKind.TAKEN_OVER] == (0 if behaviour is http_endless else 2 * TIMES)
 
 
 @pytest.mark.soak
@@ -237,7 +243,7 @@ def test_what_is_redacted_does_not_leave_and_comes_back_in_the_answer(stack: Exi
         OpenAiRemote("b", server.url, "m", Trust()),
     )
     for remote in remotes:
-        generator, _ = borrowing(stack, here, [remote], redact=("2,[0-9]{3}",))
+        generator, _ = borrowing(stack, here, [remote], redact=("2,[0-9]{3}",), bounds=UNHURRIED)
         request = replace(hurried(AnswerMode.FREE), offload=OffloadRule.REDACTED)
         assert ask(generator, request).text == "Every 2,000 hours."
     for sent in (*heard, *server.received):
@@ -252,3 +258,28 @@ def test_where_there_are_no_patterns_what_needs_redaction_stays(stack: ExitStack
     assert ask(generator, request).text == ask(here, request).text
     assert server.connections == 0
     assert [decision.kind for decision in trail.decisions] == [DecisionKind.PLACED]
+
+
+class Exchanged:
+    """A generator whose model was replaced after an answer was begun for the old one, as ``GeneratorExchange`` does."""
+
+    def __init__(self, old: AnswerGenerator, new: AnswerGenerator) -> None:
+        self._old = old
+        self.vocabulary = old.vocabulary
+        self.submit, self.snapshot = new.submit, new.snapshot
+
+    def dictation(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> Dictation | None:
+        dictation = self._old.dictation(request, listener)
+        self._old.close()
+        return dictation
+
+
+def test_an_answer_that_was_begun_for_a_model_that_is_gone_is_begun_anew(
+    stack: ExitStack, here: AnswerGenerator
+) -> None:
+    old = stack.enter_context(answering(TINY, paged, SchedulerLimits(4, 96, 16))(64))
+    remote = EdgeRagRemote("odd", stack.enter_context(wayward(dying)), Trust())
+    limits = OffloadLimits(OffloadMode.PREFER_REMOTE, BOUNDS, PATIENT)
+    generator = OffloadingGenerator(Exchanged(old, here), [remote], limits, Redactor(()), Trail())
+    stack.callback(generator.close)
+    assert ask(generator, hurried(AnswerMode.FREE)).text == ask(here, hurried(AnswerMode.FREE)).text
