@@ -3,7 +3,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import Provider
@@ -222,6 +222,7 @@ DAMAGED = st.one_of(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(READ), DAMAGED, max_size=8))
 def test_whatever_the_files_hold_there_are_facts(contents: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
