@@ -101,7 +101,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
             for latency in report.latencies
         ),
         *(f"remote       {remote_line(remote)}" for remote in report.remotes),
-        *pressure_lines(report.pressure),
+        *memory_lines(report.memory),
         f"collections  {documents}",
         *(f"index        {index_line(index)}" for index in report.indexes),
     ]
