@@ -37,7 +37,9 @@ class RagStub:
     """Streams an answer: one Passages first, then TextDelta and Citation as they come, one Finished last.
     INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could never
     fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer (milliseconds).
-    DEADLINE_EXCEEDED: the call's deadline passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
+    DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED: what was sent was
+    not read for the server's `limits.unread_seconds`; the message says how much of the answer was told. UNAVAILABLE:
+    starting or shutting down. INTERNAL: a model run failed.
     """
     Search: _grpc.UnaryUnaryMultiCallable[_rag_pb2.SearchRequest, _rag_pb2.SearchResponse]
     """Finds passages without writing an answer. Errors as for Ask."""
@@ -51,7 +53,9 @@ class RagAsyncStub(RagStub):
     """Streams an answer: one Passages first, then TextDelta and Citation as they come, one Finished last.
     INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could never
     fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer (milliseconds).
-    DEADLINE_EXCEEDED: the call's deadline passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
+    DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED: what was sent was
+    not read for the server's `limits.unread_seconds`; the message says how much of the answer was told. UNAVAILABLE:
+    starting or shutting down. INTERNAL: a model run failed.
     """
     Search: _aio.UnaryUnaryMultiCallable[_rag_pb2.SearchRequest, _rag_pb2.SearchResponse]  # type: ignore[assignment]
     """Finds passages without writing an answer. Errors as for Ask."""
@@ -68,7 +72,9 @@ class RagServicer(metaclass=_abc_1.ABCMeta):
         """Streams an answer: one Passages first, then TextDelta and Citation as they come, one Finished last.
         INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could never
         fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer (milliseconds).
-        DEADLINE_EXCEEDED: the call's deadline passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
+        DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED: what was sent was
+        not read for the server's `limits.unread_seconds`; the message says how much of the answer was told. UNAVAILABLE:
+        starting or shutting down. INTERNAL: a model run failed.
         """
 
     @_abc_1.abstractmethod
