@@ -106,6 +106,11 @@ class GeneratorSettings(Section):
         ge=1,
         description="Memory for KV pages, MiB; left out, the device profile's share of what is free.",
     )
+    anticipate: bool = Field(
+        default=False,
+        description="Whether the likely prompt is computed while the reranker works; gains where they do not share "
+        "processor cores.",
+    )
     kv_disk_mib: int = Field(
         default=1024,
         ge=0,

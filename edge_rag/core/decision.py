@@ -23,6 +23,7 @@ class DecisionKind(Enum):
     well, since this one is slow. TAKEN_OVER: gone on with here. BREAKER: whether a machine is asked has changed; about
     no request. THROTTLED: the share of slots and tokens that may be used moved, down or back, because of heat or
     power; about no request. SHED: something is given up while memory is short, or no longer; about no request.
+    ANTICIPATED: its likely prompt was computed before it came, while nothing else was to do.
     """
 
     QUEUED = "queued"
@@ -45,6 +46,7 @@ class DecisionKind(Enum):
     BREAKER = "breaker"
     THROTTLED = "throttled"
     SHED = "shed"
+    ANTICIPATED = "anticipated"
 
 
 @dataclass(frozen=True, slots=True)

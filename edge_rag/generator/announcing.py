@@ -19,6 +19,7 @@ from edge_rag.errors import (
     Unread,
     class_of,
 )
+from edge_rag.generator.ahead import Expected
 from edge_rag.generator.live import LiveRequest, TokenRequest
 from edge_rag.generator.plan import Verdict
 from edge_rag.generator.ports import DecisionSink
@@ -116,6 +117,12 @@ class Announcer:
             case _:
                 kind, reason = DecisionKind.FAILED, f"it failed: {class_of(error)}"
         self._say(kind, request.request, reason, _summary(request, now), now)
+
+    def anticipated(self, expected: Expected, now: float) -> None:
+        """The likely prompt of a request was computed ahead, as far as there was time."""
+        numbers = {"computed_tokens": expected.computed_ahead, "expected_tokens": len(expected.sequence.tokens)}
+        said = "its likely prompt was computed while nothing else was to do"
+        self._say(DecisionKind.ANTICIPATED, expected.request, said, numbers, now)
 
     def resized(self, change: SlotChange, now: float) -> None:
         """The number of slots changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from edge_rag.core.answer import FinishReason, UnsupportedText
@@ -158,6 +159,15 @@ class AnswerGenerator:
     def forget(self, trust_domain: str, epoch: int) -> None:
         """Drops what is cached of a trust domain's epochs before this one; requests under way go on."""
         self._engine.forget(trust_domain, epoch)
+
+    def anticipate(self, request: GenerationRequest) -> None:
+        """Notes that a request is likely to come; encoding happens here, on the caller's thread.
+
+        If other passages come, or in another order, as much is of use as begins alike.
+        """
+        with suppress(EdgeRagError):  # what is wrong with it is for the request itself to say
+            prompt = self._prompts.encode(request, self._engine.capacity)
+            self._engine.anticipate(_tokens(request, prompt.tokens, Silence(FinishReason.NOT_FOUND)))
 
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``. Encoding happens here, on the caller's thread.

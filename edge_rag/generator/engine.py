@@ -21,6 +21,7 @@ from edge_rag.errors import (
     RequestCancelled,
     Unread,
 )
+from edge_rag.generator.ahead import Ahead, Expected
 from edge_rag.generator.announcing import Announcer
 from edge_rag.generator.awaiting import Awaiting
 from edge_rag.generator.constraint import ModelMove
@@ -73,6 +74,7 @@ class Engine:
         draft_tokens: Most tokens that a request drafts for a step, 0 for none. The answers are the same.
         working: Makes what is entered while the model runs.
         tier: Keeps evicted pages on disk; started and closed by this. None keeps none.
+        compute_ahead: Whether prompts that are likely to come are computed while there is nothing else to do.
         pause_s: Longest time that a request is paused for its reader, seconds.
     """
 
@@ -91,12 +93,14 @@ class Engine:
         draft_tokens: int = 0,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
         tier: PageTier | None = None,
+        compute_ahead: bool = False,
         pause_s: float = 30.0,
     ) -> None:
         self._runner = runner
         self._tier = tier
         self._pool = PagePool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
         self._awaiting = Awaiting(tier, self._pool, clock)
+        self._ahead = Ahead(self._pool, compute_ahead)
         self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
         self._inbox = Inbox(max_waiting, max_waiting_tokens)
         self._warming = Warming(self._scheduler, self._pool, self._inbox.new_id)
@@ -187,6 +191,28 @@ class Engine:
             return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
 
         return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
+
+    def anticipate(self, request: TokenRequest) -> None:
+        """Notes that a request is likely to come; any thread.
+
+        What the disk has of its prompt is read. Where it is computed ahead, that is done while there is nothing else to
+        do, a little in each step; what comes meanwhile waits for one such step at most.
+        """
+        now = self._clock()
+        if not request.prompt or len(request.prompt) > self._scheduler.capacity:
+            return
+        sequence = Sequence(
+            self._inbox.new_id(),
+            request.priority,
+            domain_key(request.trust_domain, request.epoch),
+            list(request.prompt),
+            request.sampling.max_tokens,
+            client=request.client,
+            arrived=now,
+            deadline=request.deadline,
+        )
+        self._ahead.expect(Expected(request, sequence, now))
+        self._inbox.wake()
 
     def cancel(self, sequence: SequenceId, why: EdgeRagError | None = None) -> None:
         """Ends a request at the next step boundary; any thread, idempotent.
@@ -283,7 +309,7 @@ class Engine:
 
     def _loop(self) -> None:
         try:
-            while (taken := self._inbox.take(self._scheduler.idle, bool(self._live))) is not None:
+            while (taken := self._inbox.take(self._scheduler.idle and not self._ahead, bool(self._live))) is not None:
                 self._observer.on_turn()
                 self._give_back()
                 self._lookout.show(self._look)
@@ -295,6 +321,7 @@ class Engine:
                     self._forget(trust_domain, epoch)
                 for request in requests:
                     self._enter(request)
+                self._look_ahead()
                 for request in self._awaiting.ready():
                     self._admit(request)
                 for sequence, why in cancelled:
@@ -314,9 +341,13 @@ class Engine:
     def _step(self) -> None:
         began = self._clock()
         self._speculation.draft(self._running())
+        if not self._scheduler.idle:
+            self._ahead.let_go()
         plan = self._scheduler.schedule(began)
         self._note(plan, began)
         if not plan.entries:
+            if self._scheduler.idle:
+                self._compute_ahead(began)
             return
         planned = self._clock()
         try:
@@ -355,7 +386,38 @@ class Engine:
             self._submit(self._warming.give_up(held))
         if self._drops_cache:
             self._drops_cache = False
+            self._ahead.clear()
             self._runner.give_back(self._pool.drop_cached())
+
+    def _compute_ahead(self, now: float) -> None:
+        """Computes a part of a prompt that is likely to come, while there is nothing else to do."""
+        plan = self._ahead.next(now, self._over)
+        for expected in self._ahead.take_ended():
+            self._announcer.anticipated(expected, now)
+        sequence = self._ahead.sequence
+        if plan is None or sequence is None:
+            return
+        try:
+            with Reservation(self._pool, plan) as pages:
+                step = pack(plan, {sequence.id: sequence}, pages.tables, self._pool.page_tokens)
+                with self._working():
+                    self._runner.run(step)
+                pages.commit({})
+        except Exception:  # noqa: BLE001 - nobody asked for it; who does gets the failure then
+            self._ahead.drop()
+            return
+        self._ahead.commit(plan)
+
+    def _look_ahead(self) -> None:
+        for expected in self._ahead.take_fresh():
+            if self._tier is not None and not self._over(expected.request):
+                sequence = expected.sequence
+                self._tier.want(self._pool, sequence.trust_domain, sequence.tokens, sequence.keys)
+        for expected in self._ahead.take_ended():
+            self._announcer.anticipated(expected, self._clock())
+
+    def _over(self, request: TokenRequest) -> bool:
+        return request.epoch < self._epochs.get(request.trust_domain, 0)
 
     def _look(self) -> EngineLook:
         return look_at(self._running(), self._pool, self._clock())
@@ -366,6 +428,7 @@ class Engine:
     def _enter(self, request: LiveRequest) -> None:
         """Lets a request in; one that the constraint decides by itself is over at once."""
         self._live[request.sequence.id] = request
+        self._ahead.came(request.request)
         if self._ended(request):
             request.sequence.withdraw()
         if self._say(request, ()) and not self._awaiting.hold(request):
@@ -411,7 +474,7 @@ class Engine:
 
     def _ended(self, request: LiveRequest) -> bool:
         """Whether a request may hold text that was removed."""
-        return request.request.epoch < self._epochs.get(request.request.trust_domain, 0)
+        return self._over(request.request)
 
     def _say(self, request: LiveRequest, tokens: tuple[int, ...]) -> bool:
         """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""

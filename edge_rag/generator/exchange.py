@@ -90,6 +90,10 @@ class GeneratorExchange:
         """What the tokens of the generator in use are of."""
         return self._place.installed.generator.vocabulary
 
+    def anticipate(self, request: GenerationRequest) -> None:
+        """Notes that a request is likely to come; see ``AnswerGenerator.anticipate``."""
+        self._place.installed.generator.anticipate(request)
+
     def forget(self, trust_domain: str, epoch: int) -> None:
         """Drops what is cached of a trust domain's epochs before this one.
 

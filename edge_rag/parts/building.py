@@ -246,6 +246,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         watch,
         precedence=precedence,
         working=working,
+        anticipate=generator.anticipate if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
     )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)

@@ -221,6 +221,7 @@ class GeneratorMaker:
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
             working=partial(self._watch.activity.working, "generator", device_of(placement.used)),
             tier=tier,
+            compute_ahead=wanted.anticipate,
             pause_s=self._pause_s,
         )
         self._keep_pages_of(plan.folder, tier)

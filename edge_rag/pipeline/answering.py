@@ -127,6 +127,7 @@ class Pipeline:
         clock: Monotonic seconds.
         precedence: Told while questions are being answered.
         working: Makes what is entered while a stage, given by its name, works on a batch.
+        anticipate: Told of the likely request while the reranker still works, on a thread of its own; must not raise.
     """
 
     def __init__(
@@ -139,7 +140,9 @@ class Pipeline:
         clock: Callable[[], float] = time.monotonic,
         precedence: Precedence | None = None,
         working: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
+        anticipate: Callable[[GenerationRequest], None] | None = None,
     ) -> None:
+        self._anticipate = anticipate
         self._precedence = precedence or Precedence(clock)
         self._generator = generator
         self._candidates = limits.candidates
@@ -216,28 +219,16 @@ class Pipeline:
             wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter)
             retrieved = await self._retrieve(wanted, query.deadline, trace)
         self._announcer.done(query, "retriever", retrieved)
+        if self._anticipate is not None:
+            likely = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.passages])
+            coming = _generation(query, retrieved.value, Reranked(likely, 1.0))
+            asyncio.get_running_loop().run_in_executor(None, self._anticipate, coming)
         with self._announcer.within(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline, trace)
         self._announcer.done(query, "reranker", ranked)
         events.put(PassagesFound(ranked.value.passages, ranked.value.evidence))
         before_generator = self._clock() - started
-        request = GenerationRequest(
-            request_id=query.request_id,
-            question=query.question,
-            passages=ranked.value.passages,
-            evidence=ranked.value.evidence,
-            mode=query.mode,
-            max_sentences=query.max_sentences,
-            sampling=query.sampling,
-            priority=query.priority,
-            client=query.client,
-            trust_domain=query.collection,
-            deadline=query.deadline,
-            format=query.format,
-            epoch=retrieved.value.epoch,
-            offload=retrieved.value.offload,
-            kv_reuse=retrieved.value.kv_reuse,
-        )
+        request = _generation(query, retrieved.value, ranked.value)
         with trace.stage("generator") as span:
             generated = await self._generate(request, events, reason)
             span.note(_noted(generated))
@@ -322,6 +313,27 @@ def _noted(generated: Generated) -> dict[str, Note]:
     if generated.first_token_s is not None:
         noted["edge_rag.first_token_seconds"] = generated.first_token_s
     return noted
+
+
+def _generation(query: Query, retrieved: Retrieved, ranked: Reranked) -> GenerationRequest:
+    """Returns what the generator is asked."""
+    return GenerationRequest(
+        request_id=query.request_id,
+        question=query.question,
+        passages=ranked.passages,
+        evidence=ranked.evidence,
+        mode=query.mode,
+        max_sentences=query.max_sentences,
+        sampling=query.sampling,
+        priority=query.priority,
+        client=query.client,
+        trust_domain=query.collection,
+        deadline=query.deadline,
+        format=query.format,
+        epoch=retrieved.epoch,
+        offload=retrieved.offload,
+        kv_reuse=retrieved.kv_reuse,
+    )
 
 
 def _explained(query: SearchQuery, retrieved: Retrieved, found: Sequence[RankedPassage]) -> tuple[Explanation, ...]:

@@ -25,6 +25,7 @@ _KINDS: Final = {
     DecisionKind.EXPIRED: admin_pb2.DECISION_KIND_EXPIRED,
     DecisionKind.FAILED: admin_pb2.DECISION_KIND_FAILED,
     DecisionKind.SLOTS_CHANGED: admin_pb2.DECISION_KIND_SLOTS_CHANGED,
+    DecisionKind.ANTICIPATED: admin_pb2.DECISION_KIND_ANTICIPATED,
     DecisionKind.STAGE_DONE: admin_pb2.DECISION_KIND_STAGE_DONE,
     DecisionKind.PLACED: admin_pb2.DECISION_KIND_PLACED,
     DecisionKind.SENT: admin_pb2.DECISION_KIND_SENT,

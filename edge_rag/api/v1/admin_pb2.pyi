@@ -257,6 +257,8 @@ class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision
     """Gave its slot and its pages up because its reader does not keep up; goes on once it does."""
     DECISION_KIND_SHED: _DecisionKind.ValueType  # 21
     """Something is given up while memory is short, or no longer; about no request."""
+    DECISION_KIND_ANTICIPATED: _DecisionKind.ValueType  # 22
+    """Its likely prompt was computed before it came, while nothing else was to do: `computed_tokens` of `expected_tokens`."""
 
 class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
     """What was decided."""
@@ -303,6 +305,8 @@ DECISION_KIND_PAUSED: DecisionKind.ValueType  # 19
 """Gave its slot and its pages up because its reader does not keep up; goes on once it does."""
 DECISION_KIND_SHED: DecisionKind.ValueType  # 21
 """Something is given up while memory is short, or no longer; about no request."""
+DECISION_KIND_ANTICIPATED: DecisionKind.ValueType  # 22
+"""Its likely prompt was computed before it came, while nothing else was to do: `computed_tokens` of `expected_tokens`."""
 Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 @_typing.final

@@ -189,7 +189,13 @@ class PagePool:
         self._tables.setdefault(sequence, []).extend(pages)
 
     def seal(
-        self, sequence: SequenceId, trust_domain: str, tokens: Sequence[int], computed: int, keys: list[PageKey]
+        self,
+        sequence: SequenceId,
+        trust_domain: str,
+        tokens: Sequence[int],
+        computed: int,
+        keys: list[PageKey],
+        asked: bool = True,
     ) -> None:
         """Makes the sequence's full pages findable; their content does not change any more.
 
@@ -202,6 +208,7 @@ class PagePool:
             tokens: The sequence's tokens.
             computed: How many of them the cache holds.
             keys: Keys of its first pages, as far as known; extended as far as needed.
+            asked: Whether somebody asked for them; those computed ahead are worth less until somebody does.
         """
         full = computed // self.page_tokens
         sealed = self._sealed.get(sequence, 0)
@@ -210,7 +217,7 @@ class PagePool:
             table = self._tables[sequence]
             for index in range(sealed, full):
                 parent = keys[index - 1] if index else None
-                found = self._prefixes.add(keys[index], parent, table[index], trust_domain)
+                found = self._prefixes.add(keys[index], parent, table[index], trust_domain, int(asked))
                 if found is not None and found != table[index]:
                     self._prefixes.wake(found)
                     self._prefixes.use(found)

@@ -133,7 +133,7 @@ class PrefixIndex:
             parent: Key of the page it continues; None for the first one.
             page: The page, which has no key yet.
             trust_domain: Who may find it.
-            uses: How often it has been used, at least 1.
+            uses: How often it has been used; one that has not been counts half.
 
         Returns:
             The page that the key finds now; None if what it continues cannot be found, so that it could not either.
@@ -144,7 +144,7 @@ class PrefixIndex:
         above = None if parent is None else self._nodes.get(parent)
         if parent is not None and above is None:
             return None
-        worth = self._now() + log2(uses)
+        worth = self._now() + log2(uses or 0.5)
         node = self._nodes[key] = self._by_page[page] = _Node(key, page, trust_domain, above, worth, uses)
         if above is not None:
             above.children.add(key)

@@ -109,6 +109,18 @@ def test_what_was_evicted_comes_back_from_the_disk_and_the_answer_is_the_same(tm
     assert said == plain(HOT)
 
 
+def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
+    decoder = tiny_decoder()
+    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
+        for _ in range(2):
+            ask(engine, HOT)
+    decoder = tiny_decoder()
+    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
+        engine.anticipate(request(HOT, 6))
+        ask(engine, HOT[:64])  # is held back until what was to be read before it has been
+        assert tier.counts.read == 4
+
+
 def test_what_was_asked_for_once_is_not_written(tmp_path: Path) -> None:
     decoder = tiny_decoder(pages=PAGES)
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
