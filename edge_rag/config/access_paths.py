@@ -22,7 +22,10 @@ def certificate_path(data_directory: Path) -> Path:
 
 
 def credential(name: str) -> Path | None:
-    """Returns the file of a credential that systemd passed to the service; None where it passed none of that name."""
+    """Returns the file of a credential that systemd passed to the service; None where it passed none of that name.
+
+    Where it passed none at all, systemd 252 leaves a folder that the service may not look into.
+    """
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     path = None if not folder else Path(folder) / name
-    return path if path is not None and path.exists() else None
+    return path if path is not None and os.access(path, os.R_OK) else None
