@@ -14,9 +14,11 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from edge_rag.api.v1 import collections_pb2, collections_pb2_grpc, metadata_pb2
 from edge_rag.cli.main import main
-from edge_rag.client import CallStatus, Client, ClientError, SearchOptions
+from edge_rag.client import AskOptions, CallStatus, Client, ClientError, SearchOptions
+from edge_rag.core.answer import Finished
 from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.document import IngestStatus
+from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 from tests.e2e.running_daemon import RunningDaemon, status_of
 from tests.e2e.stored_files import stored_files
@@ -66,6 +68,7 @@ def test_settings_come_back_as_they_were_given_and_change_by_field(client: Clien
         boosts=(ValueBoost("source", "official", 2.0), ValueBoost("draft", True, 0.5)),
         merge_neighbours=True,
         drop_duplicates=False,
+        kv_reuse=KvReuse.PASSAGE,
         offload=OffloadRule.REDACTED,
     )
     assert client.create_collection("chosen", settings).settings == settings
@@ -75,6 +78,19 @@ def test_settings_come_back_as_they_were_given_and_change_by_field(client: Clien
     assert changed.settings.recency is None
     assert changed.settings.boosts == settings.boosts
     assert client.collection("chosen") == changed
+
+
+def test_only_where_it_is_chosen_answers_are_approximations_and_they_say_so(client: Client) -> None:
+    for name, reuse in (("exact", KvReuse.EXACT), ("approximate", KvReuse.PASSAGE)):
+        client.create_collection(name, CollectionSettings(kv_reuse=reuse))
+        for part in ("pump", "valve", "boiler"):
+            text = (
+                f"The {part} is checked each week by the second engineer. " * 2 + f"It stands beside the {part} house."
+            )
+            assert put(client, name, f"{part}.md", text) is IngestStatus.ADDED
+        finished = list(client.ask("When is the pump checked?", AskOptions(collection=name)))[-1]
+        assert isinstance(finished, Finished)
+        assert (finished.usage.copied_prompt_tokens > 0) == (reuse is KvReuse.PASSAGE)
 
 
 def test_settings_make_a_collection_of_ingest_stay(client: Client) -> None:
@@ -186,6 +202,9 @@ def test_the_command_line_does_it_all(client: Client, daemon: RunningDaemon) -> 
         {"key": "source", "value": "official", "factor": 2.0}
     ]
     assert run("update", "cli").exit_code == 2
+    reused = run("update", "cli", "--kv-reuse", "passage", "--json")
+    assert json.loads(reused.stdout)["collection"]["settings"]["kv_reuse"] == "passage"
+    assert "kv_reuse: passage\n" in run("show", "cli").stdout
     assert run("update", "cli", "--recency-field", "created").exit_code == 2
     changed = run("update", "cli", "--recency-half-life", "30", "--recency-field", "created", "--dense-weight", "2")
     assert "recency: key created, half_life_days 30.0, weight 1.0\n" in changed.stdout
