@@ -190,7 +190,8 @@ class AnswerGenerator:
         """
         if not self._may_hold_an_answer(request):
             return None
-        prompt, constraint, sink = self._compose(request, listener)
+        grammar = None if request.format is None else self._grammars.compile(request.format)
+        prompt, constraint, sink = self._compose(request, grammar, listener)
 
         def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
             return Handle(self._engine, self._engine.submit(rest, rest_sink)).cancel
@@ -231,15 +232,17 @@ class AnswerGenerator:
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
         """Returns what the engine is asked, and where its answer goes."""
+        grammar = None if request.format is None else self._grammars.compile(request.format)
         if not self._may_hold_an_answer(request):
-            text = self._prompt.not_found if request.format is None else ""
+            text = self._prompt.not_found if grammar is None else ""
             return _tokens(request, (), Silence(FinishReason.NOT_FOUND)), FixedStream(listener, self._clock, text)
-        prompt, constraint, sink = self._compose(request, listener)
+        prompt, constraint, sink = self._compose(request, grammar, listener)
         return replace(_tokens(request, prompt.tokens, constraint), spans=prompt.spans), sink
 
-    def _compose(self, request: GenerationRequest, listener: Listener) -> tuple[Prompt, Constraint, TokenSink]:
+    def _compose(
+        self, request: GenerationRequest, grammar: Constraint | None, listener: Listener
+    ) -> tuple[Prompt, Constraint, TokenSink]:
         """Returns the prompt, what may be said, and where it goes."""
-        grammar = None if request.format is None else self._grammars.compile(request.format)
         prompt = self._prompts.encode(request, self._engine.capacity)
         kept, numbering = prompt.passages, prompt.numbering
         passages = [ranked.passage for ranked in kept]

@@ -67,6 +67,7 @@ def test_ask_as_json_has_its_stable_shape(runner: CliRunner, scripted: ScriptedD
         "usage": {
             "prompt_tokens": 90,
             "cached_prompt_tokens": 0,
+            "copied_prompt_tokens": 0,
             "generated_tokens": 7,
             "forced_tokens": 5,
             "model_steps": 3,
