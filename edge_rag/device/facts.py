@@ -174,6 +174,7 @@ class DriverFacts:
         libraries: Versions of libraries that were found, by name without suffix, for example ``libcudart``; not loaded.
         packages: Versions of Python packages that bring execution providers, by name.
         driver: Version of NVIDIA's driver; None without one.
+        gpus: What NVIDIA's driver calls the cards it has, in order.
         built_for_cuda: Version of CUDA that ONNX Runtime was built for; None where it was built for none.
     """
 
@@ -183,6 +184,7 @@ class DriverFacts:
     libraries: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     driver: str | None = None
+    gpus: tuple[str, ...] = ()
     built_for_cuda: str | None = None
 
 

@@ -68,6 +68,7 @@ def read_drivers(
         libraries=_libraries(root, library_folders),
         packages=dict(packages),
         driver=driver,
+        gpus=tuple(_gpus(root)),
         built_for_cuda=built_for_cuda,
     )
 
@@ -105,6 +106,12 @@ def _libraries(root: Path, further: Iterable[Path]) -> dict[str, str]:
                 version = tuple(int(part) for part in re.findall(r"\d+", file.name.removeprefix(f"{library}.so")))
                 best[library] = max(version, best.get(library, ()))
     return {name: ".".join(map(str, version)) for name, version in sorted(best.items())}
+
+
+def _gpus(root: Path) -> Iterator[str]:
+    for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+        if found := re.search(r"^Model:\s*(\S.*)$", text_of(file) or "", re.MULTILINE):
+            yield found[1].strip()
 
 
 def _driver(root: Path) -> str | None:

@@ -187,7 +187,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
     say_choice(choice)
     say_plan(plan)
     stages = profile.stages
-    encoders = EncoderOpener(settings.data_directory / COMPILED_FOLDER, progress)
+    encoders = EncoderOpener(settings.data_directory / COMPILED_FOLDER, progress, facts)
     embedder, embedder_placement = place(Stage.EMBEDDER, stages[Stage.EMBEDDER], encoders.embedder(folders.embedder))
     embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", embedder_placement)
     keepers: list[Callable[[bool], None]] = [embedder.keep_memory]

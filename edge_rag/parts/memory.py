@@ -23,9 +23,9 @@ from edge_rag.device.profile import DeviceProfile
 from edge_rag.generator.curve import StepSize, limits_on
 from edge_rag.reranker.max_sim import CACHE_BYTES
 from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.graph_lengths import graph_lengths
 from edge_rag.runtime.model_folder import read_manifest
 from edge_rag.runtime.model_manifest import GeneratorForm, ModelManifest
-from edge_rag.runtime.npu.fixed_encoders import graph_lengths
 from edge_rag.store.roles import RoleFolders
 
 _MIB: Final = 1 << 20

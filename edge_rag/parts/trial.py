@@ -103,7 +103,7 @@ def _try(settings: Settings, stage: Stage, number: int) -> Trial:
     # Not where the daemon keeps what is compiled: whoever tries may be another user, and the daemon could not read it.
     with tempfile.TemporaryDirectory() as compiled:
         begun = time.perf_counter()
-        run = _opened(settings, stage, choice, EncoderOpener(Path(compiled), lambda _: None))
+        run = _opened(settings, stage, choice, EncoderOpener(Path(compiled), lambda _: None, facts))
         opened = time.perf_counter()
         run()
         return Trial(True, "", opened - begun, time.perf_counter() - opened)

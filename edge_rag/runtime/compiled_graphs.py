@@ -123,14 +123,63 @@ class CompiledGraphs:
         path = self.folder / graph
         self._files[graph] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         self._values = dict(values)
-        described = {"key": self._key, "values": self._values, "files": self._files}
         try:
             replace_file(path, content, mode=0o600)
-            replace_file(self.folder / _DESCRIPTION, json.dumps(described, indent=2).encode(), mode=0o600)
-            sync(self.folder.parent)
+            self._describe()
         except OSError as error:
             raise StorageError(f"{path}: a compiled graph cannot be written: {error.strerror}") from error
         return path
+
+    def clear_unvouched(self) -> int:
+        """Removes whatever lies in the folder and is not vouched for, before a provider that reads it by itself does.
+
+        Returns:
+            How many graphs are left.
+
+        Raises:
+            StorageError: Something could not be removed.
+        """
+        left = 0
+        try:
+            for path in sorted(self.folder.iterdir()):
+                if path.name == _DESCRIPTION:
+                    continue
+                if self.find(path.name) is not None:
+                    left += 1
+                elif path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+        except OSError as error:
+            raise StorageError(f"{self.folder}: what is not ours cannot be removed: {error}") from error
+        self._files = {name: record for name, record in self._files.items() if (self.folder / name).exists()}
+        return left
+
+    def vouch(self) -> int:
+        """Vouches for the files that a provider has written into the folder by itself.
+
+        Returns:
+            How many there are.
+
+        Raises:
+            StorageError: They could not be read, or that could not be written.
+        """
+        files: dict[str, dict[str, object]] = {}
+        try:
+            for path in sorted(self.folder.iterdir()):
+                if path.name == _DESCRIPTION or not stat.S_ISREG(path.lstat().st_mode):
+                    continue
+                path.chmod(0o600)
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    os.fsync(file.fileno())
+                    files[path.name] = {"bytes": file.tell(), "sha256": digest}
+            if files != self._files:
+                self._files = files
+                self._describe()
+        except OSError as error:
+            raise StorageError(f"{self.folder}: compiled graphs cannot be kept there: {error.strerror}") from error
+        return len(files)
 
     def drop_others(self) -> None:
         """Removes what was compiled for the same model and provider under other keys.
@@ -145,6 +194,11 @@ class CompiledGraphs:
                     shutil.rmtree(folder)
         except OSError as error:
             raise StorageError(f"{self.folder.parent}: old compiled graphs cannot be removed: {error}") from error
+
+    def _describe(self) -> None:
+        described = {"key": self._key, "values": self._values, "files": self._files}
+        replace_file(self.folder / _DESCRIPTION, json.dumps(described, indent=2).encode(), mode=0o600)
+        sync(self.folder.parent)
 
     def _read(self) -> None:
         path = self.folder / _DESCRIPTION

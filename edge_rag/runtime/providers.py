@@ -40,6 +40,8 @@ _DEVICE_ORDER: Final = (
     ort.OrtHardwareDeviceType.GPU,
     ort.OrtHardwareDeviceType.CPU,
 )
+# An Intel NPU wants fixed shapes, the GPU beside it takes any.
+_DEVICE_ORDERS: Final = MappingProxyType({Provider.OPENVINO: (_DEVICE_ORDER[1], _DEVICE_ORDER[0], _DEVICE_ORDER[2])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,20 @@ def plugin_library(demand: ProviderDemand) -> Path:
     return path
 
 
+def check_present(demand: ProviderDemand) -> None:
+    """Looks whether a provider is there at all, before anything is prepared for it; loads nothing.
+
+    Raises:
+        ProviderUnavailable: ONNX Runtime was built without it, or its plugin is not installed; says what to install.
+    """
+    if demand.provider in _PLUGINS:
+        plugin_library(demand)
+    elif _NAMES[demand.provider] not in ort.get_available_providers():
+        raise _unavailable(
+            demand, f"this ONNX Runtime was built without it; install {_BUILT_IN[demand.provider]} instead"
+        )
+
+
 def demand_provider(options: ort.SessionOptions, demand: ProviderDemand) -> list[tuple[str, dict[str, str]]]:
     """Has a session use a provider; a plugin's library is registered the first time, once for the process.
 
@@ -126,12 +142,8 @@ def demand_provider(options: ort.SessionOptions, demand: ProviderDemand) -> list
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     own = {name: value for name, value in demand.options.items() if name != LIBRARY_OPTION}
     if demand.provider not in _PLUGINS:
-        name = _NAMES[demand.provider]
-        if name not in ort.get_available_providers():
-            raise _unavailable(
-                demand, f"this ONNX Runtime was built without it; install {_BUILT_IN[demand.provider]} instead"
-            )
-        return [(name, own)]
+        check_present(demand)
+        return [(_NAMES[demand.provider], own)]
     devices = _devices(demand, plugin_library(demand))
     try:
         options.add_provider_for_devices(devices, own)
@@ -221,7 +233,7 @@ def _devices(demand: ProviderDemand, library: Path) -> list[ort.OrtEpDevice]:
         elif present != library:
             raise _unavailable(demand, f"this process uses {present} already, {library} cannot be had beside it")
     found = [device for device in ort.get_ep_devices() if device.ep_name == name]
-    for kind in _DEVICE_ORDER:
+    for kind in _DEVICE_ORDERS.get(demand.provider, _DEVICE_ORDER):
         if devices := [device for device in found if device.device.type == kind]:
             return devices
     raise _unavailable(demand, f"its plugin {library} found no device")

@@ -10,11 +10,13 @@ from typing import Protocol
 import numpy as np
 import pytest
 
+from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
 from edge_rag.reranker.ports import TokenVectorizer
 from edge_rag.retriever.ports import Embedder
 from edge_rag.runtime.npu.opening import open_text_encoder_on_npu
 from edge_rag.runtime.text_encoder import TextEncoder
+from tests.gpu import padded_text_encoder
 from tests.npu import EMBEDDER, heard, needs_npu, small_embedder
 
 TEXTS = (
@@ -31,13 +33,15 @@ class Encoder(Embedder, TokenVectorizer, Protocol):
     """Both ports."""
 
 
-@pytest.fixture(scope="module", params=["processor cores", pytest.param("NPU", marks=needs_npu)])
+@pytest.fixture(scope="module", params=["processor cores", "form for GPUs", pytest.param("NPU", marks=needs_npu)])
 def encoder(
     request: pytest.FixtureRequest, npu_graphs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Encoder]:
     if request.param == "NPU":
         folder = small_embedder(tmp_path_factory.mktemp("models") / "small")
         yield open_text_encoder_on_npu(folder, {}, npu_graphs, heard)
+    elif request.param == "form for GPUs":
+        yield padded_text_encoder(Precision.FP16)
     else:
         yield TextEncoder.open(EMBEDDER)
 

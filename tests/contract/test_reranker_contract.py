@@ -11,6 +11,7 @@ import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, RankedPassage, Reranked, RerankRequest, Retrieved
+from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
@@ -18,6 +19,7 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.runtime.token_vectors import TokenVectors
+from tests.gpu import padded_pair_encoder
 from tests.npu import needs_npu, npu_pair_encoder
 
 REPOSITORY = Path(__file__).parents[2]
@@ -48,10 +50,19 @@ def encoder() -> TextEncoder:
     return TextEncoder.open(REPOSITORY / "models" / "minilm-l6")
 
 
-@pytest.fixture(params=["max-sim", "cross-encoder", pytest.param("cross-encoder on the NPU", marks=needs_npu)])
+@pytest.fixture(
+    params=[
+        "max-sim",
+        "cross-encoder",
+        "cross-encoder in the form for GPUs",
+        pytest.param("cross-encoder on the NPU", marks=needs_npu),
+    ]
+)
 def reranker(request: pytest.FixtureRequest, encoder: TextEncoder, npu_graphs: Path) -> Reranker:
     if request.param == "cross-encoder on the NPU":
         return CrossEncoderReranker(npu_pair_encoder(npu_graphs), encoder)
+    if request.param == "cross-encoder in the form for GPUs":
+        return CrossEncoderReranker(padded_pair_encoder(Precision.FP16), encoder)
     if request.param == "max-sim":
         return MaxSimReranker(encoder)
     return CrossEncoderReranker(PairEncoder.open(REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"), encoder)

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.npu.bert_parts import BertParts
+from edge_rag.runtime.bert_parts import BertParts
 from edge_rag.runtime.npu.fixed_graph import BIAS, EMBEDDED, fixed_graph
 from edge_rag.runtime.npu.qdq_builder import Range
 from edge_rag.runtime.sessions import open_session

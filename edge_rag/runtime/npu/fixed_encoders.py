@@ -5,35 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import onnxruntime as ort
 
 from edge_rag.runtime.bert_graph import Floats, Pooling
-from edge_rag.runtime.npu.bert_parts import TokenTables
+from edge_rag.runtime.bert_parts import TokenTables
 from edge_rag.runtime.npu.calibration import filled_up
 from edge_rag.runtime.text_tokenizer import TokenizedText
-
-LONGEST: Final = 512
-"""Longest graph, tokens. Of a text that a model could read more of, no more is read at once."""
-
-_LENGTHS: Final = (32, 64, 128, 256, LONGEST)
-
-
-def graph_lengths(longest: int) -> tuple[int, ...]:
-    """Returns the lengths that a model gets graphs for, tokens, ascending; the last is the longest text it reads.
-
-    Each length costs the model's weights once more, on the disk and in the processor's memory; each text what it is
-    filled up by. Questions have 8 to 31 tokens (XQuAD, median 14), chunks at most 162 with their headings and mostly
-    60 to 130. Doubling from 32 on, a text is filled up to less than twice its length, and there is one length for
-    nearly every question.
-
-    Args:
-        longest: Most tokens of a text that the model reads.
-    """
-    last = min(longest, LONGEST)
-    return (*(length for length in _LENGTHS if length < last), last)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from edge_rag.runtime.npu.bert_parts import BertParts, Layer
+from edge_rag.runtime.bert_parts import BertParts, Layer
 from edge_rag.runtime.npu.qdq_builder import QdqBuilder, Range
 
 EMBEDDED, BIAS, HIDDEN, SCORE = "embedded", "bias", "hidden", "score"

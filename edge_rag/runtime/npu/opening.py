@@ -12,13 +12,14 @@ import onnx
 
 from edge_rag.core.placement import Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
+from edge_rag.runtime.bert_parts import BertParts, take_apart
 from edge_rag.runtime.compiled_graphs import CompiledGraphs, CompiledKey
+from edge_rag.runtime.graph_lengths import LONGEST, graph_lengths
 from edge_rag.runtime.memory import give_back_free_memory
 from edge_rag.runtime.model_folder import ModelManifest, ModelRole, verify_model_folder
-from edge_rag.runtime.npu.bert_parts import BertParts, take_apart
 from edge_rag.runtime.npu.calibration import Calibration, calibrate
 from edge_rag.runtime.npu.calibration_texts import PASSAGES, QUESTIONS
-from edge_rag.runtime.npu.fixed_encoders import LONGEST, FixedGraphs, FixedPairs, FixedTextGraph, graph_lengths
+from edge_rag.runtime.npu.fixed_encoders import FixedGraphs, FixedPairs, FixedTextGraph
 from edge_rag.runtime.npu.fixed_graph import LOWERING, fixed_graph
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.providers import (

@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_rag.runtime.npu.bert_parts import Linear, Norm
+from edge_rag.runtime.bert_parts import Linear, Norm
 
 OPSET = 21
 """The first whose ``QuantizeLinear`` takes 16 bits."""

@@ -58,6 +58,7 @@ def test_a_card_without_a_driver_is_told_and_not_counted(tmp_path: Path) -> None
 def test_a_driver_tells_its_version(tmp_path: Path) -> None:
     drivers = recorded("pc-nvidia", tmp_path).drivers
     assert drivers.driver == "580.95.05"
+    assert drivers.gpus == ("NVIDIA RTX A2000 12GB",)
     assert drivers.accelerators == {Accelerator.NVIDIA_GPU}
 
 
@@ -181,6 +182,7 @@ READ = [
     "proc/self/status",
     "proc/device-tree/compatible",
     "proc/driver/nvidia/version",
+    "proc/driver/nvidia/gpus/0000:01:00.0/information",
     "etc/nv_tegra_release",
     "etc/nvpmodel.conf",
     "var/lib/nvpmodel/status",

@@ -110,3 +110,64 @@ def test_old_keys_of_a_model_are_removed_and_other_models_stay(tmp_path: Path) -
     assert not old.folder.exists()
     assert other.folder.exists()
     assert graphs.find("32.onnx") is not None
+
+
+def engines(root: Path, key: CompiledKey = KEY) -> CompiledGraphs:
+    """A folder that a provider has written into by itself, vouched for then."""
+    graphs = CompiledGraphs(root, "m-tensorrt", key)
+    assert graphs.clear_unvouched() == 0
+    for name in ("whole.engine", "sm87.timing"):
+        (graphs.folder / name).write_bytes(name.encode())
+        (graphs.folder / name).chmod(0o664)
+    assert graphs.vouch() == 2
+    return graphs
+
+
+def test_what_a_provider_wrote_by_itself_is_left_to_it_at_the_next_start(tmp_path: Path) -> None:
+    engines(tmp_path)
+    again = CompiledGraphs(tmp_path, "m-tensorrt", KEY)
+    assert again.clear_unvouched() == 2
+    found = again.find("whole.engine")
+    assert found is not None
+    assert found.read_bytes() == b"whole.engine"
+
+
+@pytest.mark.parametrize("key", OTHERS)
+def test_an_engine_of_another_model_version_or_gpu_is_not_where_the_provider_looks(
+    tmp_path: Path, key: CompiledKey
+) -> None:
+    old = engines(tmp_path).folder
+    other = CompiledGraphs(tmp_path, "m-tensorrt", key)
+    assert other.clear_unvouched() == 0
+    assert other.folder != old
+    other.drop_others()
+    assert not old.exists()
+
+
+def test_a_foreign_altered_or_half_written_engine_is_removed_before_the_provider_reads_it(tmp_path: Path) -> None:
+    folder = engines(tmp_path).folder
+    (folder / "whole.engine").write_bytes(b"whole.enginE")
+    (folder / "foreign.engine").write_bytes(b"from elsewhere")
+    (folder / "link.engine").symlink_to(folder / "sm87.timing")
+    (folder / "deeper").mkdir()
+    (folder / "deeper" / "more.engine").write_bytes(b"from elsewhere")
+    again = CompiledGraphs(tmp_path, "m-tensorrt", KEY)
+    assert again.clear_unvouched() == 1
+    assert {path.name for path in folder.iterdir()} == {"sm87.timing", "compiled.json"}
+    (folder / "whole.engine").write_bytes(b"built again")
+    assert again.vouch() == 2
+    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).clear_unvouched() == 2
+
+
+def test_an_engine_that_others_could_have_written_is_removed(tmp_path: Path) -> None:
+    folder = engines(tmp_path).folder
+    (folder / "whole.engine").chmod(0o666)
+    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).clear_unvouched() == 1
+    assert not (folder / "whole.engine").exists()
+
+
+def test_engines_that_nobody_vouched_for_before_the_daemon_ended_are_built_again(tmp_path: Path) -> None:
+    graphs = CompiledGraphs(tmp_path, "m-tensorrt", KEY)
+    (graphs.folder / "whole.engine").write_bytes(b"half of i")
+    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).clear_unvouched() == 0
+    assert list(graphs.folder.iterdir()) == []

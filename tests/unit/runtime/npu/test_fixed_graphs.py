@@ -5,9 +5,9 @@ import onnx
 import pytest
 
 from edge_rag.errors import ModelNotLowerable
-from edge_rag.runtime.npu.bert_parts import BertParts, take_apart
+from edge_rag.runtime.bert_parts import BertParts, take_apart
+from edge_rag.runtime.graph_lengths import LONGEST, graph_lengths
 from edge_rag.runtime.npu.calibration import CALIBRATION_TOKENS, calibrate, filled_up
-from edge_rag.runtime.npu.fixed_encoders import LONGEST, graph_lengths
 from edge_rag.runtime.npu.fixed_graph import fixed_graph
 from edge_rag.runtime.npu.qdq_builder import Scale
 from edge_rag.runtime.pair_encoder import PairEncoder
