@@ -50,27 +50,27 @@ def tensorrt_options(
     would build one at the first run, and again whenever a run has a shape that it has not seen.
 
     Args:
-        given: The device profile's, which go before what is chosen here.
+        given: The device profile's, which go before the shapes that are chosen here.
         inputs: Names of the graph's inputs.
         shapes: Which shapes they take.
         precision: What the graph computes in.
         folder: Where engine and timing cache are kept, of this model, these versions and this GPU alone: the provider
             names an engine after the graph's nodes, whatever its weights are.
     """
-    kept = {
+    settled = {
+        "trt_fp16_enable": "1" if precision is Precision.FP16 else "0",
         "trt_engine_cache_enable": "1",
         "trt_engine_cache_path": str(folder),
         "trt_timing_cache_enable": "1",
         "trt_timing_cache_path": str(folder),
     }
     chosen = {
-        "trt_fp16_enable": "1" if precision is Precision.FP16 else "0",
         "trt_profile_min_shapes": _shapes(inputs, shapes.least),
         "trt_profile_opt_shapes": _shapes(inputs, shapes.usual),
         "trt_profile_max_shapes": _shapes(inputs, shapes.most),
     }
-    # Where caches lie is not the profile's to say: what lies elsewhere nobody vouches for.
-    return chosen | dict(given) | kept
+    # The profile has a key for the precision; and what lies elsewhere than in the folder nobody vouches for.
+    return chosen | dict(given) | settled
 
 
 def cuda_options(given: Mapping[str, str], graph_bytes: int) -> dict[str, str]:

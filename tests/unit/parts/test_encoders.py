@@ -1,17 +1,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
+import onnxruntime as ort
 import pytest
 
-from edge_rag.core.placement import Precision, Provider
+from edge_rag.core.placement import Precision, Provider, Stage
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.profile import ProviderChoice
-from edge_rag.errors import ConfigurationError
+from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.parts.encoders import EncoderOpener, gpu_identity
 from tests.npu import CROSS_ENCODER, EMBEDDER
 from tests.unit.device.recorded_boards import recorded
+
+INSTALLED = {
+    Provider.CUDA: "CUDAExecutionProvider" in ort.get_available_providers(),
+    Provider.TENSORRT: "TensorrtExecutionProvider" in ort.get_available_providers(),
+    Provider.OPENVINO: find_spec("onnxruntime_ep_openvino") is not None,
+}
 
 
 @pytest.fixture
@@ -47,3 +56,23 @@ def test_another_library_driver_or_gpu_makes_another_identity(facts: DeviceFacts
 def test_what_does_not_take_part_changes_no_identity(facts: DeviceFacts) -> None:
     other = replace(facts.drivers, libraries={**facts.drivers.libraries, "libQnnHtp": "99.1"})
     assert gpu_identity(replace(facts, drivers=other)) == gpu_identity(facts)
+
+
+@pytest.mark.parametrize("name", ["cuda", "jetson-orin-nano-8g", "jetson-thor", "openvino"])
+def test_a_profile_of_a_gpu_steps_down_only_because_its_provider_is_not_installed(
+    name: str, facts: DeviceFacts, tmp_path: Path
+) -> None:
+    (profile,) = (profile for profile in builtin_profiles() if profile.name == name)
+    opener = EncoderOpener(tmp_path / "compiled", lambda _: None, facts)
+    opened = {Stage.EMBEDDER: opener.embedder(EMBEDDER), Stage.RERANKER: opener.reranker(CROSS_ENCODER)}
+    for stage, open_on in opened.items():
+        *accelerated, cores = profile.stages[stage].providers
+        assert cores.provider is Provider.CPU
+        for choice in accelerated:
+            if INSTALLED[choice.provider]:
+                pytest.skip(f"{choice.provider.value} is installed here")
+            with pytest.raises(
+                ProviderUnavailable, match=rf"{choice.provider.value} cannot be used: .*install onnxrun"
+            ):
+                open_on(choice)
+        open_on(cores)

@@ -49,6 +49,11 @@ def test_a_profile_says_more_of_tensorrt_but_not_where_engines_lie() -> None:
     assert made["trt_engine_cache_path"] == str(FOLDER)
 
 
+def test_the_precision_of_the_profile_decides_whatever_its_options_say() -> None:
+    made = tensorrt_options({"trt_fp16_enable": "1"}, INPUTS, ShapeProfile.of((32,)), Precision.FP32, FOLDER)
+    assert made["trt_fp16_enable"] == "0"
+
+
 def test_cuda_has_a_limit_that_holds_the_weights_twice_and_grows_by_what_is_needed() -> None:
     made = cuda_options({}, 300 << 20)
     assert int(made["gpu_mem_limit"]) == (600 << 20) + (512 << 20)
