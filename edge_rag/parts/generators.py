@@ -73,7 +73,7 @@ class _Plan:
         cache_bytes: Most memory that keys and values take.
         detail: How it runs, for people.
         draft_tokens: Most tokens that a request drafts for a step.
-        copies_passages: Whether its cache can move tokens.
+        copies_passages: Whether its cache can move tokens, on processor cores.
         open: Opens it on a provider.
     """
 
@@ -230,7 +230,8 @@ class GeneratorMaker:
         tokenizer = ChatTokenizer.open(plan.folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
         arranger = PassageArranger(wanted.passage_order, self._heat)
-        reuse = PassageReuse(runner.page_tokens, wanted.passage_recompute_tokens) if plan.copies_passages else None
+        copies = plan.copies_passages and isinstance(runner, PagedDecoder)
+        reuse = PassageReuse(runner.page_tokens, wanted.passage_recompute_tokens) if copies else None
         prompts = PromptEncoder(tokenizer, prompt, arranger, reuse)
         generator = AnswerGenerator(
             engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite, prompts

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
 
 _CHUNK = 48
 
 
-def forced_logits(decoder: PagedDecoder, token_ids: NDArray[np.int64], prompt_tokens: int) -> NDArray[np.float32]:
+class StepRunner(Protocol):
+    """A decoder over pages."""
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens a page holds."""
+        ...
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Runs a step; returns the logits that it asks for."""
+        ...
+
+
+def forced_logits(decoder: StepRunner, token_ids: NDArray[np.int64], prompt_tokens: int) -> NDArray[np.float32]:
     """Runs a text on the decoder's first pages.
 
     Args:

@@ -61,7 +61,7 @@ class MovedTokens:
         self, geometry: PagedGeometry, layers: Sequence[NDArray[np.int8]], tables: Sequence[tuple[Table, Table]]
     ) -> None:
         self._geometry = geometry
-        self._layers = [_Views(geometry, layer) for layer in layers]
+        self._layers = [PageViews(geometry, layer) for layer in layers]
         self._tables = tables
 
     def move(self, sources: Slots, targets: Slots, distance: int) -> None:
@@ -117,7 +117,7 @@ def _turned(
     return rounded.astype(np.uint8).reshape(keys.shape), (magnitude / _LARGEST).astype(np.float32)
 
 
-class _Views:
+class PageViews:
     """A layer's pages by what is in them; the pages are the axis 0, heads the axis 1 of each."""
 
     def __init__(self, geometry: PagedGeometry, pages: NDArray[np.int8]) -> None:

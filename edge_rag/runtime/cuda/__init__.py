@@ -1,0 +1,1 @@
+"""Generators on NVIDIA cards: the paged graph in the operators of ONNX Runtime's CUDA provider."""
