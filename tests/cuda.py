@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
-import pytest
 from numpy.typing import NDArray
 
 from edge_rag.generator.ports import ModelRunner
@@ -16,11 +14,6 @@ from edge_rag.runtime.cuda.kv_scales import scales_of
 from edge_rag.runtime.cuda.observed_kv import ObservedKv
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
-
-needs_cuda = pytest.mark.skipif(
-    "CUDAExecutionProvider" not in ort.get_available_providers(),
-    reason="this ONNX Runtime was built without CUDA, so there is no card to run on; onnxruntime-gpu has it",
-)
 
 
 def cuda_copy(folder: Path, target: Path, token_ids: NDArray[np.int64]) -> Path:

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 
 from edge_rag.errors import InferenceFailed
 from edge_rag.generator.ports import ModelRunner
+from edge_rag.runtime.cuda.decoder import CudaDecoder
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.serial_decoder import SerialDecoder
+from tests.cuda import cuda_copy
+from tests.cuda_reference import CudaReference
+from tests.gpu import needs_cuda
 from tests.synthetic.tiny_model import FIXTURES, Logits, TokenIds, reference
 
 FOLDER = FIXTURES / "tiny-llama"
@@ -29,11 +33,19 @@ Open = Callable[[Path], ModelRunner]
     params=[
         pytest.param(lambda folder: PagedDecoder.open(folder, 16), id="paged"),
         pytest.param(lambda folder: SerialDecoder.open(folder, 256), id="serial"),
+        pytest.param(lambda folder: CudaReference(folder, 16), id="cuda-on-cores"),
+        pytest.param(lambda folder: CudaDecoder.open(folder, 16, {}), id="cuda", marks=needs_cuda),
     ],
 )
-def runner(request: pytest.FixtureRequest) -> ModelRunner:
+def runner(request: pytest.FixtureRequest, folder: Path) -> ModelRunner:
     open_runner: Open = request.param
-    return open_runner(FOLDER)
+    return open_runner(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model in all its forms."""
+    return cuda_copy(FOLDER, tmp_path_factory.mktemp("runners") / FOLDER.name, KNOWN.token_ids)
 
 
 def step(runner: ModelRunner, token_ids: TokenIds, first: int, last: int, wanted: bool = True) -> PackedStep:

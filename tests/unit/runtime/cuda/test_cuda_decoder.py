@@ -19,7 +19,8 @@ from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.sessions import ON_CPU
-from tests.cuda import cuda_copy, greedily, needs_cuda
+from tests.cuda import cuda_copy, greedily
+from tests.gpu import needs_cuda
 from tests.synthetic.tiny_model import FIXTURES, reference
 
 DEFAULT = Path(__file__).parents[4] / "models" / "quoter"
