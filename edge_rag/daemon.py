@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -24,6 +25,7 @@ from edge_rag.parts.building import build
 from edge_rag.parts.entrance import call_limits, make_entrance, request_limits, transport_limits
 from edge_rag.parts.observing import make_traces
 from edge_rag.parts.rereading import SettingsInForce
+from edge_rag.runtime.background import step_back
 from edge_rag.runtime.memory import share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
@@ -95,7 +97,10 @@ async def _serve(
     traces: Traces,
 ) -> None:
     asked = _Asked()
-    asked.listen(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    asked.listen(loop)
+    # Everything that computes is started by one of these, and so gives way to the thread that takes calls.
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="background", initializer=step_back))
     manager.status("opening models and documents")
     started_at = datetime.now(UTC)
     registry = CollectorRegistry()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import cast
 
 import grpc
@@ -103,6 +105,16 @@ def all_places_come_free(daemon: RunningDaemon) -> None:
         while (codes := set(pool.map(ask, range(6)))) != {grpc.StatusCode.OK}:
             assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
             assert time.monotonic() < until, "places were not given back"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
+def test_the_thread_that_takes_calls_goes_before_those_that_compute(limited: RunningDaemon) -> None:
+    threads = Path(f"/proc/{limited.process.pid}/task").iterdir()
+    # proc_pid_stat(5): the 19th field; the second is a name in parentheses that may hold anything.
+    niceness = {int(t.name): int((t / "stat").read_text().rpartition(")")[2].split()[16]) for t in threads}
+    own = niceness[limited.process.pid]
+    behind = [value for value in niceness.values() if value > own]
+    assert len(behind) >= 4, "two stages, the engine, and what the models run on"
 
 
 def test_what_is_too_much_is_refused_at_once_with_the_time_to_come_back(limited: RunningDaemon) -> None:
