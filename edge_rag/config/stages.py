@@ -75,9 +75,9 @@ class GeneratorSettings(Section):
         description="Tokens computed in one step; left out, the profile and the curve say.",
     )
     passage_order: PassageOrder = Field(
-        default=PassageOrder.HOT,
-        description="Passages in the prompt: `hot` puts those often asked for first, so that prompts begin alike; "
-        "`document` orders them by their place; `rank` best first.",
+        default=PassageOrder.DOCUMENT,
+        description="Passages in the prompt: `document` orders them by their place, so that prompts begin alike; "
+        "`hot` puts those often asked for first; `rank` best first.",
     )
     target_tpot_ms: float | None = Field(
         default=None,

@@ -62,6 +62,7 @@ class GeneratorExchange:
         self._swapping = threading.Lock()
         self._closed = False
         self._epochs: dict[str, int] = {}
+        self._share = 1.0
         self._retiring: Installed | None = None
         self._retired: EngineSnapshot | None = None  # the last one's, counted on those before it
         first.generator.start()

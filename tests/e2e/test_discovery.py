@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from tests.e2e.running_daemon import ROOT, RunningDaemon, start_daemon
 from tests.network_namespaces import Machine, Network, NoNamespaces
 
 WAIT_S = 30.0
+NOT_ANNOUNCED = "this box is not announced on the network"
 PORT = 7421
 MOVED = "10.77.0.99"
 
@@ -156,6 +158,9 @@ def test_an_impostor_is_told_nothing_and_named_as_one_while_the_box_serves_on(pl
         assert "is not engine-room, which is known here" in refused.stderr
         serving = place.box.run(lambda: local_health(PORT + 1)).result()
         assert serving.returncode == 0, serving.stderr
+        until = time.monotonic() + 120
+        while NOT_ANNOUNCED not in place.daemon.log.read_text() and time.monotonic() < until:
+            time.sleep(0.2)
         place.box.ip("link", "set", "net0", "up")
         place.wait_for(at(place.box.address))
         assert sorted(str(server["standing"]) for server in place.discovered("phone")) == ["mismatch", "paired"]
@@ -166,7 +171,7 @@ def test_an_impostor_is_told_nothing_and_named_as_one_while_the_box_serves_on(pl
         listening.close()
     assert listening.connections > 0
     assert listening.heard == b""
-    assert "this box is not announced on the network" in place.daemon.log.read_text()
+    assert NOT_ANNOUNCED in place.daemon.log.read_text()
 
 
 def local_health(port: int) -> subprocess.CompletedProcess[str]:
