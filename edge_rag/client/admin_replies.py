@@ -33,6 +33,7 @@ _KINDS = {
     admin_pb2.DECISION_KIND_THROTTLED: DecisionKind.THROTTLED,
     admin_pb2.DECISION_KIND_PAUSED: DecisionKind.PAUSED,
     admin_pb2.DECISION_KIND_SHED: DecisionKind.SHED,
+    admin_pb2.DECISION_KIND_ANTICIPATED: DecisionKind.ANTICIPATED,
 }
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
