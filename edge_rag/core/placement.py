@@ -27,7 +27,8 @@ class Stage(Enum):
 class Precision(Enum):
     """What a stage computes in.
 
-    MODEL: as the model's folder has its weights. A16W8: activations of 16 bits and weights of 8, both integers.
+    MODEL: as the model's folder has its weights; encoders on a GPU, which cannot, in FP32. A16W8: activations of 16
+    bits and weights of 8, both integers.
     """
 
     MODEL = "model"

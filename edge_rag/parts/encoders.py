@@ -83,8 +83,9 @@ class EncoderOpener:
         self._progress(f"{graph.model}: {graph.number} of {graph.of} graphs {what}")
 
     def _gpu(self, choice: ProviderChoice) -> GpuPlace:
-        _refuse_other_precisions(choice, Precision.FP16, Precision.FP32)
-        return GpuPlace(choice.provider, choice.precision, choice.options, self._identity, self._compiled)
+        _refuse_other_precisions(choice, Precision.MODEL, Precision.FP16, Precision.FP32)
+        precision = Precision.FP32 if choice.precision is Precision.MODEL else choice.precision
+        return GpuPlace(choice.provider, precision, choice.options, self._identity, self._compiled)
 
     def _warmed(self, told: EngineBegun | ShapeReady) -> None:
         provider = told.provider.value

@@ -34,7 +34,7 @@ def test_a_precision_that_encoders_do_not_have_there_is_refused_and_those_they_h
 ) -> None:
     opener = EncoderOpener(tmp_path, lambda _: None, facts)
     choice = ProviderChoice(provider, Precision.INT8, {})
-    known = "a16w8" if provider is Provider.QNN else "fp16 or fp32"
+    known = "a16w8" if provider is Provider.QNN else "model or fp16 or fp32"
     for open_on in (opener.embedder(EMBEDDER), opener.reranker(CROSS_ENCODER)):
         with pytest.raises(ConfigurationError, match=f"{provider.value}.precision is int8, .* in {known}"):
             open_on(choice)
