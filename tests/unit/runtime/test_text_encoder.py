@@ -161,9 +161,9 @@ def test_no_token_is_computed_that_is_not_a_text_s_own(encoder: TextEncoder, mon
         def __init__(self, session: object) -> None:
             self.session = session
 
-        def run(self, outputs: list[str], inputs: dict[str, np.ndarray]) -> object:
+        def run(self, outputs: list[str], inputs: dict[str, np.ndarray], options: object) -> object:
             computed.append(inputs["input_ids"].size)
-            return self.session.run(outputs, inputs)  # type: ignore[attr-defined]
+            return self.session.run(outputs, inputs, options)  # type: ignore[attr-defined]
 
     graph = encoder._graph
     assert isinstance(graph, PackedTextGraph)
