@@ -15,7 +15,6 @@ from edge_rag.core.sentences import sentence_spans
 
 _MARKER: Final = re.compile(r"[ \t]*\[(\d{1,3}(?: ?[,;–-] ?\d{1,3}){0,7})\]")
 _UNDECIDED: Final = re.compile(r"[ \t]*(?:\[[\d ,;–-]{0,50})?\Z")
-_BEGUN: Final = re.compile(r"[ \t]*\[\d[\d ,;–-]*\Z")
 _NUMBER: Final = re.compile(r"\d+")
 _ENDED: Final = re.compile(r"""[.!?…]["'”’)\]*_]*\Z""")
 _ITEM: Final = re.compile(r"(?:\d{1,2}[.)]|[-*•#]+)\Z")
@@ -67,8 +66,7 @@ class SentenceCutter:
         Args:
             whole: Whether the text ended by itself; where it was cut, its last sentence is whole only if it looks so.
         """
-        # A marker that was begun and never ended is no text, also where it is all that is left of one.
-        self._open += _BEGUN.sub("", self._undecided) if whole else _UNDECIDED.sub("", self._undecided)
+        self._open += self._undecided
         self._undecided = ""
         sentences = self._let_go(_items_joined(self._open, sentence_spans(self._open)))
         if sentences and not whole and not _ENDED.search(sentences[-1].text):
