@@ -11,6 +11,9 @@ from edge_rag.throttle.notches import Burden, Notches
 from edge_rag.throttle.pressure import MemoryReading
 
 _RESERVE_SHARE: Final = 0.05
+_LEAST_RESERVE_BYTES: Final = 32 << 20
+"""More than an encoder's or the generator's first run takes at once, measured as 18 MiB with the default models."""
+
 _MOST_RESERVE_BYTES: Final = 256 << 20
 _PRESSED_PERCENT: Final = 10.0
 _STALLED_PERCENT: Final = 5.0
@@ -35,11 +38,11 @@ class ShedChange:
 def shortage(reading: MemoryReading) -> Burden:
     """Returns how short memory is.
 
-    Too short is less headroom than a twentieth of what there could be, 256 MiB at most, or a tenth of the time spent
+    Too short is less headroom than a twentieth of what there could be, 32 to 256 MiB, or a tenth of the time spent
     waiting for memory; extremely short is a quarter of that headroom, or everything standing still for a twentieth of
     the time. It is plentiful again at twice the headroom.
     """
-    reserve = min(_MOST_RESERVE_BYTES, reading.board_bytes * _RESERVE_SHARE)
+    reserve = min(_MOST_RESERVE_BYTES, max(_LEAST_RESERVE_BYTES, reading.board_bytes * _RESERVE_SHARE))
     some, full = reading.some_percent or 0.0, reading.full_percent or 0.0
     if reading.headroom_bytes < reserve / 4 or full > _STALLED_PERCENT:
         return Burden.EXTREME

@@ -108,11 +108,11 @@ def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
                 until = time.monotonic() + SECONDS
                 while time.monotonic() < until:
                     assert next(reports).pressure.headroom_bytes is not None
-                load.wait_for_answers(3)
+                load.wait_for_answers(40)
 
                 # Now there is less than the daemon wants: the limit follows what it holds until all is given up.
                 while len(next(reports).pressure.given_up) < len(Ballast):
-                    memory.limit(memory.used_bytes + 8 * MIB)
+                    memory.limit(memory.used_bytes + 24 * MIB)
                 load.wait_for_answers(3)
                 memory.limit(None)
                 while next(reports).pressure.given_up:

@@ -43,6 +43,21 @@ def test_shortage_is_little_headroom_or_long_waiting(seen: MemoryReading, burden
     assert shortage(seen) is burden
 
 
+@pytest.mark.parametrize(
+    ("board_mib", "headroom_mib", "burden"),
+    [
+        (400, 31, Burden.TOO_MUCH),
+        (400, 33, Burden.BEARABLE),
+        (16_000, 255, Burden.TOO_MUCH),
+        (16_000, 257, Burden.BEARABLE),
+    ],
+)
+def test_a_small_box_keeps_room_for_a_first_run_and_a_large_one_no_more_than_it_needs(
+    board_mib: int, headroom_mib: int, burden: Burden
+) -> None:
+    assert shortage(MemoryReading(headroom_mib << 20, board_mib << 20, None, None)) is burden
+
+
 def test_what_goes_first_comes_back_last_with_a_decision_each() -> None:
     policy = Shedding()
     changes = [change for _ in range(10) for change in policy.observe(reading(0.1))]
