@@ -29,7 +29,7 @@ PYTHONPATH={ROOT} exec {sys.executable} "$@"
 # Restarting starts the release in use as a daemon, unless its README says that it is broken.
 SYSTEMCTL = """#!/bin/bash
 echo "$*" >>{box}/asked
-release={box}/root$(readlink {box}/root/opt/edge-rag/current)
+release={box}/system$(readlink {box}/system/opt/edge-rag/current)
 stop() {{
     [ -s {box}/pid ] || return 0
     kill "$(cat {box}/pid)" 2>/dev/null
@@ -42,7 +42,7 @@ case "$1" in
     restart)
         stop
         ! grep -q broken "$release/share/README.md" || exit 1
-        "$release/venv/bin/python" -m edge_rag.cli.main serve --config {box}/root/etc/edge-rag/edge-rag.toml \
+        "$release/venv/bin/python" -m edge_rag.cli.main serve --config {box}/system/etc/edge-rag/edge-rag.toml \
             >{box}/log 2>&1 </dev/null &
         echo $! >{box}/pid
         "$release/venv/bin/python" -m edge_rag.cli.main status --server unix:{box}/s --wait 100 >/dev/null ;;
@@ -53,7 +53,7 @@ esac
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Path]:
     """A checkout in small, a root, and the two scripts."""
-    (tmp_path / "root" / "etc" / "edge-rag").mkdir(parents=True)
+    (tmp_path / "system" / "etc" / "edge-rag").mkdir(parents=True)
     tree = tmp_path / "checkout"
     for folder in ("scripts", "deploy", "edge_rag", "models"):
         (tree / folder).mkdir(parents=True)
@@ -76,7 +76,7 @@ def install(box: Path, *arguments: str, managed: bool = False, **environment: st
     given = os.environ | {"PYTHON": str(box / "python")} | environment
     if managed:
         given["EDGE_RAG_SYSTEMCTL"] = str(box / "systemctl")
-    command = ["bash", str(box / "checkout" / "scripts" / "install-service"), "--root", str(box / "root"), *arguments]
+    command = ["bash", str(box / "checkout" / "scripts" / "install-service"), "--root", str(box / "system"), *arguments]
     return subprocess.run(command, env=given, capture_output=True, text=True, timeout=200)
 
 
@@ -85,7 +85,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_an_installation_serves_an_upgrade_that_does_not_is_undone_and_uninstalling_keeps_the_data(box: Path) -> None:
-    root, asked = box / "root", box / "asked"
+    root, asked = box / "system", box / "asked"
     settings = f'listen = "127.0.0.1:0"\nlocal_listen = "unix:{box}/s"\ndata_directory = "{root}/var/lib/edge-rag"\n'
     (root / "etc/edge-rag/edge-rag.toml").write_text(settings)
     result = install(box, "--drop-in", "cuda", managed=True)
@@ -114,7 +114,7 @@ def test_an_installation_serves_an_upgrade_that_does_not_is_undone_and_uninstall
 def test_a_root_is_laid_out_for_the_place_it_will_have_and_nothing_is_started(box: Path) -> None:
     result = install(box)
     assert result.returncode == 0, result.stderr
-    root = box / "root"
+    root = box / "system"
     assert not (box / "asked").exists()
     release = (root / "opt/edge-rag/current").readlink()
     assert release.is_absolute()
@@ -129,12 +129,12 @@ def test_a_root_is_laid_out_for_the_place_it_will_have_and_nothing_is_started(bo
 
 
 def test_a_release_that_does_not_start_changes_nothing(box: Path) -> None:
-    before = files(box / "root")
+    before = files(box / "system")
     result = install(box, EDGE_RAG_THREADS="0")
     assert result.returncode == 1
     assert "Nothing was changed" in result.stderr
     assert "threads" in result.stderr
-    assert files(box / "root") - before == {"run/lock/edge-rag-install.lock"}
+    assert files(box / "system") - before == {"run/lock/edge-rag-install.lock"}
 
 
 def test_a_dry_run_says_every_step_and_does_none(box: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_dry_run_says_every_step_and_does_none(box: Path) -> None:
         result = install(box, "--dry-run", *arguments, managed=True)
         assert result.returncode == 0, result.stderr
         assert "would run: " in result.stderr
-    assert files(box / "root") == set()
+    assert files(box / "system") == set()
 
 
 @pytest.mark.parametrize(
