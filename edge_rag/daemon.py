@@ -170,6 +170,7 @@ async def _serve(
                 parts.backup,
                 parts.directory.collections,
                 parts.generator,
+                parts.lending,
             )
         )
         if asked.to_stop:

@@ -14,7 +14,8 @@ class Role(Enum):
 
     READER: ask, search and read documents.
     WRITER: bring in, replace and remove documents.
-    PEER: have answers written about passages they bring along; nothing of what is kept here.
+    PEER: have answers written about passages they bring along, and texts embedded and reranked; nothing of what is kept
+    here.
     ADMIN: everything, in every collection; look into the daemon, change its models, make collections.
     """
 

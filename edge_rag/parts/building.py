@@ -32,8 +32,10 @@ from edge_rag.parts.throttling import make_board_watch, make_memory_watch
 from edge_rag.pipeline.answering import Pipeline, StageLimits
 from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
+from edge_rag.pipeline.lending import Lending, LendingLimits
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.pipeline.precedence import Precedence
+from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.archive import KV, describe
@@ -69,6 +71,7 @@ class Parts:
         offloading: What borrows other machines; None where nothing does.
         generators: Makes generators.
         pipeline: The query path.
+        lending: Lends the encoders to other boxes.
         precedence: Has ingest give way to questions.
         ingesting: The ingest stage.
         jobs: Ingest as jobs.
@@ -85,6 +88,7 @@ class Parts:
     offloading: OffloadingGenerator | None
     generators: GeneratorMaker
     pipeline: Pipeline
+    lending: Lending
     precedence: Precedence
     ingesting: Ingesting
     jobs: IngestJobs
@@ -146,6 +150,7 @@ class Parts:
         if self.offloading is not None:
             self.offloading.close()
         self.generator.close()
+        self.lending.close()
         self.pipeline.close()
 
     def close(self) -> None:
@@ -156,6 +161,7 @@ class Parts:
         self.precedence.close()
         self.jobs.close()
         self.ingesting.close()
+        self.lending.close()
         self.pipeline.close()
         if self.offloading is not None:
             self.offloading.close()
@@ -191,7 +197,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
     embedder, embedder_placement = place(Stage.EMBEDDER, stages[Stage.EMBEDDER], encoders.embedder(folders.embedder))
     embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", embedder_placement)
     keepers: list[Callable[[bool], None]] = [embedder.keep_memory]
-    reranker, reranker_model = _reranker(
+    reranker, reranker_name, reranker_model = _reranker(
         folders.reranker, embedder, embedder_model, stages[Stage.RERANKER], plan.sizes.cache_bytes, encoders, keepers
     )
     say_placement(embedder_model)
@@ -248,6 +254,9 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         working=working,
         anticipate=generator.anticipate if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
     )
+    lending = Lending(
+        embedder, reranker_name, pipeline.rerank, precedence, LendingLimits(reranks=_lent(settings.reranker.queue))
+    )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
     levers = Levers(generator.restrain, watch.activity.generated.per_second, watch)
@@ -263,6 +272,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         offloading,
         generators,
         pipeline,
+        lending,
         precedence,
         ingesting,
         jobs,
@@ -299,6 +309,11 @@ def _working(
     return lambda stage: activity.working(stage, devices[stage])
 
 
+def _lent(queue: int) -> int:
+    """Returns how many questions of peers may be reranked or wait for it: a quarter, the rest is this box's own."""
+    return max(1, queue // 4)
+
+
 def _milvus(wanted: MilvusSettings) -> MilvusAddress | None:
     if wanted.uri is None:
         return None
@@ -320,13 +335,14 @@ def _reranker(
     cache_bytes: int,
     encoders: EncoderOpener,
     keepers: list[Callable[[bool], None]],
-) -> tuple[Reranker, ModelInUse]:
+) -> tuple[Reranker, str, ModelInUse]:
+    """Opens the reranker; returns it with what names its scores, and what fills the role."""
     if folder is None:
         # The embedder's session does its work.
         placement = replace(embedder_model.placement, stage=Stage.RERANKER)
-        return MaxSimReranker(embedder, cache_bytes=cache_bytes), ModelInUse(
-            embedder_model.name, "max-sim of token vectors", placement
-        )
+        named = ModelInUse(embedder_model.name, "max-sim of token vectors", placement)
+        return MaxSimReranker(embedder, cache_bytes=cache_bytes), f"{max_sim.METHOD} {embedder.name}", named
     encoder, placement = place(Stage.RERANKER, wanted, encoders.reranker(folder))
     keepers.append(encoder.keep_memory)
-    return CrossEncoderReranker(encoder, embedder), ModelInUse(folder.name, "cross-encoder", placement)
+    name = f"{cross_encoder.METHOD} {encoder.identity} {embedder.name}"
+    return CrossEncoderReranker(encoder, embedder), name, ModelInUse(folder.name, "cross-encoder", placement)

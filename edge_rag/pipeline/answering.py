@@ -196,6 +196,20 @@ class Pipeline:
         found = ranked.value.passages
         return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
 
+    async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
+        """Orders passages that somebody else found, in the queue of all questions.
+
+        Args:
+            request: What to order.
+            deadline: Seconds on the clock, or None.
+
+        Raises:
+            Overloaded: The queue is full.
+            DeadlineExceeded: The deadline passed.
+            EdgeRagError: It failed.
+        """
+        return await self._within("reranker", self._reranking.submit(request, deadline), deadline)
+
     def snapshots(self) -> tuple[StageSnapshot, ...]:
         """Returns the counts of the batch stages, in pipeline order."""
         return self._retrieving.snapshot(), self._reranking.snapshot()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edge_rag.core.collection import CollectionInfo, CollectionSettings
 from edge_rag.core.decision import Decision
 from edge_rag.core.document import DocumentInfo, IngestOutcome, Upload
@@ -30,6 +33,41 @@ class Reranker(Protocol):
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order: at most ``limit`` passages each, best first."""
+        ...
+
+
+class LentEmbedder(Protocol):
+    """Turns text into vectors, for other boxes too. Methods may be called from several threads."""
+
+    @property
+    def name(self) -> str:
+        """Names the vectors: changes whenever the same text could get others."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest text the model reads, in tokens."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Number of tokens of a text."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds passages: float32 [n, dimension], each row of length 1.
+
+        Raises:
+            InferenceFailed: The model could not be run.
+        """
+        ...
+
+    def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds questions; as ``embed``."""
         ...
 
 

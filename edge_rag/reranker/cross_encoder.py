@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import PairScorer, TokenVectorizer
 from edge_rag.reranker.scoring import log_boosts
 from edge_rag.reranker.words import Stemmer
+
+METHOD: Final = "cross-encoder.1"
+"""Names how scores and evidence are put together; changes whenever the same models could come to others."""
 
 
 class CrossEncoderReranker:

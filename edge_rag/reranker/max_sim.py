@@ -40,6 +40,9 @@ from edge_rag.reranker.vector_cache import VectorCache
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.token_vectors import TokenVectors
 
+METHOD: Final = "max-sim.1"
+"""Names how scores and evidence are put together; changes whenever the same vectors could come to others."""
+
 CACHE_BYTES: Final = 64 << 20
 """Memory for vectors of passages, where there is enough of it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -93,6 +94,21 @@ class ModelManifest:
         """Why a generator has no paged form; empty where that is not said."""
         said = self.parameters.get("why_serial", "")
         return said[:_LONGEST_REASON] if isinstance(said, str) else ""
+
+    def identity(self, form: str = "") -> str:
+        """Returns what names the model's results: another file or parameter, or another form, makes another name.
+
+        Args:
+            form: Names the form that its graph is run in, where that changes the results.
+        """
+        content = "\n".join(
+            [
+                *(f"{path} {record.sha256}" for path, record in sorted(self.files.items())),
+                json.dumps(dict(self.parameters), sort_keys=True),
+            ]
+        )
+        named = f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        return f"{named}-{form}" if form else named
 
     def text(self, parameter: str) -> str:
         """Returns a text parameter; empty where it is absent.

@@ -24,13 +24,15 @@ class PairEncoder:
 
     Attributes:
         name: Name of the model.
+        identity: Names the scores: changes whenever the same pair could get others.
         max_tokens: Most tokens of a pair, special tokens included; the passage gives way first.
     """
 
-    def __init__(self, graph: PairGraph, tokenizer: TextTokenizer, manifest: ModelManifest) -> None:
+    def __init__(self, graph: PairGraph, tokenizer: TextTokenizer, manifest: ModelManifest, form: str = "") -> None:
         self._graph = graph
         self._tokenizer = tokenizer
         self.name = manifest.name
+        self.identity = manifest.identity(form)
         self.max_tokens = tokenizer.max_tokens
 
     def keep_memory(self, keep: bool) -> None:

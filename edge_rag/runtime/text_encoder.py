@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +44,7 @@ class TextEncoder:
         """
         self._graph = graph
         self._tokenizer = tokenizer
-        self.name = _identity(manifest) + (f"-{form}" if form else "")
+        self.name = manifest.identity(form)
         self.dimension = manifest.integer("dimension", 1, 65_536)
         self.max_tokens = tokenizer.max_tokens
         self._before_question = manifest.text("question_prompt")
@@ -149,13 +147,3 @@ def _kept(window: TokenizedText) -> NDArray[np.intp]:
 
 def _offsets(window: TokenizedText) -> NDArray[np.int32]:
     return np.array(window.offsets, dtype=np.int32).reshape(-1, 2)[_kept(window)]
-
-
-def _identity(manifest: ModelManifest) -> str:
-    content = "\n".join(
-        [
-            *(f"{path} {record.sha256}" for path, record in sorted(manifest.files.items())),
-            json.dumps(dict(manifest.parameters), sort_keys=True),
-        ]
-    )
-    return f"{manifest.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"

@@ -12,6 +12,7 @@ from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingest_jobs import IngestJobs
 from edge_rag.pipeline.ingesting import Ingesting
+from edge_rag.pipeline.lending import Lending
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary
 from edge_rag.telemetry.audit import AuditTrail
 from edge_rag.telemetry.usage import UsageLedger
@@ -33,6 +34,7 @@ class Backend:
         backup: Makes a backup, piece by piece; the first piece comes once all of it has been checked.
         collections: Collections.
         generator: This machine's generator.
+        lending: Lends this machine's encoders.
     """
 
     pipeline: Pipeline
@@ -46,6 +48,7 @@ class Backend:
     backup: Callable[[], Iterator[bytes]]
     collections: CollectionLibrary
     generator: GeneratorExchange
+    lending: Lending
 
 
 class Gate:

@@ -19,6 +19,8 @@ from edge_rag.api.v1 import (
     collections_pb2_grpc,
     documents_pb2,
     documents_pb2_grpc,
+    encoding_pb2,
+    encoding_pb2_grpc,
     generation_pb2,
     generation_pb2_grpc,
     rag_pb2,
@@ -33,6 +35,7 @@ from edge_rag.server.connections import Connections
 from edge_rag.server.deadlines import Deadlines
 from edge_rag.server.documents_service import DocumentsService
 from edge_rag.server.doorkeeper import Doorkeeper
+from edge_rag.server.encoding_service import EncodingService
 from edge_rag.server.gate import Gate
 from edge_rag.server.generation_service import GenerationService
 from edge_rag.server.health import HealthService
@@ -54,6 +57,7 @@ _SERVICES: Final = tuple(
         (admin_pb2, "Admin"),
         (access_pb2, "Access"),
         (generation_pb2, "Generation"),
+        (encoding_pb2, "Encoding"),
     )
 )
 
@@ -102,6 +106,8 @@ class GrpcServer:
         access_pb2_grpc.add_AccessServicer_to_server(AccessService(served, doorkeeper), self._server)
         self._generation = GenerationService(served, limits)
         generation_pb2_grpc.add_GenerationServicer_to_server(self._generation, self._server)
+        self._encoding = EncodingService(served, limits)
+        encoding_pb2_grpc.add_EncodingServicer_to_server(self._encoding, self._server)
         self._health = HealthService(_SERVICES)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)
@@ -153,6 +159,7 @@ class GrpcServer:
             self._certificates.use(tls.files)
         self._rag.limit(limits)
         self._generation.limit(limits)
+        self._encoding.limit(limits)
         self._deadlines.limit(calls.request_s, calls.long_call_s)
 
     def _bind(self, address: str, certificates: ServedCertificates | None) -> str:

@@ -64,6 +64,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         "peer": token("peer", data, "--roles", "peer"),
         "batch": token("batch", data, "--priority-max", "batch", "--collections", "a"),
         "rare": token("rare", data, "--quota", "2 requests/min"),
+        "frugal-peer": token("frugal-peer", data, "--roles", "peer", "--quota", "500 tokens/min"),
     }
     config = f'local_listen = "unix:{folder}/socket"\n[tls]\nalways = true\n'
     running = start_daemon(data, folder / "log", config)

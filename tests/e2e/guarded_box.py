@@ -72,6 +72,7 @@ OPERATE = {
     for name in ("GetStatus", "WatchStatus", "ListDecisions", "GetUsage", "UseModel", "MoveIndex", "Backup")
 }
 BORROW = {("Generation", "Generate")}
+BORROW |= {("Encoding", name) for name in ("DescribeEncoders", "Embed", "Rerank")}
 ANYBODY = {("Access", "WhoAmI")}
 STRANGERS = {("Access", "Pair")}
 """All that may be called without an identity: with a one-time code, and with nothing but that."""

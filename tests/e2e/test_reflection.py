@@ -19,6 +19,7 @@ from tests.e2e.running_daemon import RunningDaemon, ingest
 from tests.e2e.test_service import DOCUMENT, Load
 
 OK, INVALID, NOT_FOUND = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+UNMET = grpc.StatusCode.FAILED_PRECONDITION
 DENIED = grpc.StatusCode.PERMISSION_DENIED  # not over TLS
 HEADER = {"header": {"collection": "reflected", "name": "note.txt"}}
 CONTENT = {"content": "VGhlIGJpbGdlIHB1bXAgaXMgcmVkLiBZZXMuIA=="}
@@ -52,6 +53,9 @@ CALLS: dict[str, tuple[list[dict[str, Any]], grpc.StatusCode]] = {
     "edge_rag.v1.Access/WhoAmI": ([{}], OK),
     "edge_rag.v1.Access/Pair": ([{"key": "0000", "secret": "0" * 16}], DENIED),
     "edge_rag.v1.Generation/Generate": ([{}], INVALID),
+    "edge_rag.v1.Encoding/DescribeEncoders": ([{}], OK),
+    "edge_rag.v1.Encoding/Embed": ([{"embedder": "another", "texts": ["a"]}], UNMET),
+    "edge_rag.v1.Encoding/Rerank": ([{}], INVALID),
     "grpc.health.v1.Health/Check": ([{"service": "edge_rag.v1.Rag"}], OK),
     "grpc.health.v1.Health/Watch": ([{}], OK),
     "grpc.health.v1.Health/List": ([{}], OK),

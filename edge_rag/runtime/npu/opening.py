@@ -102,7 +102,7 @@ def open_pair_encoder_on_npu(folder: Path, options: Mapping[str, str], cache: Pa
         for step in (0, 1, 3)
     ]
     graphs = _open(parts, manifest, tokenizer, pairs, npu_demand(options), cache, told)
-    return PairEncoder(FixedPairs(graphs), tokenizer, manifest)
+    return PairEncoder(FixedPairs(graphs), tokenizer, manifest, FORM)
 
 
 def npu_demand(options: Mapping[str, str]) -> ProviderDemand:

@@ -146,7 +146,8 @@ def open_pair_encoder_on_gpu(folder: Path, place: GpuPlace, told: Told) -> PairE
     parts = _parts(folder, place.provider)
     if parts.judge is None:
         raise ModelFolderInvalid(f"{folder}: {_MODEL} is not a cross-encoder")
-    return PairEncoder(PaddedPairGraph(_open(parts, manifest, tokenizer, place, "scores", told)), tokenizer, manifest)
+    graph = PaddedPairGraph(_open(parts, manifest, tokenizer, place, "scores", told))
+    return PairEncoder(graph, tokenizer, manifest, vector_form(place.precision))
 
 
 def _tokenizer(folder: Path, manifest: ModelManifest) -> TextTokenizer:
