@@ -33,6 +33,7 @@ from edge_rag.client import AskOptions, Client, ClientError
 from edge_rag.client.values import PassagesReceived
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta
 from edge_rag.core.document import IngestStatus
+from edge_rag.core.unrecognized import recognized
 from edge_rag.generator.answer_generator import QuoteSettings
 from scripts.quality.answers import Articles, Asked, Given, Summary, judge, read_articles, summarize
 from scripts.quality.not_found import LEAST_TURNED_AWAY, MOST_LOST, Point, curve, plot, separation
@@ -111,7 +112,7 @@ def ask(client: Client, question: str, sentences: int) -> Given:
             case Citation():
                 citations.append(event)
             case Finished():
-                return Given(text, tuple(citations), event.reason, evidence)
+                return Given(text, tuple(citations), recognized(event.reason), evidence)
     raise AssertionError("the client yields Finished or raises")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from edge_rag.client import Client, RetryPolicy
 from edge_rag.client.failures import unreadable_reply
 from edge_rag.client.values import JobEntry
 from edge_rag.core.jobs import Job, JobDocumentState
+from edge_rag.core.unrecognized import Unrecognized
 
 _EPILOG = """\b
 Examples:
@@ -163,8 +164,8 @@ def _store(
     if as_json:
         emit(_as_json(done, counts))
     else:
-        notes().print(", ".join(f"{counts[state]} {state.value}" for state in _FINAL if counts[state]))
-    return ExitCode.FAILURE if any(counts[state] for state in _FAILED) else ExitCode.OK
+        notes().print(", ".join(f"{counts[state]} {state.value}" for state in _told(counts) if counts[state]))
+    return ExitCode.FAILURE if any(_failed(state) for state in counts) else ExitCode.OK
 
 
 def _accept(
@@ -210,6 +211,17 @@ def _finished(report: Report) -> Iterable[JobEntry]:
     return (document for document in documents if document.state is not JobDocumentState.QUEUED)
 
 
+def _told(counts: Iterable[JobDocumentState | Unrecognized]) -> Iterator[JobDocumentState | Unrecognized]:
+    """Yields the states that a report counts, and what else came."""
+    yield from _FINAL
+    yield from (state for state in counts if isinstance(state, Unrecognized))
+
+
+def _failed(state: JobDocumentState | Unrecognized) -> bool:
+    """Whether a document is not known to be stored."""
+    return isinstance(state, Unrecognized) or state in _FAILED
+
+
 def _unusable(entry: Unusable) -> JobEntry:
     return rejected(entry.name, entry.reason)
 
@@ -229,7 +241,7 @@ def _line(entry: JobEntry) -> str:
     return f"{entry.state.value:<9}  {entry.name} ({pages}{entry.chunks} passages){reason}"
 
 
-def _as_json(done: Sequence[JobEntry], counts: Counter[JobDocumentState]) -> dict[str, Any]:
+def _as_json(done: Sequence[JobEntry], counts: Counter[JobDocumentState | Unrecognized]) -> dict[str, Any]:
     documents = [
         {
             "name": entry.name,
@@ -241,4 +253,4 @@ def _as_json(done: Sequence[JobEntry], counts: Counter[JobDocumentState]) -> dic
         }
         for entry in done
     ]
-    return {"documents": documents, **{state.value: counts[state] for state in _FINAL}}
+    return {"documents": documents, **{state.value: counts[state] for state in _told(counts)}}

@@ -16,6 +16,7 @@ from edge_rag.cli.terminal import emit, notes, visible
 from edge_rag.client import Client, RetryPolicy
 from edge_rag.client.values import JobEntry, JobProgress
 from edge_rag.core.jobs import Job, JobDocumentState, JobState
+from edge_rag.core.unrecognized import Unrecognized
 
 _EPILOG = """\b
 Examples:
@@ -90,7 +91,8 @@ def follow(client: Client, job_id: str, as_json: bool) -> ExitCode:
     elif job is not None:
         console.print(f"job {job.job_id} {job.state.value}: {report(job)}")
     cancelled = job is not None and job.state is JobState.CANCELLED
-    return ExitCode.FAILURE if counts[JobDocumentState.REJECTED] or cancelled else ExitCode.OK
+    unclear = any(isinstance(state, Unrecognized) for state in counts)
+    return ExitCode.FAILURE if counts[JobDocumentState.REJECTED] or cancelled or unclear else ExitCode.OK
 
 
 def report(job: Job) -> str:
@@ -108,7 +110,8 @@ def job_object(job: Job) -> dict[str, Any]:
         "finished_at": None if job.finished_at is None else job.finished_at.isoformat(),
         "size_bytes": job.size_bytes,
         "done_bytes": job.done_bytes,
-        "documents": {state.value: job.documents.get(state, 0) for state in JobDocumentState},
+        "documents": {state.value: 0 for state in JobDocumentState}
+        | {state.value: count for state, count in job.documents.items()},
     }
 
 

@@ -18,6 +18,7 @@ from edge_rag.cli.terminal import visible
 from edge_rag.core.measures import Measure
 from edge_rag.core.query import Priority
 from edge_rag.core.status import DaemonState, DaemonStatus, MemoryPressure, SlotUse, Temperature, Throttling
+from edge_rag.core.unrecognized import Unrecognized
 
 _BESIDE: Final = 112
 """Columns from which on stages and latencies lie beside each other."""
@@ -96,7 +97,7 @@ class StatusView:
     def _header(self, width: int) -> Text:
         report = self._report
         up = str(datetime.now(UTC) - report.started_at).split(".")[0]
-        colour = "red" if self._problem else _STATES[report.state]
+        colour = "red" if self._problem else _colour(report.state)
         line = Text.assemble(
             ("edge-rag ", "bold"),
             (report.version, "dim"),
@@ -244,3 +245,7 @@ def _board(throttling: Throttling, memory: MemoryPressure) -> Text:
     if throttling.joules_per_token is not None:
         line.append(f"{throttling.joules_per_token:.2f} J a token", "dim")
     return line
+
+
+def _colour(state: DaemonState | Unrecognized) -> str:
+    return "yellow" if isinstance(state, Unrecognized) else _STATES[state]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
-from edge_rag.client.failures import unreadable_reply
+from edge_rag.client.recognizing import read_word
 from edge_rag.client.values import UsageReport
 from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
 from edge_rag.core.ids import RequestId
@@ -43,16 +43,9 @@ _PRIORITIES = {
 
 
 def audit_entry(message: admin_pb2.Decision) -> AuditEntry:
-    """Reads a decision.
-
-    Raises:
-        ClientError: INTERNAL, its kind is unknown.
-    """
-    kind = _KINDS.get(message.kind)
-    if kind is None:
-        raise unreadable_reply(f"unknown kind of decision {message.kind}")
+    """Reads a decision."""
     decision = Decision(
-        kind=kind,
+        kind=read_word(_KINDS, message.kind),
         request_id=RequestId(message.request_id) if message.request_id else None,
         client=message.client,
         priority=_PRIORITIES.get(message.priority),

@@ -9,7 +9,7 @@ from typing import Final
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from edge_rag.api.v1 import collections_pb2
-from edge_rag.client.metadata_messages import read_metadata, write_value
+from edge_rag.client.metadata_messages import read_value, write_value
 from edge_rag.client.requests import sendable
 from edge_rag.core.collection import CollectionInfo, CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.filters import FilterValue
@@ -26,6 +26,7 @@ _KV_REUSE: Final = {
     KvReuse.EXACT: collections_pb2.KV_REUSE_EXACT,
     KvReuse.PASSAGE: collections_pb2.KV_REUSE_PASSAGE,
 }
+_READ_KV_REUSE: Final = {message: reuse for reuse, message in _KV_REUSE.items()}
 
 
 def settings_message(settings: CollectionSettings) -> collections_pb2.CollectionSettings:
@@ -62,7 +63,11 @@ def update_request(
 
 
 def collection_info(message: collections_pb2.Collection) -> CollectionInfo:
-    """Reads a collection."""
+    """Reads a collection.
+
+    Of a daemon of another version, a rule that this client does not know reads as the most careful one, and a boost
+    by a value of an unknown type is left out. Neither is changed by an update that does not name the field.
+    """
     settings = message.settings
     recency = settings.recency
     return CollectionInfo(
@@ -74,11 +79,15 @@ def collection_info(message: collections_pb2.Collection) -> CollectionInfo:
             recency=RecencyBoost(recency.field or None, recency.half_life_days, recency.weight)
             if settings.HasField("recency")
             else None,
-            boosts=tuple(ValueBoost(boost.field, _value(boost), boost.factor) for boost in settings.boosts),
+            boosts=tuple(
+                ValueBoost(boost.field, value, boost.factor)
+                for boost in settings.boosts
+                if (value := _value(boost)) is not None
+            ),
             merge_neighbours=settings.merge_neighbours,
             drop_duplicates=settings.drop_duplicates,
             offload=_READ_RULES.get(settings.offload, OffloadRule.NEVER),
-            kv_reuse=next(reuse for reuse, number in _KV_REUSE.items() if number == settings.kv_reuse),
+            kv_reuse=_READ_KV_REUSE.get(settings.kv_reuse, KvReuse.EXACT),
         ),
         documents=message.documents,
         chunks=message.chunks,
@@ -87,8 +96,8 @@ def collection_info(message: collections_pb2.Collection) -> CollectionInfo:
     )
 
 
-def _value(boost: collections_pb2.ValueBoost) -> FilterValue:
-    value = read_metadata({boost.field: boost.value})[boost.field]
+def _value(boost: collections_pb2.ValueBoost) -> FilterValue | None:
+    value = read_value(boost.value)
     return ", ".join(value) if isinstance(value, tuple) else value
 
 

@@ -6,7 +6,7 @@ from datetime import UTC
 from typing import Final
 
 from edge_rag.api.v1 import documents_pb2
-from edge_rag.client.failures import unreadable_reply
+from edge_rag.client.recognizing import read_word
 from edge_rag.client.values import JobEntry, JobProgress
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import IngestPhase, IngestWork, Job, JobDocumentState, JobId, JobState
@@ -33,11 +33,7 @@ _PHASES: Final = {
 
 
 def ingest_event(message: documents_pb2.StartIngestResponse) -> Job | JobEntry | None:
-    """Reads one message of ``StartIngest``; None for a kind of event that this client does not know.
-
-    Raises:
-        ClientError: INTERNAL, the message breaks the protocol.
-    """
+    """Reads one message of ``StartIngest``; None for a kind of event that this client does not know."""
     match message.WhichOneof("event"):
         case "job":
             return job(message.job)
@@ -48,11 +44,7 @@ def ingest_event(message: documents_pb2.StartIngestResponse) -> Job | JobEntry |
 
 
 def progress(message: documents_pb2.WatchJobResponse) -> JobProgress:
-    """Reads one message of ``WatchJob``.
-
-    Raises:
-        ClientError: INTERNAL, the message breaks the protocol.
-    """
+    """Reads one message of ``WatchJob``."""
     documents = tuple(_document(document) for document in message.documents)
     job_id = JobId(message.job.id)
     work = _work(message.work, job_id) if message.HasField("work") else None
@@ -60,21 +52,14 @@ def progress(message: documents_pb2.WatchJobResponse) -> JobProgress:
 
 
 def job(message: documents_pb2.Job) -> Job:
-    """Reads a job.
-
-    Raises:
-        ClientError: INTERNAL, a state is unknown.
-    """
-    state = _STATES.get(message.state)
-    if state is None:
-        raise unreadable_reply(f"unknown job state {message.state}")
+    """Reads a job."""
     return Job(
         job_id=JobId(message.id),
-        state=state,
+        state=read_word(_STATES, message.state),
         started_at=message.started_at.ToDatetime(tzinfo=UTC),
         finished_at=message.finished_at.ToDatetime(tzinfo=UTC) if message.HasField("finished_at") else None,
         collections=frozenset(message.collections),
-        documents={_document_state(count.state): count.count for count in message.documents},
+        documents={read_word(_DOCUMENT_STATES, count.state): count.count for count in message.documents},
         size_bytes=message.size_bytes,
         done_bytes=message.done_bytes,
     )
@@ -85,7 +70,7 @@ def _document(message: documents_pb2.JobDocument) -> JobEntry:
         collection=message.collection,
         name=message.name,
         size_bytes=message.size_bytes,
-        state=_document_state(message.state),
+        state=read_word(_DOCUMENT_STATES, message.state),
         reason=message.reason,
         document_id=DocumentId(message.document_id) if message.HasField("document_id") else None,
         chunks=message.chunks if message.HasField("chunks") else None,
@@ -93,15 +78,6 @@ def _document(message: documents_pb2.JobDocument) -> JobEntry:
     )
 
 
-def _document_state(given: documents_pb2.JobDocumentState.ValueType) -> JobDocumentState:
-    state = _DOCUMENT_STATES.get(given)
-    if state is None:
-        raise unreadable_reply(f"unknown state {given} of a document")
-    return state
-
-
 def _work(message: documents_pb2.WatchJobResponse.Work, job_id: JobId) -> IngestWork:
-    phase = _PHASES.get(message.phase)
-    if phase is None:
-        raise unreadable_reply(f"unknown phase {message.phase} of a document")
+    phase = read_word(_PHASES, message.phase)
     return IngestWork(job_id, message.name, phase, message.chunks_done, message.chunks, message.problem)

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import metadata_pb2
-from edge_rag.client.failures import CallStatus, ClientError, unreadable_reply
+from edge_rag.client.failures import CallStatus, ClientError
 from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
 from edge_rag.errors import InvalidRequest
 
@@ -46,11 +46,13 @@ def write_value(value: MetadataValue) -> metadata_pb2.MetadataValue:
 
 
 def read_metadata(messages: Mapping[str, metadata_pb2.MetadataValue]) -> Metadata:
-    """Reads metadata by key."""
-    return {key: _value(message) for key, message in messages.items()}
+    """Reads metadata by key; values of types that this client does not know are left out."""
+    values = {key: read_value(message) for key, message in messages.items()}
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def _value(message: metadata_pb2.MetadataValue) -> MetadataValue:
+def read_value(message: metadata_pb2.MetadataValue) -> MetadataValue | None:
+    """Reads a value; None for one of a type that this client does not know."""
     match message.WhichOneof("value"):
         case "text":
             return message.text
@@ -63,7 +65,7 @@ def _value(message: metadata_pb2.MetadataValue) -> MetadataValue:
         case "tags":
             return tuple(message.tags.texts)
         case _:
-            raise unreadable_reply("a metadata value is of an unknown type")
+            return None
 
 
 def _moment(message: Timestamp) -> datetime:

@@ -8,6 +8,7 @@ from datetime import UTC
 from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
 from edge_rag.client.failures import unreadable_reply
 from edge_rag.client.metadata_messages import read_metadata
+from edge_rag.client.recognizing import read_word
 from edge_rag.client.values import (
     AskEvent,
     FoundPassage,
@@ -36,11 +37,7 @@ _STATUSES = {
 
 
 def ask_event(message: rag_pb2.AskResponse) -> AskEvent | None:
-    """Reads one message of an answer; None for a kind of event that this client does not know.
-
-    Raises:
-        ClientError: INTERNAL, the message breaks the protocol.
-    """
+    """Reads one message of an answer; None for a kind of event that this client does not know."""
     match message.WhichOneof("event"):
         case "passages":
             found = message.passages
@@ -70,16 +67,13 @@ def ingest_outcome(message: documents_pb2.IngestResponse) -> IngestOutcome:
     """Reads the response of an ``Ingest`` call that carried one document.
 
     Raises:
-        ClientError: INTERNAL, there is not exactly one outcome or its status is unknown.
+        ClientError: INTERNAL, there is not exactly one outcome.
     """
     if len(message.outcomes) != 1:
         raise unreadable_reply(f"one document was sent, {len(message.outcomes)} outcomes came back")
     outcome = message.outcomes[0]
-    status = _STATUSES.get(outcome.status)
-    if status is None:
-        raise unreadable_reply(f"unknown ingest status {outcome.status}")
     info = document_info(outcome.document) if outcome.HasField("document") else None
-    return IngestOutcome(outcome.name, status, info, outcome.reason)
+    return IngestOutcome(outcome.name, read_word(_STATUSES, outcome.status), info, outcome.reason)
 
 
 def stored_document(message: documents_pb2.GetDocumentResponse) -> StoredDocument:
@@ -160,12 +154,9 @@ def _citation(message: rag_pb2.Citation) -> Citation:
 
 
 def _finished(message: rag_pb2.Finished) -> Finished:
-    reason = _REASONS.get(message.reason)
-    if reason is None:
-        raise unreadable_reply(f"unknown finish reason {message.reason}")
     usage = message.usage
     return Finished(
-        reason=reason,
+        reason=read_word(_REASONS, message.reason),
         usage=Usage(
             prompt_tokens=usage.prompt_tokens,
             cached_prompt_tokens=usage.cached_prompt_tokens,

@@ -6,7 +6,7 @@ from datetime import UTC
 from pathlib import Path
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
-from edge_rag.client.failures import unreadable_reply
+from edge_rag.client.recognizing import read_word
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import Latency, Measure
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
@@ -30,6 +30,7 @@ from edge_rag.core.status import (
     ThrottleCause,
     Throttling,
 )
+from edge_rag.core.unrecognized import Unrecognized
 
 _STATES = {
     admin_pb2.DAEMON_STATE_STARTING: DaemonState.STARTING,
@@ -73,35 +74,23 @@ _PRIORITIES = {
 
 
 def model_in_use(message: admin_pb2.Model) -> ModelInUse:
-    """Reads a model and the role it fills.
-
-    Raises:
-        ClientError: INTERNAL, its role, or what it runs on, is unknown.
-    """
+    """Reads a model and the role it fills."""
     placement = message.placement
-    stage, wanted, used = (
-        _STAGES.get(message.role),
-        _PROVIDERS.get(placement.wanted),
-        _PROVIDERS.get(placement.used),
+    where = Placement(
+        stage=_STAGES.get(message.role) or Unrecognized(message.role),
+        wanted=read_word(_PROVIDERS, placement.wanted),
+        used=read_word(_PROVIDERS, placement.used),
+        why=placement.why,
+        precision=read_word(_PRECISIONS, placement.precision),
     )
-    precision = _PRECISIONS.get(placement.precision)
-    if stage is None or wanted is None or used is None or precision is None:
-        raise unreadable_reply(f"unknown role, provider or precision of the model {message.name!r}")
-    return ModelInUse(message.name, message.detail, Placement(stage, wanted, used, placement.why, precision))
+    return ModelInUse(message.name, message.detail, where)
 
 
 def index_in_use(message: admin_pb2.VectorIndex) -> IndexInUse:
-    """Reads how a collection is searched.
-
-    Raises:
-        ClientError: INTERNAL, the kind is unknown.
-    """
-    kind = _INDEX_KINDS.get(message.kind)
-    if kind is None:
-        raise unreadable_reply(f"unknown kind of index {message.kind}")
+    """Reads how a collection is searched."""
     return IndexInUse(
         collection=message.collection,
-        kind=kind,
+        kind=read_word(_INDEX_KINDS, message.kind),
         vectors=message.vectors if message.HasField("vectors") else None,
         fresh=message.fresh,
         size_bytes=message.size_bytes,
@@ -113,17 +102,10 @@ def index_in_use(message: admin_pb2.VectorIndex) -> IndexInUse:
 
 
 def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
-    """Reads the response of ``GetStatus``.
-
-    Raises:
-        ClientError: INTERNAL, the state is unknown.
-    """
-    state = _STATES.get(message.state)
-    if state is None:
-        raise unreadable_reply(f"unknown daemon state {message.state}")
+    """Reads the response of ``GetStatus``; measures, causes and ballast that this client does not know are left out."""
     return DaemonStatus(
         version=message.version,
-        state=state,
+        state=read_word(_STATES, message.state),
         started_at=message.started_at.ToDatetime(tzinfo=UTC),
         address=message.address,
         data_directory=Path(message.data_directory),

@@ -13,6 +13,7 @@ from edge_rag.core.jobs import IngestWork, Job, JobDocumentState
 from edge_rag.core.measures import ClientUsage
 from edge_rag.core.metadata import Metadata
 from edge_rag.core.passage import Duplicate
+from edge_rag.core.unrecognized import Unrecognized
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class JobEntry:
     collection: str
     name: str
     size_bytes: int
-    state: JobDocumentState
+    state: JobDocumentState | Unrecognized
     reason: str
     document_id: DocumentId | None
     chunks: int | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edge_rag.core.passage import RankedPassage
+from edge_rag.core.unrecognized import Unrecognized
 
 
 class FinishReason(Enum):
@@ -129,7 +130,7 @@ class Finished:
         first_token_s: From submission to the first text, seconds; None where there was none.
     """
 
-    reason: FinishReason
+    reason: FinishReason | Unrecognized
     usage: Usage
     stages: tuple[StageTime, ...]
     first_token_s: float | None

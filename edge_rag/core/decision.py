@@ -9,6 +9,7 @@ from enum import Enum
 
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import Priority
+from edge_rag.core.unrecognized import Unrecognized
 
 
 class DecisionKind(Enum):
@@ -64,7 +65,7 @@ class Decision:
         in_favour_of: For PREEMPTED, the request that needed the slot or the pages; None otherwise.
     """
 
-    kind: DecisionKind
+    kind: DecisionKind | Unrecognized
     request_id: RequestId | None
     client: str
     priority: Priority | None

@@ -8,6 +8,7 @@ from enum import Enum
 
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.metadata import Metadata
+from edge_rag.core.unrecognized import Unrecognized
 
 
 class BlockKind(Enum):
@@ -155,6 +156,6 @@ class IngestOutcome:
     """
 
     name: str
-    status: IngestStatus
+    status: IngestStatus | Unrecognized
     document: DocumentInfo | None = None
     reason: str = ""

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import NewType
 
 from edge_rag.core.ids import DocumentId
+from edge_rag.core.unrecognized import Unrecognized
 
 JobId = NewType("JobId", str)
 """Opaque, URL-safe."""
@@ -89,11 +90,11 @@ class Job:
     """
 
     job_id: JobId
-    state: JobState
+    state: JobState | Unrecognized
     started_at: datetime
     finished_at: datetime | None
     collections: frozenset[str]
-    documents: dict[JobDocumentState, int]
+    documents: dict[JobDocumentState | Unrecognized, int]
     size_bytes: int
     done_bytes: int
 
@@ -113,7 +114,7 @@ class IngestWork:
 
     job_id: JobId
     name: str
-    phase: IngestPhase
+    phase: IngestPhase | Unrecognized
     chunks_done: int = 0
     chunks: int = 0
     problem: str = ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from edge_rag.core.unrecognized import Unrecognized
+
 
 class Provider(Enum):
     """An execution provider of ONNX Runtime."""
@@ -60,16 +62,16 @@ class Placement:
         precision: What it computes in.
     """
 
-    stage: Stage
-    wanted: Provider
-    used: Provider
+    stage: Stage | Unrecognized
+    wanted: Provider | Unrecognized
+    used: Provider | Unrecognized
     why: str
-    precision: Precision
+    precision: Precision | Unrecognized
 
     @property
     def stepped_down(self) -> bool:
         """Whether it runs on another provider than the profile puts first."""
-        return self.used is not self.wanted
+        return self.used != self.wanted
 
 
 @dataclass(frozen=True, slots=True)

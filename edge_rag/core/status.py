@@ -14,13 +14,15 @@ from edge_rag.core.measures import Latency
 from edge_rag.core.placement import Placement, Provider
 from edge_rag.core.planned_memory import PlannedMemory
 from edge_rag.core.query import Priority
+from edge_rag.core.unrecognized import Unrecognized
 
 _DEVICES: Final = {Provider.CPU: "cpu", Provider.CUDA: "gpu", Provider.TENSORRT: "gpu", Provider.QNN: "npu"}
 
 
-def device_of(provider: Provider) -> str:
+def device_of(provider: Provider | Unrecognized) -> str:
     """Returns what an execution provider computes on: ``cpu``, ``gpu``, ``npu``, else its own name."""
-    return _DEVICES.get(provider, provider.value)
+    known = None if isinstance(provider, Unrecognized) else _DEVICES.get(provider)
+    return known or provider.value
 
 
 class DaemonState(Enum):
@@ -267,7 +269,7 @@ class IndexInUse:
     """
 
     collection: str
-    kind: IndexKind
+    kind: IndexKind | Unrecognized
     vectors: int | None
     fresh: int = 0
     size_bytes: int = 0
@@ -334,7 +336,7 @@ class DaemonStatus:
     """
 
     version: str
-    state: DaemonState
+    state: DaemonState | Unrecognized
     started_at: datetime
     data_directory: Path
     profile: str

@@ -16,6 +16,7 @@ import structlog
 
 from edge_rag.core.document import IngestOutcome, IngestStatus, Upload
 from edge_rag.core.jobs import IngestPhase, IngestWork, Job, JobDocument, JobDocumentState, JobId, JobState, Ticket
+from edge_rag.core.unrecognized import recognized
 from edge_rag.errors import EdgeRagError, NotReady, StorageCorrupt, StorageError
 from edge_rag.pipeline.ports import AcceptedDocument, DocumentLibrary, JobLedger
 
@@ -241,7 +242,7 @@ class IngestJobs:
             self._ledger.settle(ticket, JobDocumentState.SUPERSEDED, "something newer came meanwhile")
             return
         document_id = None if outcome.document is None else outcome.document.document_id
-        self._ledger.settle(ticket, _STATES[outcome.status], outcome.reason, document_id)
+        self._ledger.settle(ticket, _STATES[recognized(outcome.status)], outcome.reason, document_id)
         self._observe(outcome)
 
     def _show(self, work: IngestWork | None) -> None:

@@ -12,6 +12,7 @@ from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.measures import ClientUsage
 from edge_rag.core.query import Priority
+from edge_rag.core.unrecognized import recognized
 
 _KINDS: Final = {
     DecisionKind.QUEUED: admin_pb2.DECISION_KIND_QUEUED,
@@ -51,7 +52,7 @@ def decision(entry: AuditEntry) -> admin_pb2.Decision:
         number=entry.number,
         at=_timestamp(entry.at),
         monotonic_seconds=made.at_s,
-        kind=_KINDS[made.kind],
+        kind=_KINDS[recognized(made.kind)],
         request_id=made.request_id or "",
         client=made.client,
         priority=_PRIORITIES[made.priority],

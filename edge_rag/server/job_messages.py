@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.core.document import IngestOutcome
 from edge_rag.core.jobs import IngestPhase, IngestWork, Job, JobDocument, JobDocumentState, JobState
+from edge_rag.core.unrecognized import recognized
 from edge_rag.pipeline.ingest_jobs import JobPage
 
 _STATES: Final = {
@@ -37,11 +38,11 @@ def job(given: Job) -> documents_pb2.Job:
     """Returns a job."""
     return documents_pb2.Job(
         id=given.job_id,
-        state=_STATES[given.state],
+        state=_STATES[recognized(given.state)],
         started_at=_timestamp(given.started_at),
         finished_at=None if given.finished_at is None else _timestamp(given.finished_at),
         documents=[
-            documents_pb2.Job.Count(state=_DOCUMENT_STATES[state], count=count)
+            documents_pb2.Job.Count(state=_DOCUMENT_STATES[recognized(state)], count=count)
             for state, count in given.documents.items()
         ],
         size_bytes=given.size_bytes,
@@ -83,7 +84,7 @@ def page(given: JobPage) -> documents_pb2.WatchJobResponse:
 def _work(given: IngestWork) -> documents_pb2.WatchJobResponse.Work:
     return documents_pb2.WatchJobResponse.Work(
         name=given.name,
-        phase=_PHASES[given.phase],
+        phase=_PHASES[recognized(given.phase)],
         chunks_done=given.chunks_done,
         chunks=given.chunks,
         problem=given.problem,

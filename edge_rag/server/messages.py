@@ -20,6 +20,7 @@ from edge_rag.core.answer import (
 from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.generation import Generated
 from edge_rag.core.passage import Duplicate, Explanation, HitPart, RankedPassage
+from edge_rag.core.unrecognized import recognized
 from edge_rag.server.metadata_messages import metadata
 
 _REASONS: Final = {
@@ -112,7 +113,7 @@ def outcome(result: IngestOutcome) -> documents_pb2.IngestResponse.Outcome:
     """Returns what became of a document."""
     return documents_pb2.IngestResponse.Outcome(
         name=result.name,
-        status=_OUTCOMES[result.status],
+        status=_OUTCOMES[recognized(result.status)],
         document=document(result.document) if result.document is not None else None,
         reason=result.reason,
     )
@@ -163,7 +164,7 @@ def finished(event: Generated) -> rag_pb2.Finished:
 
 def _finished(event: Finished) -> rag_pb2.Finished:
     return rag_pb2.Finished(
-        reason=_REASONS[event.reason],
+        reason=_REASONS[recognized(event.reason)],
         usage=rag_pb2.Usage(
             prompt_tokens=event.usage.prompt_tokens,
             cached_prompt_tokens=event.usage.cached_prompt_tokens,

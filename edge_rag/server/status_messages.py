@@ -24,6 +24,7 @@ from edge_rag.core.status import (
     SlotUse,
     Throttling,
 )
+from edge_rag.core.unrecognized import recognized
 
 _STATES: Final = {
     DaemonState.STARTING: admin_pb2.DAEMON_STATE_STARTING,
@@ -71,10 +72,10 @@ def model(in_use: ModelInUse) -> admin_pb2.Model:
         name=in_use.name,
         detail=in_use.detail,
         placement=admin_pb2.Placement(
-            wanted=_PROVIDERS[placement.wanted],
-            used=_PROVIDERS[placement.used],
+            wanted=_PROVIDERS[recognized(placement.wanted)],
+            used=_PROVIDERS[recognized(placement.used)],
             why=placement.why,
-            precision=_PRECISIONS[placement.precision],
+            precision=_PRECISIONS[recognized(placement.precision)],
         ),
     )
 
@@ -83,7 +84,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
     """Returns the daemon's report on itself."""
     return admin_pb2.GetStatusResponse(
         version=report.version,
-        state=_STATES[report.state],
+        state=_STATES[recognized(report.state)],
         started_at=_timestamp(report.started_at),
         data_directory=str(report.data_directory),
         profile=report.profile,
@@ -134,7 +135,7 @@ def vector_index(index: IndexInUse) -> admin_pb2.VectorIndex:
     """Returns how a collection is searched."""
     return admin_pb2.VectorIndex(
         collection=index.collection,
-        kind=_INDEX_KINDS[index.kind],
+        kind=_INDEX_KINDS[recognized(index.kind)],
         vectors=index.vectors,
         fresh=index.fresh,
         size_bytes=index.size_bytes,

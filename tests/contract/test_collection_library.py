@@ -12,6 +12,7 @@ from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyB
 from edge_rag.core.document import IngestStatus, Upload
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.passage import RetrievalRequest
+from edge_rag.core.unrecognized import recognized
 from edge_rag.errors import CollectionExists, CollectionNotFound, InvalidRequest
 from edge_rag.pipeline.ports import CollectionLibrary
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
@@ -63,7 +64,7 @@ def library(directory: OpenedDirectory) -> CollectionLibrary:
 
 
 def ingest(directory: OpenedDirectory, collection: str, text: str = "a bearing") -> IngestStatus:
-    return directory.library.ingest(Upload(collection, "a.txt", "text/plain", text.encode())).status
+    return recognized(directory.library.ingest(Upload(collection, "a.txt", "text/plain", text.encode())).status)
 
 
 def test_a_collection_is_as_it_was_made(library: CollectionLibrary) -> None:

@@ -24,6 +24,7 @@ from edge_rag.core.answer import Finished
 from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.measures import Measure
 from edge_rag.core.query import AnswerMode
+from edge_rag.core.unrecognized import recognized
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest
 
 QUESTION = "How often must the pump bearings be greased?"
@@ -92,7 +93,7 @@ def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: 
         asking.start()
         for entry in following:
             assert isinstance(entry, AuditEntry)
-            seen.append(entry.decision.kind)
+            seen.append(recognized(entry.decision.kind))
             if seen[-1] is DecisionKind.FINISHED:
                 break
         following.close()

@@ -20,6 +20,7 @@ from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyB
 from edge_rag.core.document import IngestStatus
 from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
+from edge_rag.core.unrecognized import recognized
 from tests.e2e.running_daemon import RunningDaemon, status_of
 from tests.e2e.stored_files import stored_files
 
@@ -41,7 +42,7 @@ def client(daemon: RunningDaemon) -> Iterator[Client]:
 def put(
     client: Client, collection: str, name: str = "a.md", text: str = "The seal is checked each week."
 ) -> IngestStatus:
-    return client.ingest(name, lambda: io.BytesIO(text.encode()), collection=collection).status
+    return recognized(client.ingest(name, lambda: io.BytesIO(text.encode()), collection=collection).status)
 
 
 def test_a_created_collection_stays_when_it_is_empty_and_one_of_ingest_goes(client: Client) -> None:

@@ -16,6 +16,7 @@ from edge_rag.core.collection import CollectionSettings
 from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.query import AnswerMode
+from edge_rag.core.unrecognized import recognized
 from tests.e2e.guarded_box import edge_rag, token
 from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
 
@@ -97,7 +98,7 @@ def trail(client: Client, request_id: str) -> list[Decision]:
 
 
 def kinds(client: Client, request_id: str) -> set[DecisionKind]:
-    return {decision.kind for decision in trail(client, request_id)}
+    return {recognized(decision.kind) for decision in trail(client, request_id)}
 
 
 def test_an_answer_written_elsewhere_is_the_one_written_here_with_its_citations(pair: Pair) -> None:

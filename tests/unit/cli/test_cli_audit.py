@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import grpc
-import pytest
 from click.testing import CliRunner
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.cli.main import main
-from edge_rag.client import CallStatus, Client, ClientError, admin_replies, status_replies
+from edge_rag.client import admin_replies, status_replies
 from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.measures import Measure
 from edge_rag.core.query import Priority
@@ -114,12 +113,16 @@ def test_the_filter_the_limit_and_following_reach_the_daemon(runner: CliRunner, 
     ]
 
 
-def test_a_decision_of_an_unknown_kind_is_a_clear_error(scripted: ScriptedDaemon) -> None:
-    strange = admin_pb2.Decision(number=1)
-    scripted.script("ListDecisions", listing(decided(strange)))
-    with Client(scripted.address) as client, pytest.raises(ClientError, match="unknown kind of decision") as refused:
-        list(client.decisions())
-    assert refused.value.status is CallStatus.INTERNAL
+def test_a_kind_of_decision_that_only_a_newer_daemon_knows_is_shown_among_the_others(
+    runner: CliRunner, scripted: ScriptedDaemon
+) -> None:
+    later = sent(6, 4000, 11.0, reason="moved to the attic")  # type: ignore[arg-type]
+    scripted.script("ListDecisions", listing(decided(QUEUED), decided(later), decided(PREEMPTED)))
+    lines = runner.invoke(main, ["audit", "--server", scripted.address]).stdout.splitlines()
+    assert [line.split("s  ")[1].split()[0] for line in lines] == ["queued", "unrecognized_4000", "preempted"]
+    assert lines[1].endswith("q-1 (batch, ipv4:127.0.0.1): moved to the attic")
+    as_json = runner.invoke(main, ["audit", "--json", "--server", scripted.address]).stdout.splitlines()
+    assert [json.loads(line)["kind"] for line in as_json] == ["queued", "unrecognized_4000", "preempted"]
 
 
 def test_usage_names_the_clients_and_sums_up_the_others(runner: CliRunner, scripted: ScriptedDaemon) -> None:

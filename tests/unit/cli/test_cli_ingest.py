@@ -151,6 +151,28 @@ def test_a_rejected_document_does_not_stop_the_others_and_ends_with_one(
     assert "1 added, 2 rejected" in result.stderr
 
 
+def test_a_state_that_only_a_newer_daemon_knows_is_reported_and_not_taken_for_stored(
+    runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path
+) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("text")
+    jobs = ScriptedJobs(scripted)
+
+    def watch(request: documents_pb2.WatchJobRequest, context: grpc.ServicerContext) -> Any:
+        for reply in jobs.watch(request, context):
+            reply.documents[0].MergeFrom(documents_pb2.JobDocument(state=4000, reason="quarantined"))  # type: ignore[arg-type]
+            yield reply
+
+    scripted.script("WatchJob", watch)
+    result = runner.invoke(main, ["ingest", str(tmp_path), "--server", scripted.address])
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "unrecognized_4000  a.md (2 passages): quarantined",
+        "added      b.md (2 passages)",
+    ]
+    assert "1 added, 1 unrecognized_4000" in result.stderr
+
+
 def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
     runner: CliRunner, scripted: ScriptedDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,9 @@ from rich.console import Console
 from edge_rag.api.v1 import admin_pb2
 from edge_rag.cli.main import main
 from edge_rag.cli.page_picture import PageState, states
+from edge_rag.cli.status import status_lines
 from edge_rag.cli.status_view import StatusView
+from edge_rag.client import status_replies
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import Latency, Measure
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
@@ -215,6 +217,21 @@ def test_a_report_survives_the_wire(scripted: ScriptedDaemon, runner: CliRunner)
         "joules": 1234.5,
     }
     assert first["temperatures"] == {"cpu-thermal": 61.25, "gpu-thermal": 88.0}
+
+
+def test_what_only_a_newer_daemon_knows_does_not_hide_the_rest(scripted: ScriptedDaemon, runner: CliRunner) -> None:
+    later: Any = 4000
+    report = status_messages.status(REPORT)
+    report.MergeFrom(admin_pb2.GetStatusResponse(state=later))
+    report.models[0].placement.MergeFrom(admin_pb2.Placement(used=later, wanted=later, precision=later))
+    scripted.script("GetStatus", lambda request, context: report)
+    shown = runner.invoke(main, ["status", "--server", scripted.address])
+    assert shown.exit_code == 0, shown.output
+    assert ": unrecognized_4000, up " in shown.stdout
+    assert "generator    quoter, paged, int8 kv; on unrecognized_4000 in unrecognized_4000" in shown.stdout.splitlines()
+    assert len(shown.stdout.splitlines()) == len(status_lines(REPORT, REPORT.started_at))
+    view = StatusView(status_replies.daemon_status(report))
+    assert any("unrecognized_4000" in line for line in drawn(view, 120))
 
 
 def test_where_there_is_no_terminal_every_report_is_a_line(scripted: ScriptedDaemon, runner: CliRunner) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from edge_rag.core.decision import DecisionKind
 from edge_rag.core.query import Priority
+from edge_rag.core.unrecognized import recognized
 from edge_rag.errors import DeadlineExceeded
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.policy import SchedulerLimits
@@ -94,6 +95,6 @@ def test_twice_as_many_pages_wanted_as_there_are_lets_every_request_finish_or_re
     trails: dict[str, list[DecisionKind]] = {}
     for decision in trail.decisions:
         assert decision.request_id is not None
-        trails.setdefault(decision.request_id, []).append(decision.kind)
+        trails.setdefault(decision.request_id, []).append(recognized(decision.kind))
     for kinds in trails.values():
         assert_legal(kinds, ended=True)

@@ -6,6 +6,7 @@ import threading
 
 from edge_rag.core.decision import DecisionKind
 from edge_rag.core.query import Priority
+from edge_rag.core.unrecognized import recognized
 from edge_rag.errors import DeadlineExceeded, NotReady, RequestCancelled, Unread
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.policy import SchedulerLimits
@@ -40,7 +41,7 @@ def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_
     paused.wait()
     engine.close()
     assert [paused.tokens, other.tokens] == alone
-    kinds = [decision.kind for decision in trail.of("paused")]
+    kinds = [recognized(decision.kind) for decision in trail.of("paused")]
     assert_legal(kinds, ended=True)
     assert kinds.count(DecisionKind.PAUSED) == kinds.count(DecisionKind.RESUMED) == 1
     (pause,) = (decision for decision in trail.of("paused") if decision.kind is DecisionKind.PAUSED)
@@ -143,7 +144,7 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
     waiting.wait()
     engine.close()
     assert waiting.outcome is not None
-    kinds = [decision.kind for decision in trail.of("two")]
+    kinds = [recognized(decision.kind) for decision in trail.of("two")]
     assert_legal(kinds, ended=True)
     assert kinds.count(DecisionKind.PAUSED) == 1
     state = engine.snapshot()

@@ -23,6 +23,7 @@ from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.query import AnswerMode
+from edge_rag.core.unrecognized import recognized
 from edge_rag.generator.answer_generator import AnswerGenerator
 from edge_rag.generator.dictation import Dictation
 from edge_rag.generator.policy import SchedulerLimits
@@ -73,7 +74,7 @@ class Trail:
 
     @property
     def kinds(self) -> Counter[DecisionKind]:
-        return Counter(decision.kind for decision in self.decisions)
+        return Counter(recognized(decision.kind) for decision in self.decisions)
 
 
 @pytest.fixture(scope="module")

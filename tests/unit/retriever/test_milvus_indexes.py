@@ -9,6 +9,7 @@ import pytest
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.core.status import IndexKind
+from edge_rag.core.unrecognized import recognized
 from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import ConfigurationError, StorageError
 from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
@@ -74,7 +75,7 @@ def home(directory: OpenedDirectory) -> MilvusIndexes:
 
 def kind(directory: OpenedDirectory) -> tuple[IndexKind, int | None, bool]:
     (index,) = directory.library.indexes()
-    return index.kind, index.vectors, index.pending
+    return recognized(index.kind), index.vectors, index.pending
 
 
 def names(server: str) -> list[str]:

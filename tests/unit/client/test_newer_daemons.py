@@ -1,0 +1,135 @@
+"""A client reads what daemons of other versions say, and loses nothing of it but what it has no word for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from edge_rag.api.v1 import access_pb2, admin_pb2, collections_pb2, common_pb2, documents_pb2, metadata_pb2, rag_pb2
+from edge_rag.client import (
+    access_replies,
+    admin_replies,
+    collection_messages,
+    job_replies,
+    replies,
+    status_replies,
+)
+from edge_rag.client.metadata_messages import read_metadata
+from edge_rag.core.answer import Finished
+from edge_rag.core.collection import ValueBoost
+from edge_rag.core.kv_reuse import KvReuse
+from edge_rag.core.offload import OffloadRule
+from edge_rag.core.unrecognized import Unrecognized
+
+LATER: Final = 4000
+"""A number that no enumeration of this version has."""
+
+READERS: Final[dict[type[Message], Callable[[Any], object]]] = {
+    access_pb2.WhoAmIResponse: access_replies.identity,
+    admin_pb2.Decision: admin_replies.audit_entry,
+    admin_pb2.GetStatusResponse: status_replies.daemon_status,
+    admin_pb2.GetUsageResponse: admin_replies.usage_report,
+    admin_pb2.Model: status_replies.model_in_use,
+    admin_pb2.VectorIndex: status_replies.index_in_use,
+    collections_pb2.Collection: collection_messages.collection_info,
+    documents_pb2.Document: replies.document_info,
+    documents_pb2.GetDocumentResponse: replies.stored_document,
+    documents_pb2.IngestResponse: replies.ingest_outcome,
+    documents_pb2.Job: job_replies.job,
+    documents_pb2.StartIngestResponse: job_replies.ingest_event,
+    documents_pb2.WatchJobResponse: job_replies.progress,
+    rag_pb2.AskResponse: replies.ask_event,
+    rag_pb2.SearchResponse: replies.search_reply,
+}
+
+
+def filled(kind: Any, enumerator: int, choice: int = 0) -> Message:
+    """A message with everything in it: one of each repeated field, every enumeration at a number.
+
+    Args:
+        kind: Descriptor of its kind.
+        enumerator: The number.
+        choice: Which member of a oneof it has; the last where there are fewer.
+    """
+    message = GetMessageClass(kind)()
+    left_out = {
+        field.name
+        for oneof in kind.oneofs
+        for number, field in enumerate(oneof.fields)
+        if number != min(choice, len(oneof.fields) - 1)
+    }
+    for field in kind.fields:
+        if field.name in left_out:
+            continue
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            value = field.message_type.fields_by_name["value"]
+            entries = getattr(message, field.name)
+            if value.message_type is None:
+                entries["key"] = plain(value, enumerator)
+            else:
+                entries["key"].CopyFrom(filled(value.message_type, enumerator, choice))
+        elif field.message_type is not None:
+            inner = filled(field.message_type, enumerator, choice)
+            if field.is_repeated:
+                getattr(message, field.name).append(inner)
+            else:
+                getattr(message, field.name).CopyFrom(inner)
+        elif field.is_repeated:
+            getattr(message, field.name).append(plain(field, enumerator))
+        else:
+            setattr(message, field.name, plain(field, enumerator))
+    return message
+
+
+def plain(field: FieldDescriptor, enumerator: int) -> Any:
+    if field.enum_type is not None:
+        return enumerator
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return "text"
+    return field.type == FieldDescriptor.TYPE_BOOL or 1
+
+
+@pytest.mark.parametrize("enumerator", [0, LATER])
+@pytest.mark.parametrize("kind", READERS, ids=lambda kind: kind.__name__)
+def test_whatever_number_an_enumeration_has_the_rest_is_read(kind: type[Message], enumerator: int) -> None:
+    choices = max((len(oneof.fields) for oneof in kind.DESCRIPTOR.oneofs), default=1)
+    for choice in range(choices):
+        assert READERS[kind](filled(kind.DESCRIPTOR, enumerator, choice)) is not None
+
+
+def test_what_a_client_does_not_know_has_a_name_where_known_things_have_theirs() -> None:
+    decision = admin_replies.audit_entry(admin_pb2.Decision(kind=LATER, reason="moved to the attic")).decision  # type: ignore[arg-type]
+    assert (decision.kind, decision.reason) == (Unrecognized("unrecognized_4000"), "moved to the attic")
+    assert admin_replies.audit_entry(admin_pb2.Decision()).decision.kind == Unrecognized("unspecified")
+    model = status_replies.model_in_use(admin_pb2.Model(role="translator", name="small"))
+    assert (model.role, model.name) == ("translator", "small")
+
+
+def test_an_answer_that_ended_for_a_reason_of_later_is_an_answer() -> None:
+    event = replies.ask_event(rag_pb2.AskResponse(finished=rag_pb2.Finished(reason=LATER)))  # type: ignore[arg-type]
+    assert isinstance(event, Finished)
+    assert event.reason == Unrecognized("unrecognized_4000")
+
+
+def test_of_rules_that_a_client_does_not_know_it_assumes_the_most_careful_one() -> None:
+    settings = collections_pb2.CollectionSettings(offload=LATER, kv_reuse=LATER)  # type: ignore[arg-type]
+    read = collection_messages.collection_info(collections_pb2.Collection(settings=settings)).settings
+    assert (read.offload, read.kv_reuse) == (OffloadRule.NEVER, KvReuse.EXACT)
+
+
+def test_values_of_later_types_are_left_out_and_the_others_stay() -> None:
+    later, text = metadata_pb2.MetadataValue(), metadata_pb2.MetadataValue(text="pump")
+    assert read_metadata({"shape": later, "kind": text}) == {"kind": "pump"}
+    passage = common_pb2.Passage(document="a.md", metadata={"shape": later})
+    assert [hit.document for hit in replies.search_reply(rag_pb2.SearchResponse(hits=[passage])).hits] == ["a.md"]
+    boosts = [
+        collections_pb2.ValueBoost(field="shape", value=later, factor=2.0),
+        collections_pb2.ValueBoost(field="kind", value=text, factor=3.0),
+    ]
+    message = collections_pb2.Collection(settings=collections_pb2.CollectionSettings(boosts=boosts))
+    assert collection_messages.collection_info(message).settings.boosts == (ValueBoost("kind", "pump", 3.0),)
