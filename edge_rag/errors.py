@@ -21,7 +21,8 @@ EdgeRagError
 ├── Unread                  the caller does not read what it is sent
 ├── RequestCancelled        the caller went away
 ├── NotReady                starting, warming or draining
-├── RemoteFailed            a machine that was to write an answer failed, and nothing here could go on
+├── RemoteFailed            a machine that was to compute something failed, and nothing here could go on
+│   └── RemoteUnfit         it cannot do what is asked, and would not if it were asked again
 ├── DocumentRejected        this document cannot be taken; the others are unaffected
 │   ├── UnsupportedFormat
 │   ├── EncryptedDocument
@@ -255,7 +256,7 @@ class NotReady(EdgeRagError):
 
 
 class RemoteFailed(EdgeRagError):
-    """A machine that was to write an answer failed, was too slow, or said what it must not.
+    """A machine that was to compute something failed, was too slow, or said what it must not.
 
     Args:
         problem: What went wrong.
@@ -265,6 +266,10 @@ class RemoteFailed(EdgeRagError):
     def __init__(self, problem: str, busy: bool = False) -> None:
         super().__init__(problem)
         self.busy = busy
+
+
+class RemoteUnfit(RemoteFailed):
+    """A machine cannot do what is asked: it has other models, or an older version."""
 
 
 class DocumentRejected(EdgeRagError):

@@ -29,3 +29,14 @@ class OffloadMode(Enum):
     OVERFLOW = "overflow"
     PREFER_REMOTE = "prefer-remote"
     RACE = "race"
+
+
+class OffloadUse(Enum):
+    """What another machine is used for.
+
+    GENERATE: writing answers. EMBED: turning questions and passages into vectors. RERANK: ordering passages.
+    """
+
+    GENERATE = "generate"
+    EMBED = "embed"
+    RERANK = "rerank"

@@ -5,31 +5,22 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Final
 
 import grpc
 
 from edge_rag.api.v1 import generation_pb2, rag_pb2
 from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.core.offload import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex
 from edge_rag.core.said import SaidSentence, SaidText, SaidTokens
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.locating import located
+from edge_rag.offload.connection import Connection
 from edge_rag.offload.order import Order, SentPassage
 from edge_rag.offload.ports import Busy, Ended, Heard
-from edge_rag.offload.trust import Trust, anchor
+from edge_rag.offload.trust import Trust
 
 _METHOD: Final = "/edge_rag.v1.Generation/Generate"
-_LONGEST_MESSAGE_BYTES: Final = 1 << 20
-_CONNECT_S: Final = 10.0
-_LAST_CALLS_S: Final = 60.0
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", _LONGEST_MESSAGE_BYTES),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.enable_retries", 0),
-)
 _MODES: Final = {AnswerMode.QUOTE: rag_pb2.ANSWER_MODE_QUOTE, AnswerMode.FREE: rag_pb2.ANSWER_MODE_FREE}
 _PRIORITIES: Final = {
     Priority.INTERACTIVE: rag_pb2.PRIORITY_INTERACTIVE,
@@ -51,17 +42,21 @@ class EdgeRagRemote:
         name: What it is called.
         address: HOST:PORT, or ``box:`` and the name that a box announces.
         trust: What it has to show, and is shown.
+        uses: What it is used for.
+
+    Attributes:
+        connection: What is said to it goes over; may be shared with what else it is asked.
     """
 
     kind = "edge-rag"
 
-    def __init__(self, name: str, address: str, trust: Trust) -> None:
+    def __init__(
+        self, name: str, address: str, trust: Trust, uses: frozenset[OffloadUse] = frozenset({OffloadUse.GENERATE})
+    ) -> None:
         self.name = name
         self.address = address
-        self._trust = trust
-        self._channel: grpc.aio.Channel | None = None
-        self._opening = asyncio.Lock()
-        self._closing: set[asyncio.Task[None]] = set()
+        self.uses = uses
+        self.connection = Connection(address, trust)
 
     def able(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
         """Whether it can write such an answer: any, but one in a format is checked by its tokens, which are of the text
@@ -103,13 +98,11 @@ class EdgeRagRemote:
         """Sends a request and yields what comes back; see ``Remote``."""
         call: _Call | None = None
         try:
-            channel = await self._connected(within_s)
-            token = self._trust.token()
-            metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+            channel = await self.connection.channel(within_s)
             method = channel.unary_stream(
                 _METHOD, request_serializer=bytes, response_deserializer=generation_pb2.GenerateResponse.FromString
             )
-            call = method(sealed, timeout=within_s, metadata=metadata)
+            call = method(sealed, timeout=within_s, metadata=self.connection.metadata())
             async for message in call:
                 heard = _heard(message)
                 if heard is not None:
@@ -118,9 +111,7 @@ class EdgeRagRemote:
                     return
             raise RemoteFailed("it stopped without an end")
         except grpc.aio.AioRpcError as error:
-            self._connect_anew(error.code())
-            busy = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            raise RemoteFailed(f"{error.code().name}: {_short(error.details())}", busy) from error
+            raise self.connection.failure(error) from error
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -134,33 +125,7 @@ class EdgeRagRemote:
 
     async def close(self) -> None:
         """Lets the connection go."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close(None)
-
-    async def _connected(self, within_s: float | None) -> grpc.aio.Channel:
-        async with self._opening:
-            if self._channel is None:
-                self._channel = await self._open(min(_CONNECT_S, _CONNECT_S if within_s is None else within_s))
-            return self._channel
-
-    async def _open(self, within_s: float) -> grpc.aio.Channel:
-        if not self._trust.is_encrypted:
-            return grpc.aio.insecure_channel(self.address, options=_OPTIONS)
-        address = await located(self.address, within_s)
-        host, _, port = address.rpartition(":")
-        believed = await asyncio.to_thread(anchor, self._trust, host.strip("[]"), int(port), within_s)
-        named = () if believed.name is None else (("grpc.ssl_target_name_override", believed.name),)
-        credentials = grpc.ssl_channel_credentials(believed.roots)
-        return grpc.aio.secure_channel(address, credentials, options=(*_OPTIONS, *named))
-
-    def _connect_anew(self, code: grpc.StatusCode) -> None:
-        """Has the next call connect anew where this one failed on the way: certificates may have changed."""
-        if code is grpc.StatusCode.UNAVAILABLE and self._trust.is_encrypted and self._channel is not None:
-            closing = asyncio.create_task(self._channel.close(_LAST_CALLS_S))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-            self._channel = None
+        await self.connection.close()
 
 
 def _passage(passage: SentPassage) -> generation_pb2.SourcePassage:
@@ -206,7 +171,3 @@ def _ended(message: rag_pb2.Finished) -> Ended:
 def _seconds(given: float) -> float:
     """Returns a time that a remote states, seconds, where it is one."""
     return given if math.isfinite(given) and given >= 0 else 0.0
-
-
-def _short(details: Any) -> str:
-    return str(details or "no details")[:200]

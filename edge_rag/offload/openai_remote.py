@@ -10,6 +10,7 @@ from typing import Any, Final
 import httpx2
 
 from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.core.offload import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode
 from edge_rag.core.said import SaidText
 from edge_rag.errors import RemoteFailed
@@ -39,6 +40,7 @@ class OpenAiRemote:
     """
 
     kind = "openai"
+    uses = frozenset({OffloadUse.GENERATE})
 
     def __init__(self, name: str, address: str, model: str, trust: Trust) -> None:
         self.name = name

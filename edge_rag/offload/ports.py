@@ -9,6 +9,7 @@ from typing import Protocol
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.decision import Decision
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
+from edge_rag.core.offload import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode
 from edge_rag.core.said import Said
 from edge_rag.errors import EdgeRagError
@@ -53,7 +54,7 @@ Heard = Said | Busy | Ended
 
 
 class Remote(Protocol):
-    """Another machine that writes answers. Used from one event loop."""
+    """Another machine that may write answers. Used from one event loop."""
 
     @property
     def name(self) -> str:
@@ -68,6 +69,11 @@ class Remote(Protocol):
     @property
     def address(self) -> str:
         """Where it is, for people."""
+        ...
+
+    @property
+    def uses(self) -> frozenset[OffloadUse]:
+        """What it is used for."""
         ...
 
     def able(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:

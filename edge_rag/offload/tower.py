@@ -1,17 +1,15 @@
-"""What all flights share: the event loop, this box's generator, the remotes with what is known of them, the trail."""
+"""What all flights share: this box's generator, and what is known of it and of the remotes."""
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import threading
 from collections.abc import Callable, Mapping
 
 from edge_rag.core.generation import Generated, GenerationRequest
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.offload import OffloadRule, OffloadUse
 from edge_rag.offload.announcing import OffloadAnnouncer
-from edge_rag.offload.breaker import Breaker
 from edge_rag.offload.desk import Kind, RemoteDesk, kind_of
+from edge_rag.offload.dispatch import Dispatch
 from edge_rag.offload.meter import Meter, Outlook, Sample
 from edge_rag.offload.order import Homecoming, PromptText, release
 from edge_rag.offload.patience import Bounds
@@ -22,8 +20,8 @@ _USUAL_TOKENS = 128
 """How long an answer is taken to be until one was measured."""
 
 
-class Tower:
-    """Shared by all flights. Its event loop runs on a thread of its own.
+class Tower(Dispatch):
+    """Shared by all flights.
 
     Args:
         local: This box's generator.
@@ -43,36 +41,12 @@ class Tower:
         announcer: OffloadAnnouncer,
         clock: Callable[[], float],
     ) -> None:
+        super().__init__(desks, announcer, clock)
         self.local = local
-        self.desks = desks
         self.bounds = bounds
-        self.announcer = announcer
-        self.clock = clock
-        self.loop = asyncio.new_event_loop()
         self._redactor = redactor
         self._salt = secrets.token_bytes(16)
         self._meters = {kind: Meter() for kind in Kind}
-        self._thread = threading.Thread(target=self._run, name="offload", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Lets connections go and ends the thread; nothing may be under way."""
-        asyncio.run_coroutine_threadsafe(self._close(), self.loop).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-    def post(self, what: Callable[[], None]) -> None:
-        """Has something done on the event loop, in order; any thread. Nothing happens once it has ended."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(what)
-
-    def is_loop_thread(self) -> bool:
-        """Whether the caller is on the event loop's thread."""
-        return threading.current_thread() is self._thread
 
     @property
     def can_redact(self) -> bool:
@@ -88,28 +62,10 @@ class Tower:
         order, homecoming = release(request, prompt, self.local.vocabulary, self._salt, self._redactor)
         return desk.remote.seal(order), homecoming
 
-    def sending(self, desk: RemoteDesk, size: int, reading: asyncio.Task[None]) -> None:
-        """Notes that a remote is sent something, and waits for what it says."""
-        now = self.clock()
-        desk.under_way += 1
-        desk.sent_bytes += size
-        reading.add_done_callback(lambda _: self._landed(desk))
-        self._use(desk, desk.breaker.sent(now), now)
-
     def went_well(self, desk: RemoteDesk) -> None:
         """Notes that a remote finished an answer."""
         desk.answers += 1
-        now = self.clock()
-        self._use(desk, desk.breaker.succeeded(now), now)
-
-    def went_wrong(self, desk: RemoteDesk, problem: str, busy: bool) -> None:
-        """Notes that a remote failed; one that only had no room is not held against it."""
-        desk.last_problem = problem
-        if busy:
-            return
-        desk.failures += 1
-        now = self.clock()
-        self._use(desk, desk.breaker.failed(now), now)
+        self.succeeded(desk)
 
     def measure_local(self, request: GenerationRequest, generated: Generated) -> None:
         """Takes what an answer took here."""
@@ -141,26 +97,5 @@ class Tower:
 
     def able(self, desk: RemoteDesk, request: GenerationRequest) -> bool:
         """Whether a remote can write such an answer."""
-        return desk.remote.able(request.mode, request.format, request.offload is OffloadRule.REDACTED)
-
-    def _use(self, desk: RemoteDesk, breaker: Breaker, now: float) -> None:
-        changed = desk.use(breaker)
-        if changed is not None:
-            given = {"failures": float(breaker.failures), "open_s": breaker.open_s}
-            self.announcer.breaker(desk.remote.name, changed, given, now)
-
-    def _landed(self, desk: RemoteDesk) -> None:
-        desk.under_way -= 1
-
-    async def _close(self) -> None:
-        ours = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not ours]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for desk in self.desks.values():
-            await desk.remote.close()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        redacted = request.offload is OffloadRule.REDACTED
+        return OffloadUse.GENERATE in desk.remote.uses and desk.remote.able(request.mode, request.format, redacted)

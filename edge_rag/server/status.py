@@ -31,6 +31,7 @@ STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     errors.RequestCancelled: grpc.StatusCode.CANCELLED,
     errors.NotReady: grpc.StatusCode.UNAVAILABLE,
     errors.RemoteFailed: grpc.StatusCode.UNAVAILABLE,
+    errors.RemoteUnfit: grpc.StatusCode.UNAVAILABLE,
     errors.DocumentRejected: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnsupportedFormat: grpc.StatusCode.INVALID_ARGUMENT,
     errors.EncryptedDocument: grpc.StatusCode.INVALID_ARGUMENT,
