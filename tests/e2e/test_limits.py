@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
@@ -23,12 +23,13 @@ QUESTION = "How often must the pump bearings be greased?"
 DOCUMENT = {"pump.txt": b"The pump bearings must be greased every 2,000 operating hours. Use lithium grease."}
 ENHANCE_YOUR_CALM = 11
 ATTACKER = "127.0.0.66"
-LIMITS = """
+MOST_CONNECTIONS = 24
+LIMITS = f"""
 [limits]
 concurrent_calls = 8
 metadata_kib = 8
 message_mib = 1
-connections_per_address = 24
+connections_per_address = {MOST_CONNECTIONS}
 unread_seconds = 6
 unread_events = 16
 request_seconds = 60
@@ -204,31 +205,31 @@ def test_calls_that_never_send_their_request_take_no_more_than_one_callers_place
 
 
 def test_one_address_gets_so_many_connections_and_the_oldest_stay(limited: RunningDaemon) -> None:
-    host, _, port = limited.address.rpartition(":")
-    with grpc.insecure_channel(limited.address) as channel:
-        stub = rag_pb2_grpc.RagStub(channel)
-        assert list(stub.Ask(rag_pb2.AskRequest(question=QUESTION), timeout=60))
-        many = [socket.create_connection((host, int(port)), 10, ("127.0.0.9", 0)) for _ in range(60)]
-        try:
-            ended = sum(was_ended(each) for each in many[24:])
-            assert ended == 36
-            assert list(stub.Ask(rag_pb2.AskRequest(question=QUESTION), timeout=60))
-        finally:
-            for each in many:
-                each.close()
+    with ExitStack() as opened:
+
+        def connect(count: int, source: str) -> list[RawConnection]:
+            return [opened.enter_context(RawConnection(limited.address, source=source)) for _ in range(count)]
+
+        oldest = connect(MOST_CONNECTIONS, "127.0.0.9")
+        assert all(map(answered, oldest))
+        # The daemon looks at all of its connections at once: whoever saw one too many here has seen the oldest there.
+        elsewhere = connect(MOST_CONNECTIONS + 1, "127.0.0.10")
+        until = time.monotonic() + 30
+        while all(map(answered, elsewhere)):
+            assert time.monotonic() < until, "no connection was closed"
+        for newest in connect(36, "127.0.0.9"):
+            while answered(newest):
+                assert time.monotonic() < until, "a connection beyond the limit was kept"
+        assert all(map(answered, oldest))
 
 
-def was_ended(connection: socket.socket) -> bool:
-    """Waits until the daemon ends a connection, at most ten seconds."""
-    connection.settimeout(10)
+def answered(connection: RawConnection) -> bool:
+    """Whether a call over a connection is answered; False where it was closed."""
     try:
-        while connection.recv(1 << 16):
-            pass
-    except TimeoutError:
-        return False
+        stream = connection.call("/grpc.health.v1.Health/Check", b"")
     except OSError:
-        pass
-    return True
+        return False
+    return connection.read_until_ended(stream, 30).ended
 
 
 def decisions_of(daemon: RunningDaemon, request_id: str, last: admin_pb2.DecisionKind.ValueType) -> list[str]:
