@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 
 import grpc
@@ -79,13 +80,24 @@ STRANGERS = {("Access", "Pair")}
 
 
 def call(channel: grpc.Channel, service: str, method: str) -> grpc.StatusCode:
-    """Calls a method with an empty request, which every role that may call it gets past the door with."""
+    """Calls a method with an empty request, which every role that may call it gets past the door with.
+
+    Returns:
+        How it ended; OK as soon as anything came, because some go on until they are left.
+    """
     described = descriptor_pool.Default().FindServiceByName(f"edge_rag.v1.{service}").methods_by_name[method]
-    return end(channel, service, method, message_factory.GetMessageClass(described.input_type)())[0]
+    return _called(channel, service, method, message_factory.GetMessageClass(described.input_type)(), 1)[0]
 
 
 def end(channel: grpc.Channel, service: str, method: str, request: Message) -> tuple[grpc.StatusCode, str]:
     """Calls a method; returns how that ended."""
+    return _called(channel, service, method, request, None)
+
+
+def _called(
+    channel: grpc.Channel, service: str, method: str, request: Message, most: int | None
+) -> tuple[grpc.StatusCode, str]:
+    """Calls a method and takes in so many replies at most, all if None."""
     described = descriptor_pool.Default().FindServiceByName(f"edge_rag.v1.{service}").methods_by_name[method]
     response = message_factory.GetMessageClass(described.output_type)
     kinds = ("stream" if described.client_streaming else "unary", "stream" if described.server_streaming else "unary")
@@ -97,7 +109,8 @@ def end(channel: grpc.Channel, service: str, method: str, request: Message) -> t
     try:
         outcome = made(iter([request]) if described.client_streaming else request, timeout=60)
         if described.server_streaming:
-            list(outcome)
+            list(islice(outcome, most))
+            outcome.cancel()
     except grpc.RpcError as error:
         return error.code(), str(error.details())
     return grpc.StatusCode.OK, ""
