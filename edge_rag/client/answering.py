@@ -43,13 +43,14 @@ def ask(terms: Terms, question: str, options: AskOptions | None = None) -> Telli
         return first
 
     message: rag_pb2.AskResponse | None = yield from repeating(begin, terms)
-    event: AskEvent | None = None
+    finished = False
     while message is not None:
         event = replies.ask_event(message)
         if event is not None:
+            finished = isinstance(event, Finished)
             yield Tell(event)
         message = yield from received(ASK)
-    if not isinstance(event, Finished):
+    if not finished:
         raise unreadable_reply("the answer ended without its last message")
 
 

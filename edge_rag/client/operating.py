@@ -167,15 +167,19 @@ def backup(terms: Terms, target: BinaryIO) -> Flow[int]:
     """
     yield Begin(BACKUP, admin_pb2.BackupRequest(), terms.timeout_s)
     digest, size = hashlib.sha256(), 0
+    summary: admin_pb2.BackupResponse.Summary | None = None
     while (message := (yield from received(BACKUP))) is not None:
         if message.HasField("summary"):
-            if (message.summary.size_bytes, message.summary.sha256) != (size, digest.hexdigest()):
-                raise unreadable_reply("the backup did not come as it was sent")
-            return size
-        digest.update(message.content)
-        size += len(message.content)
-        yield Work(partial(target.write, message.content))
-    raise unreadable_reply("the backup ended without its summary")
+            summary = message.summary
+        else:
+            digest.update(message.content)
+            size += len(message.content)
+            yield Work(partial(target.write, message.content))
+    if summary is None:
+        raise unreadable_reply("the backup ended without its summary")
+    if (summary.size_bytes, summary.sha256) != (size, digest.hexdigest()):
+        raise unreadable_reply("the backup did not come as it was sent")
+    return size
 
 
 def decisions(

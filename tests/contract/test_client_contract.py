@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from edge_rag.api.v1 import common_pb2, documents_pb2, rag_pb2
+from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
 from edge_rag.client import AskOptions, CallStatus, ClientError, RetryPolicy, SearchOptions
 from edge_rag.client.values import AskEvent, PassagesReceived
 from edge_rag.core.answer import Finished, TextDelta
@@ -231,7 +232,8 @@ def test_an_answer_without_its_last_message_is_an_error(connect: Connect, script
 
 
 def test_an_event_of_a_newer_server_is_passed_over(connect: Connect, scripted: ScriptedDaemon) -> None:
-    scripted.script("Ask", lambda _, __: iter([rag_pb2.AskResponse(), finished()]))
+    later = rag_pb2.AskResponse()
+    scripted.script("Ask", lambda _, __: iter([later, finished(), later]))
     with connect(scripted.address) as client:
         assert [type(event) for event in client.ask("how?")] == [Finished]
 
@@ -403,6 +405,24 @@ def test_a_daemon_that_is_not_there_yet_is_waited_for(
         start_server(daemon, address)
         waiting.join(30)
         assert not waiting.is_alive()
+
+
+def test_a_backup_is_over_when_its_call_is_and_not_before(connect: Connect, scripted: ScriptedDaemon) -> None:
+    content = b"half a kilobyte" * 34
+    summary = admin_pb2.BackupResponse.Summary(size_bytes=len(content), sha256=sha256(content).hexdigest())
+    replies = [admin_pb2.BackupResponse(content=content), admin_pb2.BackupResponse(summary=summary)]
+
+    def failing_late(_: Any, context: grpc.ServicerContext) -> Iterator[admin_pb2.BackupResponse]:
+        yield from replies
+        context.abort(grpc.StatusCode.DATA_LOSS, "the copy is damaged")
+
+    scripted.script("Backup", lambda _, __: iter(replies), failing_late)
+    with connect(scripted.address) as client:
+        target = io.BytesIO()
+        assert client.backup(target) == len(content)
+        assert target.getvalue() == content
+        with pytest.raises(ClientError, match="the copy is damaged"):
+            client.backup(io.BytesIO())
 
 
 @pytest.mark.parametrize("address", ["localhost", "nowhere:", ":7421", "http://box:7421", "box:port", "two words:1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -57,16 +58,18 @@ def test_what_was_backed_up_is_there_after_a_restore(
 
 
 def test_documents_that_wait_are_in_the_backup_and_are_stored_after_it(start: Starter, tmp_path: Path) -> None:
-    long = "".join(f"Sentence {number} keeps the worker busy for a while.\n\n" for number in range(4000)).encode()
+    long = "".join(f"Sentence {number} keeps the worker busy for a while.\n\n" for number in range(1500)).encode()
     waiting = {"long.txt": long, **{f"{n}.txt": f"Valve {n} is open.".encode() for n in range(4)}}
     source = start(tmp_path / "source")
     job_id, _ = start_job(source.address, waiting)
-    code, _ = edge_rag("backup", str(tmp_path / "a.edge-rag"), "--server", source.address)
-    assert code == 0
+    with Client(source.address) as client, (tmp_path / "a.edge-rag").open("wb") as file:
+        client.backup(file)
+    assert re.search("method=Backup .*status=OK", source.log.read_text())
     watch(source.address, job_id)
     assert list((source.data_dir / "spool").iterdir()) == []
 
     assert edge_rag("restore", str(tmp_path / "a.edge-rag"), "--data-dir", str(tmp_path / "copy"))[0] == 0
+    assert list((tmp_path / "copy" / "spool").iterdir()) != []
     copy = start(tmp_path / "copy")
     watch(copy.address, job_id)
 
