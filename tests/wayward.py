@@ -57,7 +57,6 @@ async def endlessly_nothing(request: bytes, context: grpc.aio.ServicerContext[An
     """Keeps the stream busy without a word."""
     while True:
         yield message(text="")
-        await asyncio.sleep(0.01)
 
 
 async def lying(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
@@ -180,7 +179,6 @@ async def http_endlessly_nothing(body: bytes, writer: asyncio.StreamWriter) -> N
     while not writer.is_closing():
         writer.write(chunk(b": still here\n\n"))
         await writer.drain()
-        await asyncio.sleep(0.01)
 
 
 HTTP_BEHAVIOURS: tuple[HttpBehaviour, ...] = (
