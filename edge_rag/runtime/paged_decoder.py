@@ -14,24 +14,19 @@ from edge_rag.runtime.bound_arrays import BoundInput, BoundRows
 from edge_rag.runtime.geometry import GRAPH_FILE, PagedGeometry, read_geometry
 from edge_rag.runtime.moved_tokens import MovedTokens, read_rotary_tables
 from edge_rag.runtime.ops_library import ops_library
-from edge_rag.runtime.packed_step import PackedStep, check_step
+from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.page_memory import PageMemory
+from edge_rag.runtime.paged_model import PagedModel
 from edge_rag.runtime.sessions import open_session
 
 
-class PagedDecoder:
-    """A lowered model and its KV pages. Used by one thread at a time.
-
-    Attributes:
-        geometry: The model's sizes.
-        pages: Number of pages; page numbers are below this.
-    """
+class PagedDecoder(PagedModel):
+    """A lowered model and its KV pages. Used by one thread at a time."""
 
     def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, folder: Path) -> None:
-        self.geometry = geometry
+        super().__init__(geometry, pages)
         self._folder = folder
         self._moved_tokens: MovedTokens | None = None
-        self.pages = pages
         self._session = session
         self._binding = session.io_binding()
         shape = (pages, geometry.layer_page_bytes)
@@ -68,29 +63,9 @@ class PagedDecoder:
             raise ModelError(f"{folder}: {pages} pages of {geometry.page_bytes} bytes do not fit in memory") from error
 
     @property
-    def vocabulary_size(self) -> int:
-        """Token ids are below this."""
-        return self.geometry.vocabulary_size
-
-    @property
-    def page_tokens(self) -> int:
-        """Tokens a page holds."""
-        return self.geometry.page_tokens
-
-    @property
     def page_bytes(self) -> int:
         """Bytes of one page, all layers together."""
         return self.geometry.page_bytes
-
-    @property
-    def max_context(self) -> int:
-        """Positions are below this, tokens."""
-        return self.geometry.max_context
-
-    @property
-    def end_tokens(self) -> frozenset[int]:
-        """Token ids that end a text."""
-        return self.geometry.end_tokens
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Runs one step: stores the keys and values of its tokens and computes the logits that are asked for.
@@ -105,13 +80,7 @@ class PagedDecoder:
             InferenceFailed: The step is refused, then no page has changed; or the run failed, then the slots of this
                 step hold anything and all others what they held.
         """
-        check_step(
-            step,
-            vocabulary_size=self.vocabulary_size,
-            max_context=self.max_context,
-            page_tokens=self.page_tokens,
-            pages=self.pages,
-        )
+        self.check_step(step)
         try:
             for name, bound in self._inputs:
                 bound.put(getattr(step, name))
@@ -127,9 +96,7 @@ class PagedDecoder:
         Raises:
             InferenceFailed: There is no such page.
         """
-        for page in (source, target):
-            if not 0 <= page < self.pages:
-                raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
+        self.check_pages(source, target)
         for layer in self._layers:
             layer[target] = layer[source]
 
@@ -164,7 +131,7 @@ class PagedDecoder:
         Raises:
             InferenceFailed: There is no such page.
         """
-        self._check_page(page)
+        self.check_pages(page)
         return b"".join(layer[page].tobytes() for layer in self._layers)
 
     def write_page(self, page: int, content: memoryview) -> None:
@@ -177,16 +144,12 @@ class PagedDecoder:
         Raises:
             InferenceFailed: There is no such page, or the content has another size.
         """
-        self._check_page(page)
+        self.check_pages(page)
         if content.nbytes != self.page_bytes:
             raise InferenceFailed(f"a page has {self.page_bytes} bytes, not {content.nbytes}")
         values = np.frombuffer(content, np.int8).reshape(len(self._layers), -1)
         for layer, row in zip(self._layers, values, strict=True):
             layer[page] = row
-
-    def _check_page(self, page: int) -> None:
-        if not 0 <= page < self.pages:
-            raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
 
 
 def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:

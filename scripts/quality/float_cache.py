@@ -11,50 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed
-from edge_rag.runtime.geometry import PagedGeometry, read_geometry
-from edge_rag.runtime.packed_step import PackedStep, check_step
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.paged_model import PagedModel
 from edge_rag.runtime.sessions import open_session
 
 
-class FloatCacheDecoder:
+class FloatCacheDecoder(PagedModel):
     """A model as its converter left it, one sequence a run in plain ONNX Runtime; a ``ModelRunner`` for the engine.
 
     Args:
         folder: Holds the converted model and its lowered form's description.
         pages: Number of pages.
-
-    Attributes:
-        pages: Number of pages; page numbers are below this.
     """
 
     def __init__(self, folder: Path, pages: int) -> None:
-        self.pages = pages
-        self._geometry: PagedGeometry = read_geometry(folder)
+        super().__init__(read_geometry(folder), pages)
         self._session = open_session(folder / "model.onnx")
-        shape = (self._geometry.kv_heads, pages * self.page_tokens, self._geometry.head_size)
+        shape = (self.geometry.kv_heads, pages * self.page_tokens, self.geometry.head_size)
         names = [value.name for value in self._session.get_inputs() if value.name.startswith("past_key_values")]
         self._cache = {name: np.zeros(shape, np.float32) for name in names}
         self._outputs = ["logits", *(name.replace("past_key_values", "present") for name in names)]
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of logits of a token."""
-        return self._geometry.vocabulary_size
-
-    @property
-    def page_tokens(self) -> int:
-        """Tokens a page holds."""
-        return self._geometry.page_tokens
-
-    @property
-    def max_context(self) -> int:
-        """Most tokens of one sequence."""
-        return self._geometry.max_context
-
-    @property
-    def end_tokens(self) -> frozenset[int]:
-        """Tokens with which the model ends its turn."""
-        return self._geometry.end_tokens
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Runs a step, one sequence after the other.
@@ -65,13 +42,7 @@ class FloatCacheDecoder:
         Raises:
             InferenceFailed: The step is refused, or ONNX Runtime failed.
         """
-        check_step(
-            step,
-            vocabulary_size=self.vocabulary_size,
-            max_context=self.max_context,
-            page_tokens=self.page_tokens,
-            pages=self.pages,
-        )
+        self.check_step(step)
         bounds = list(pairwise(step.cumulative_sequence_lengths.tolist()))
         rows = [
             self._run_sequence(step, begin, end, step.block_table[sequence])

@@ -17,7 +17,8 @@ from edge_rag.runtime.cuda.device_pages import DevicePages
 from edge_rag.runtime.cuda.folder import CUDA_GRAPH_FILE, has_cuda_form, read_cuda_form
 from edge_rag.runtime.cuda.step_inputs import step_inputs
 from edge_rag.runtime.geometry import PagedGeometry
-from edge_rag.runtime.packed_step import PackedStep, check_step
+from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.paged_model import PagedModel
 from edge_rag.runtime.providers import ProviderDemand, check_present
 from edge_rag.runtime.sessions import open_session
 
@@ -26,20 +27,15 @@ _NUMBER: Final = "device_id"
 _CAPTURE: Final = "enable_cuda_graph"
 
 
-class CudaDecoder:
+class CudaDecoder(PagedModel):
     """A model's form for CUDA and its KV pages on the card. Used by one thread at a time.
 
     Tokens cannot be moved: their keys are kept with scales that hold for where they are computed, and turning them on
     would take a kernel that ONNX Runtime does not have. Passages are computed anew for every prompt.
-
-    Attributes:
-        geometry: The model's sizes.
-        pages: Number of pages; page numbers are below this.
     """
 
     def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, memory: DevicePages) -> None:
-        self.geometry = geometry
-        self.pages = pages
+        super().__init__(geometry, pages)
         self._session = session
         self._memory = memory
         self._binding = session.io_binding()
@@ -79,29 +75,9 @@ class CudaDecoder:
         return cls(geometry, session, pages, memory)
 
     @property
-    def vocabulary_size(self) -> int:
-        """Token ids are below this."""
-        return self.geometry.vocabulary_size
-
-    @property
-    def page_tokens(self) -> int:
-        """Tokens a page holds."""
-        return self.geometry.page_tokens
-
-    @property
     def page_bytes(self) -> int:
         """Bytes of one page on the card, all layers together."""
         return self._memory.page_bytes
-
-    @property
-    def max_context(self) -> int:
-        """Positions are below this, tokens."""
-        return self.geometry.max_context
-
-    @property
-    def end_tokens(self) -> frozenset[int]:
-        """Token ids that end a text."""
-        return self.geometry.end_tokens
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Runs one step: stores the keys and values of its tokens and computes the logits that are asked for.
@@ -116,13 +92,7 @@ class CudaDecoder:
             InferenceFailed: The step is refused, then no page has changed; or the run failed, then the slots of this
                 step hold anything and all others what they held.
         """
-        check_step(
-            step,
-            vocabulary_size=self.vocabulary_size,
-            max_context=self.max_context,
-            page_tokens=self.page_tokens,
-            pages=self.pages,
-        )
+        self.check_step(step)
         inputs = step_inputs(step)
         try:
             for name, array in inputs.items():
@@ -140,9 +110,7 @@ class CudaDecoder:
         Raises:
             InferenceFailed: There is no such page, or the copy failed.
         """
-        for page in (source, target):
-            if not 0 <= page < self.pages:
-                raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
+        self.check_pages(source, target)
         try:
             self._memory.copy(source, target)
         except Exception as error:
