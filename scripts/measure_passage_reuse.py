@@ -50,6 +50,7 @@ from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
+from scripts.bench.passing_decoder import PassingDecoder
 from scripts.quality.perplexity import Losses, perplexity, ratio
 from scripts.quality.questions import Case, find_cases, squad
 
@@ -116,39 +117,22 @@ class _Dictation:
         return _Dictation(self.left[len(tokens) :])
 
 
-class _Scoring:
+class _Scoring(PassingDecoder):
     """A decoder that notes what each token of a dictated text costs."""
 
     def __init__(self, decoder: PagedDecoder) -> None:
-        self._decoder = decoder
+        super().__init__(decoder)
         self.dictated: list[int] = []
         self.losses: list[float] = []
-        self.vocabulary_size = decoder.vocabulary_size
-        self.page_tokens = decoder.page_tokens
-        self.pages = decoder.pages
-        self.max_context = decoder.max_context
-        self.end_tokens = decoder.end_tokens
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Computes a step; see ``ModelRunner``."""
-        logits = self._decoder.run(step)
+        logits = super().run(step)
         if self.dictated and len(logits):
             row = logits[0].astype(np.float64)
             token = self.dictated.pop(0)
             self.losses.append(float(np.log(np.exp(row - row.max()).sum()) + row.max() - row[token]))
         return logits
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies a page."""
-        self._decoder.copy_page(source, target)
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Gives the memory of pages back."""
-        self._decoder.give_back(pages)
-
-    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Copies tokens."""
-        self._decoder.move_tokens(sources, targets, distance)
 
 
 class _Done:

@@ -17,7 +17,8 @@ from edge_rag.errors import InferenceFailed
 from edge_rag.runtime.cuda.folder import CUDA_GRAPH_FILE, read_cuda_form
 from edge_rag.runtime.cuda.step_inputs import step_inputs
 from edge_rag.runtime.graph_walk import attributes
-from edge_rag.runtime.packed_step import PackedStep, check_step
+from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.paged_model import PagedModel
 from edge_rag.runtime.sessions import open_session
 from edge_rag.runtime.stored_tensors import StoredTensors
 
@@ -25,14 +26,12 @@ Array = NDArray[Any]
 Floats = NDArray[np.float32]
 
 
-class CudaReference:
+class CudaReference(PagedModel):
     """A ``ModelRunner`` over the CUDA form in a folder."""
 
     def __init__(self, folder: Path, pages: int) -> None:
-        self._geometry = sizes = read_cuda_form(folder)
-        self.pages = pages
-        self.vocabulary_size, self.page_tokens = sizes.vocabulary_size, sizes.page_tokens
-        self.max_context, self.end_tokens = sizes.max_context, sizes.end_tokens
+        sizes = read_cuda_form(folder)
+        super().__init__(sizes, pages)
         cache = (pages, sizes.page_tokens, sizes.kv_heads, sizes.head_size)
         self.caches = {
             f"past_key_values.{layer}.{kind}": np.zeros(cache, np.int8)
@@ -44,10 +43,7 @@ class CudaReference:
         self._parts = [_Part(nodes, model, folder) for nodes in _cut(model.graph)]
 
     def run(self, step: PackedStep) -> Floats:
-        check_step(
-            step, vocabulary_size=self.vocabulary_size, max_context=self.max_context, page_tokens=self.page_tokens,
-            pages=self.pages,
-        )  # fmt: skip
+        self.check_step(step)
         values: dict[str, Array] = {**step_inputs(step), **self.caches}
         for part in self._parts:
             if part.attention is None:
@@ -59,8 +55,7 @@ class CudaReference:
         return logits
 
     def copy_page(self, source: int, target: int) -> None:
-        if not (0 <= source < self.pages and 0 <= target < self.pages):
-            raise InferenceFailed("there is no such page")
+        self.check_pages(source, target)
         for cache in self.caches.values():
             cache[target] = cache[source]
 

@@ -15,7 +15,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.sessions import configure_thread_pool
+from scripts.bench.passing_decoder import PassingDecoder
 from scripts.bench.schedulers import StepLog, run_continuous
 from scripts.bench.workload import Job
 
@@ -35,7 +36,7 @@ PASSAGES, PASSAGE_TOKENS = 4, 256
 DRAFT_TOKENS = 8
 
 
-class PrescribingDecoder:
+class PrescribingDecoder(PassingDecoder):
     """A decoder that says what was prescribed: after each token a certain other one.
 
     Args:
@@ -44,33 +45,16 @@ class PrescribingDecoder:
     """
 
     def __init__(self, decoder: PagedDecoder, successors: Mapping[int, int]) -> None:
-        self._decoder = decoder
+        super().__init__(decoder)
         self._successors = np.zeros(decoder.vocabulary_size, np.int64)
         self._successors[list(successors)] = list(successors.values())
-        self.vocabulary_size = decoder.vocabulary_size
-        self.page_tokens = decoder.page_tokens
-        self.pages = decoder.pages
-        self.max_context = decoder.max_context
-        self.end_tokens = decoder.end_tokens
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Computes a step; see ``ModelRunner``."""
-        logits = self._decoder.run(step)
+        logits = super().run(step)
         last = step.input_ids[step.logits_indices]
         logits[np.arange(len(logits)), self._successors[last]] += np.float32(1e6)
         return logits
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies a page."""
-        self._decoder.copy_page(source, target)
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Gives the memory of pages back."""
-        self._decoder.give_back(pages)
-
-    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Copies tokens."""
-        self._decoder.move_tokens(sources, targets, distance)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import ModelRunner, Outcome
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
+from scripts.bench.passing_decoder import PassingDecoder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FAMILIES = ("llama", "qwen2", "qwen3")
@@ -66,30 +67,16 @@ class Recorder:
         self.ended.set()
 
 
-class GatedRunner:
+class GatedRunner(PassingDecoder):
     """The real decoder, with something done before each run: to hold a step, or to break it."""
 
     def __init__(self, decoder: PagedDecoder, before: Callable[[PackedStep], None]) -> None:
-        self._decoder = decoder
+        super().__init__(decoder)
         self._before = before
-        self.vocabulary_size = decoder.vocabulary_size
-        self.page_tokens = decoder.page_tokens
-        self.pages = decoder.pages
-        self.max_context = decoder.max_context
-        self.end_tokens = decoder.end_tokens
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         self._before(step)
-        return self._decoder.run(step)
-
-    def copy_page(self, source: int, target: int) -> None:
-        self._decoder.copy_page(source, target)
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        self._decoder.give_back(pages)
-
-    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        self._decoder.move_tokens(sources, targets, distance)
+        return super().run(step)
 
 
 class LeaningRunner(GatedRunner):

@@ -1,0 +1,43 @@
+"""A decoder in front of another one, for what is to be measured, changed or held up on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.generator.ports import ModelRunner
+from edge_rag.runtime.packed_step import PackedStep
+
+
+class PassingDecoder:
+    """Implements ``ModelRunner`` by passing everything on.
+
+    Args:
+        decoder: Does it.
+    """
+
+    def __init__(self, decoder: ModelRunner) -> None:
+        self._decoder = decoder
+        self.vocabulary_size = decoder.vocabulary_size
+        self.page_tokens = decoder.page_tokens
+        self.pages = decoder.pages
+        self.max_context = decoder.max_context
+        self.end_tokens = decoder.end_tokens
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Computes a step; see ``ModelRunner``."""
+        return self._decoder.run(step)
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies a page."""
+        self._decoder.copy_page(source, target)
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Gives the memory of pages back."""
+        self._decoder.give_back(pages)
+
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Copies tokens."""
+        self._decoder.move_tokens(sources, targets, distance)
