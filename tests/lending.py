@@ -50,21 +50,22 @@ class LoopThread:
 
 
 @contextmanager
-def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
-    """Serves a generator's Generation service on loopback and gives its address."""
+def serving(
+    register: Callable[[grpc.aio.Server], None], credentials: grpc.ServerCredentials | None = None
+) -> Iterator[str]:
+    """Serves over gRPC on loopback, on a thread of its own, and gives the address.
+
+    Args:
+        register: Adds what is served; called on that thread.
+        credentials: To serve TLS with.
+    """
     thread = LoopThread()
-    others: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
-    backend = Backend(**others | {"generator": cast(GeneratorExchange, generator)})
 
     async def start() -> tuple[grpc.aio.Server, int]:
-        gate = Gate()
-        gate.open(backend)
-        metrics = Metrics(CollectorRegistry(), Latencies())
-        calls = Calls(gate, Doorkeeper(TokenFile(tokens), QuotaLedger(), cast(Any, None)), metrics, Deadlines(300, 300))
         server = grpc.aio.server()
-        service = GenerationService(calls, RequestLimits(8192, AnswerMode.QUOTE, 4))
-        generation_pb2_grpc.add_GenerationServicer_to_server(service, server)
-        port = server.add_insecure_port("127.0.0.1:0")
+        register(server)
+        place = "127.0.0.1:0"
+        port = server.add_insecure_port(place) if credentials is None else server.add_secure_port(place, credentials)
         await server.start()
         return server, port
 
@@ -74,6 +75,24 @@ def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
     finally:
         thread.do(server.stop(0))
         thread.stop()
+
+
+@contextmanager
+def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
+    """Serves a generator's Generation service on loopback and gives its address."""
+    others: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
+    backend = Backend(**others | {"generator": cast(GeneratorExchange, generator)})
+
+    def register(server: grpc.aio.Server) -> None:
+        gate = Gate()
+        gate.open(backend)
+        metrics = Metrics(CollectorRegistry(), Latencies())
+        calls = Calls(gate, Doorkeeper(TokenFile(tokens), QuotaLedger(), cast(Any, None)), metrics, Deadlines(300, 300))
+        service = GenerationService(calls, RequestLimits(8192, AnswerMode.QUOTE, 4))
+        generation_pb2_grpc.add_GenerationServicer_to_server(service, server)
+
+    with serving(register) as address:
+        yield address
 
 
 class HttpServer:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from edge_rag.api.v1 import generation_pb2, rag_pb2
-from tests.lending import HEAD, HttpServer, LoopThread, chunk, event
+from tests.lending import HEAD, HttpServer, chunk, event, serving
 
 Behaviour = Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], AsyncIterator[bytes]]
 HttpBehaviour = Callable[[bytes, asyncio.StreamWriter], Any]
@@ -100,28 +100,14 @@ def wayward(behaviour: Behaviour, certificate: tuple[bytes, bytes] | None = None
         behaviour: What it does.
         certificate: Key and certificate, PEM, to serve TLS with.
     """
-    thread = LoopThread()
 
     class Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
         def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
             return grpc.unary_stream_rpc_method_handler(behaviour)
 
-    async def start() -> tuple[grpc.aio.Server, int]:
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((Handler(),))
-        if certificate is None:
-            port = server.add_insecure_port("127.0.0.1:0")
-        else:
-            port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([certificate]))
-        await server.start()
-        return server, port
-
-    server, port = thread.do(start())
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        thread.do(server.stop(0))
-        thread.stop()
+    credentials = None if certificate is None else grpc.ssl_server_credentials([certificate])
+    with serving(lambda server: server.add_generic_rpc_handlers((Handler(),)), credentials) as address:
+        yield address
 
 
 def said(text: str, reason: str | None = None) -> bytes:

@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edge_rag.access.exclusive import exclusively
-from edge_rag.access.token_record import IdentityRecord, Sha256, identity_fields
+from edge_rag.access.token_record import IdentityRecord, Sha256, digest_of, identity_fields
 from edge_rag.core.durable_file import replace_file
 from edge_rag.core.identity import Identity
 from edge_rag.core.pairing_code import PairingCode
@@ -106,7 +106,7 @@ class _File(BaseModel):
 
     @model_validator(mode="after")
     def _is_as_written(self) -> _File:
-        if self.sha256 != _digest_of(self.pairings):
+        if self.sha256 != digest_of(self.pairings):
             raise ValueError("it was altered")
         return self
 
@@ -191,13 +191,9 @@ class PairingFile:
             pairings = self._read()
             yield pairings
             records = tuple(_Record.of(known) for known in pairings.values())
-            content = _File(sha256=_digest_of(records), pairings=records).model_dump_json(indent=1).encode()
+            content = _File(sha256=digest_of(records), pairings=records).model_dump_json(indent=1).encode()
             replace_file(self._path, content, mode=0o600)
 
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
-
-
-def _digest_of(records: tuple[_Record, ...]) -> str:
-    return hashlib.sha256("\n".join(record.model_dump_json() for record in records).encode()).hexdigest()

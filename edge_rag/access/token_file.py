@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from edge_rag.access.exclusive import exclusively
 from edge_rag.access.token import Token, is_shown_by, key_of
-from edge_rag.access.token_record import TokenRecord
+from edge_rag.access.token_record import TokenRecord, digest_of
 from edge_rag.core.durable_file import replace_file
 from edge_rag.core.file_format import is_newer
 from edge_rag.core.identity import Identity
@@ -32,7 +31,7 @@ class _File(BaseModel):
 
     @model_validator(mode="after")
     def _is_as_written(self) -> _File:
-        if self.sha256 != (_digest(self.tokens) if self.format == _FORMAT else None):
+        if self.sha256 != (digest_of(self.tokens) if self.format == _FORMAT else None):
             raise ValueError("it was altered")
         return self
 
@@ -145,8 +144,4 @@ class TokenFile:
 
 
 def _written(records: tuple[TokenRecord, ...]) -> bytes:
-    return _File(format=_FORMAT, sha256=_digest(records), tokens=records).model_dump_json(indent=1).encode()
-
-
-def _digest(records: tuple[TokenRecord, ...]) -> str:
-    return hashlib.sha256("\n".join(record.model_dump_json() for record in records).encode()).hexdigest()
+    return _File(format=_FORMAT, sha256=digest_of(records), tokens=records).model_dump_json(indent=1).encode()

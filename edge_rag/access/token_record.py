@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -85,3 +87,8 @@ def identity_fields(identity: Identity) -> dict[str, Any]:
         "tokens_per_minute": identity.quota.tokens_per_minute,
         "concurrent_requests": identity.quota.concurrent_requests,
     }
+
+
+def digest_of(records: Iterable[BaseModel]) -> str:
+    """Returns the SHA-256 that a file has over its records, in hexadecimal: over their fields in order."""
+    return hashlib.sha256("\n".join(record.model_dump_json() for record in records).encode()).hexdigest()

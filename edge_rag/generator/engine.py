@@ -193,16 +193,7 @@ class Engine:
 
         def make(sequence_id: SequenceId) -> LiveRequest:
             self._announcer.queued(request, self._inbox.fill, now)
-            sequence = Sequence(
-                sequence_id,
-                request.priority,
-                domain_key(request.trust_domain, request.epoch),
-                list(request.prompt),
-                request.sampling.max_tokens,
-                client=request.client,
-                arrived=now,
-                deadline=request.deadline,
-            )
+            sequence = _sequence(sequence_id, request, now)
             sequence.spans = request.spans
             return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
 
@@ -217,17 +208,7 @@ class Engine:
         now = self._clock()
         if not request.prompt or len(request.prompt) > self._scheduler.capacity:
             return
-        sequence = Sequence(
-            self._inbox.new_id(),
-            request.priority,
-            domain_key(request.trust_domain, request.epoch),
-            list(request.prompt),
-            request.sampling.max_tokens,
-            client=request.client,
-            arrived=now,
-            deadline=request.deadline,
-        )
-        self._ahead.expect(Expected(request, sequence, now))
+        self._ahead.expect(Expected(request, _sequence(self._inbox.new_id(), request, now), now))
         self._inbox.wake()
 
     def cancel(self, sequence: SequenceId, why: EdgeRagError | None = None) -> None:
@@ -376,6 +357,19 @@ class Engine:
 
     def _look(self) -> EngineLook:
         return look_at(self._roster.running(), self._pool, self._clock())
+
+
+def _sequence(sequence_id: SequenceId, request: TokenRequest, now: float) -> Sequence:
+    return Sequence(
+        sequence_id,
+        request.priority,
+        domain_key(request.trust_domain, request.epoch),
+        list(request.prompt),
+        request.sampling.max_tokens,
+        client=request.client,
+        arrived=now,
+        deadline=request.deadline,
+    )
 
 
 def _itself(error: EdgeRagError) -> EdgeRagError:

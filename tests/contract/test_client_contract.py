@@ -20,29 +20,13 @@ from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.document import IngestStatus
 from edge_rag.core.query import AnswerMode, Priority
 from tests.contract.both_clients import Connect, connecting
-from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing, start
+from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     with connecting(request.param == "asyncio") as opener:
         yield opener
-
-
-@pytest.fixture
-def scripted() -> Iterator[ScriptedDaemon]:
-    daemon = ScriptedDaemon()
-    server = start(daemon, "127.0.0.1:0")
-    yield daemon
-    server.stop(0).wait()
-
-
-@pytest.fixture
-def start_server() -> Iterator[Callable[[ScriptedDaemon, str], None]]:
-    running: list[grpc.Server] = []
-    yield lambda daemon, address: running.append(start(daemon, address))
-    for server in running:
-        server.stop(0).wait()
 
 
 PUSHBACK = (("grpc-retry-pushback-ms", "1"),)
