@@ -278,7 +278,8 @@ class Engine:
         """Gives memory back at the next step boundary; any thread.
 
         Args:
-            drop_cache: Whether to forget cached pages now, and give the memory of all free pages back.
+            drop_cache: Whether to forget cached pages now, and give the memory of all free pages back. None is copied
+                to be written to disk first: that would take the memory that is short.
             hold_batch: Whether requests of the batch class wait from now on, and new ones are refused.
         """
         self._holds_batch = hold_batch

@@ -60,7 +60,7 @@ class PagePool:
     Args:
         pages: Number of pages, at least 1.
         page_tokens: Tokens a page holds, at least 1.
-        on_evicted: Told of every page that is taken out of the cache, while its content is still there.
+        on_evicted: Told of every cached page that is about to be used for something else, while its content is there.
         half_life_pools: How many times all pages are used until a use weighs half as much.
     """
 
@@ -281,9 +281,12 @@ class PagePool:
         self._free.extend(self._prefixes.forget(trust_domain))
 
     def drop_cached(self) -> tuple[PageId, ...]:
-        """Forgets every page that nobody holds; returns all free pages, whose content is worthless."""
+        """Forgets every page that nobody holds; returns all free pages, whose content is worthless.
+
+        ``on_evicted`` is not told: to keep a copy would take the memory that is to be given back.
+        """
         while len(self._prefixes):
-            self._free.append(self._evict())
+            self._free.append(self._prefixes.evict().page)
         return tuple(self._free)
 
     def release(self, sequence: SequenceId) -> None:

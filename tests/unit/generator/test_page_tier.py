@@ -57,6 +57,13 @@ def store_over(
     return kind(folder, identity.ljust(32), decoder.page_bytes, BUDGET, {"manuals": epoch, "personnel": 0})
 
 
+def stuck_store(decoder: PagedDecoder, folder: Path) -> tuple[PageStore, threading.Event]:
+    """Returns a store whose disk answers once the event is set."""
+    store = store_over(decoder, folder, StuckStore)
+    assert isinstance(store, StuckStore)
+    return store, store.hold()
+
+
 @contextmanager
 def engine_over(
     decoder: PagedDecoder, store: PageStore, failures: list[str] | None = None, hold_s: float = 60.0
@@ -81,6 +88,14 @@ def ask(
     outcome = sink.wait().outcome
     assert outcome is not None, sink.error
     return sink.tokens, outcome.usage.cached_prompt_tokens
+
+
+def leave_hot(folder: Path) -> None:
+    """Has an engine of before leave the hot prompt's pages on the disk."""
+    decoder = tiny_decoder()
+    with engine_over(decoder, store_over(decoder, folder)) as (engine, _):
+        for _ in range(2):
+            ask(engine, HOT)
 
 
 def plain(prompt: tuple[int, ...]) -> list[int]:
@@ -111,10 +126,7 @@ def test_what_was_evicted_comes_back_from_the_disk_and_the_answer_is_the_same(tm
 
 
 def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
-    decoder = tiny_decoder()
-    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
-        for _ in range(2):
-            ask(engine, HOT)
+    leave_hot(tmp_path)
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
         engine.anticipate(request(HOT, 6))
@@ -129,6 +141,19 @@ def test_what_was_asked_for_once_is_not_written(tmp_path: Path) -> None:
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
         for prompt in (HOT, *OTHERS):
             ask(engine, prompt)
+    assert tier.counts.written == 0
+
+
+def test_what_is_dropped_because_memory_is_short_is_not_copied_first(tmp_path: Path) -> None:
+    decoder = tiny_decoder()
+    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
+        for _ in range(2):
+            ask(engine, HOT)
+        engine.relieve(drop_cache=True, hold_batch=False)
+        engine.look()  # has the engine go round once
+        assert engine.snapshot().pages_cached == 0
+        assert ask(engine, HOT) == (plain(HOT), 0)
+        engine.relieve(drop_cache=True, hold_batch=False)
     assert tier.counts.written == 0
 
 
@@ -176,10 +201,7 @@ def test_removed_text_leaves_nothing_on_the_disk_and_nothing_comes_back(tmp_path
 
 
 def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
-    decoder = tiny_decoder()
-    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
-        for _ in range(2):
-            ask(engine, HOT)
+    leave_hot(tmp_path)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     for path in files:
@@ -210,14 +232,9 @@ def test_a_disk_that_fails_is_left_alone_and_said_once_and_no_request_fails(tmp_
 
 
 def test_a_disk_that_does_not_answer_holds_a_request_back_no_longer_than_computing_would(tmp_path: Path) -> None:
+    leave_hot(tmp_path)
     decoder = tiny_decoder()
-    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
-        for _ in range(2):
-            ask(engine, HOT)
-    decoder = tiny_decoder()
-    store = store_over(decoder, tmp_path, StuckStore)
-    assert isinstance(store, StuckStore)
-    answers = store.hold()
+    store, answers = stuck_store(decoder, tmp_path)
     with engine_over(decoder, store, hold_s=0.05) as (engine, _):
         said, found = ask(engine, HOT)
         answers.set()
@@ -226,14 +243,9 @@ def test_a_disk_that_does_not_answer_holds_a_request_back_no_longer_than_computi
 
 
 def test_a_request_that_is_cancelled_while_its_pages_are_read_ends(tmp_path: Path) -> None:
+    leave_hot(tmp_path)
     decoder = tiny_decoder()
-    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
-        for _ in range(2):
-            ask(engine, HOT)
-    decoder = tiny_decoder()
-    store = store_over(decoder, tmp_path, StuckStore)
-    assert isinstance(store, StuckStore)
-    answers = store.hold()
+    store, answers = stuck_store(decoder, tmp_path)
     with engine_over(decoder, store) as (engine, _):
         sink = Recorder()
         engine.cancel(engine.submit(request(HOT, 6), sink))
@@ -245,14 +257,9 @@ def test_a_request_that_is_cancelled_while_its_pages_are_read_ends(tmp_path: Pat
 
 @pytest.mark.parametrize("early", [True, False])
 def test_who_is_paused_while_its_pages_are_read_goes_on_once_it_may(tmp_path: Path, early: bool) -> None:
+    leave_hot(tmp_path)
     decoder = tiny_decoder()
-    with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
-        for _ in range(2):
-            ask(engine, HOT)
-    decoder = tiny_decoder()
-    store = store_over(decoder, tmp_path, StuckStore)
-    assert isinstance(store, StuckStore)
-    answers = store.hold()
+    store, answers = stuck_store(decoder, tmp_path)
     with engine_over(decoder, store) as (engine, _):
         sink = Recorder()
         name = engine.submit(request(HOT, 6), sink)
