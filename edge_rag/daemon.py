@@ -42,6 +42,7 @@ from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics import Metrics
 from edge_rag.telemetry.offload_metrics import OffloadMetrics
 from edge_rag.telemetry.placement_metrics import PlacementMetrics
+from edge_rag.telemetry.pulse import Pulses
 from edge_rag.telemetry.service_manager import ServiceManager
 from edge_rag.telemetry.stage_metrics import StageMetrics
 from edge_rag.telemetry.tracing import UNTRACED, Traces
@@ -107,7 +108,7 @@ async def _serve(
     latencies = Latencies()
     metrics = Metrics(registry, latencies)
     trail = AuditTrail(settings.audit.entries, None if audit_file is None else audit_file.write)
-    watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger(), Activity(), manager.alive)
+    watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger(), Activity(), Pulses(manager.alive))
     registry.register(watch.usage)
     gate = Gate()
     doors, doorkeeper = make_entrance(settings)

@@ -332,6 +332,7 @@ class Engine:
             self._roster.abandon()
             if self._tier is not None:
                 self._tier.keep(self._pool.known, _KEEP_S)
+            self._observer.on_end()
 
     @property
     def _idle(self) -> bool:

@@ -131,7 +131,11 @@ class StepObserver(Protocol):
         ...
 
     def on_turn(self) -> None:
-        """The loop went round, with work or without; where this stays away, the engine hangs or has ended."""
+        """The loop went round, with work or without; where this stays away before the end, the engine hangs."""
+        ...
+
+    def on_end(self) -> None:
+        """The loop is over."""
         ...
 
 
@@ -145,6 +149,9 @@ class Unobserved:
         """Does nothing."""
 
     def on_turn(self) -> None:
+        """Does nothing."""
+
+    def on_end(self) -> None:
         """Does nothing."""
 
 

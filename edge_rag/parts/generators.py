@@ -209,17 +209,18 @@ class GeneratorMaker:
         target = wanted.target_tpot_ms
         slots = plan.limits.max_slots
         tier = PageTier(runner, self._disk_failed) if isinstance(runner, PagedDecoder) else None
+        watch = self._watch.for_another()
         engine = Engine(
             runner,
             plan.limits,
             wanted.queue,
-            self._watch,
-            self._watch,
+            watch,
+            watch,
             max_waiting_tokens=wanted.queue_tokens,
             aging_s=wanted.aging_seconds,
             draft_tokens=plan.draft_tokens,
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
-            working=partial(self._watch.activity.working, "generator", device_of(placement.used)),
+            working=partial(watch.activity.working, "generator", device_of(placement.used)),
             tier=tier,
             compute_ahead=wanted.anticipate,
             pause_s=self._pause_s,

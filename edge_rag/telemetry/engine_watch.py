@@ -1,9 +1,6 @@
-"""What the engine reports to: the audit trail, metrics, percentiles, usage, activity and the watchdog
-at once."""
+"""What an engine reports to: the audit trail, metrics, percentiles, usage, activity and the watchdog at once."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.measures import Measure, RequestReport, StepReport
@@ -11,6 +8,7 @@ from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit import AuditTrail
 from edge_rag.telemetry.engine_metrics import EngineMetrics
 from edge_rag.telemetry.latencies import Latencies
+from edge_rag.telemetry.pulse import Pulse, Pulses
 from edge_rag.telemetry.usage import UsageLedger
 
 
@@ -23,7 +21,7 @@ class EngineWatch:
         latencies: Keeps the percentiles.
         usage: Sums up by client.
         activity: Knows what was done in the last seconds.
-        alive: Called at every turn of the engine's loop; feeds the watchdog.
+        pulses: Told of every turn of the engine's loop, and of its end; feeds the watchdog.
     """
 
     def __init__(
@@ -33,14 +31,21 @@ class EngineWatch:
         latencies: Latencies,
         usage: UsageLedger,
         activity: Activity,
-        alive: Callable[[], None],
+        pulses: Pulses,
     ) -> None:
         self.trail = trail
         self.metrics = metrics
         self.latencies = latencies
         self.usage = usage
         self.activity = activity
-        self.on_turn = alive
+        self._pulses = pulses
+        pulse = Pulse(pulses)
+        self.on_turn = pulse.turned
+        self.on_end = pulse.ended
+
+    def for_another(self) -> EngineWatch:
+        """Returns what another engine reports to: all the same but its pulse."""
+        return EngineWatch(self.trail, self.metrics, self.latencies, self.usage, self.activity, self._pulses)
 
     def on_step(self, report: StepReport) -> None:
         """A step was done, or failed."""

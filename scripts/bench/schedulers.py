@@ -64,6 +64,9 @@ class StepLog:
     def on_turn(self) -> None:
         """Keeps nothing of turns."""
 
+    def on_end(self) -> None:
+        """Keeps nothing of the end."""
+
 
 def run_continuous(
     decoder: ModelRunner, trace: Sequence[Job], limits: SchedulerLimits, log: StepLog, draft_tokens: int = 0

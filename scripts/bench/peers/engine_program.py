@@ -62,6 +62,9 @@ class _Clock:
     def on_turn(self) -> None:
         pass
 
+    def on_end(self) -> None:
+        pass
+
 
 class EngineProgram:
     """An engine with room for the load's sequences."""

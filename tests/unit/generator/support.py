@@ -107,12 +107,15 @@ class Reports:
         self.steps: list[StepReport] = []
         self.requests: list[RequestReport] = []
         self.turned = threading.Condition()
-        self.turns = 0
+        self.turns = self.over = 0
 
     def on_turn(self) -> None:
         with self.turned:
             self.turns += 1
             self.turned.notify_all()
+
+    def on_end(self) -> None:
+        self.over += 1
 
     def on_step(self, report: StepReport) -> None:
         self.steps.append(report)

@@ -10,6 +10,7 @@ from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.errors import MemoryShort
 from edge_rag.generator.engine import Engine
+from edge_rag.generator.ports import Unobserved
 from edge_rag.runtime.packed_step import PackedStep
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
@@ -90,13 +91,7 @@ def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> No
 def test_an_engine_whose_batch_requests_are_held_sits_still_and_stops_when_told() -> None:
     turns: list[int] = []
 
-    class Counting:
-        def on_step(self, report: object) -> None:
-            pass
-
-        def on_request(self, report: object) -> None:
-            pass
-
+    class Counting(Unobserved):
         def on_turn(self) -> None:
             turns.append(1)
 

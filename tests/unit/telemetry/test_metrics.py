@@ -18,6 +18,7 @@ from edge_rag.telemetry.engine_metrics import EngineMetrics
 from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.pulse import Pulses
 from edge_rag.telemetry.usage import UsageLedger
 from tests.unit.telemetry.decisions import decision
 
@@ -77,7 +78,9 @@ class Measured:
         self.latencies = Latencies()
         self.metrics = Metrics(self.registry, self.latencies)
         self.engine = EngineMetrics(self.registry)
-        self.watch = EngineWatch(AuditTrail(10), self.engine, self.latencies, UsageLedger(), Activity(), lambda: None)
+        self.watch = EngineWatch(
+            AuditTrail(10), self.engine, self.latencies, UsageLedger(), Activity(), Pulses(lambda: None)
+        )
 
     def __getitem__(self, name: str) -> float | None:
         return self.registry.get_sample_value(f"edge_rag_{name}")
