@@ -128,10 +128,12 @@ def remote_line(remote: RemoteInUse) -> str:
     """Returns how it stands with another machine, for people."""
     state = {"closed": "asked", "open": "left alone after failures", "half_open": "being tried"}
     speed = "" if remote.answer_s is None else f", {duration(remote.answer_s)} an answer"
+    encoded = f"{remote.embedded_texts} texts embedded, " if "embed" in remote.uses else ""
+    encoded += f"{remote.reranked} questions' passages ranked, " if "rerank" in remote.uses else ""
     line = (
         f"{remote.name}, {remote.kind} at {remote.address}: {state.get(remote.breaker, remote.breaker)},"
         f" {remote.under_way} under way, {remote.answers} done, {remote.failures} failed{speed},"
-        f" {remote.sent_bytes / 2**20:.1f} MiB sent"
+        f" {encoded}{remote.sent_bytes / 2**20:.1f} MiB sent"
     )
     return f"{line}; last: {remote.last_problem}" if remote.last_problem else line
 

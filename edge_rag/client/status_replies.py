@@ -206,4 +206,7 @@ def _remote(message: admin_pb2.Remote) -> RemoteInUse:
         sent_bytes=message.sent_bytes,
         last_problem=message.last_problem,
         answer_s=message.answer_seconds if message.HasField("answer_seconds") else None,
+        uses=tuple(message.uses),
+        embedded_texts=message.embedded_texts,
+        reranked=message.reranked,
     )

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from edge_rag.config.section import FilePath, Section
-from edge_rag.core.offload import OffloadMode
+from edge_rag.core.offload import OffloadMode, OffloadUse
 
 
 class RemoteKind(Enum):
@@ -21,7 +21,7 @@ class RemoteKind(Enum):
 
 
 class RemoteSettings(Section):
-    """Another machine that may write answers."""
+    """Another machine that may compute for this one."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="What it is called in status and trail.")
     kind: RemoteKind = Field(default=RemoteKind.EDGE_RAG, description="`edge-rag` or `openai`.")
@@ -36,6 +36,11 @@ class RemoteSettings(Section):
         description="SHA-256 of its certificate, instead of an authority.",
     )
     credential: FilePath | None = Field(default=None, description="File of the token that is shown to it.")
+    uses: tuple[OffloadUse, ...] = Field(
+        default=(OffloadUse.GENERATE,),
+        min_length=1,
+        description="What for: `generate` writes answers; `embed` and `rerank` need an edge-rag with the same models.",
+    )
     model: str | None = Field(default=None, min_length=1, description="Model to ask an OpenAI-compatible server for.")
 
     @model_validator(mode="after")
@@ -44,6 +49,10 @@ class RemoteSettings(Section):
             raise ValueError("authority and fingerprint exclude each other")
         if (self.kind is RemoteKind.OPENAI) != (self.model is not None):
             raise ValueError("kind openai needs a model, and no other kind has one")
+        if self.kind is RemoteKind.OPENAI and set(self.uses) != {OffloadUse.GENERATE}:
+            raise ValueError("uses: an OpenAI-compatible server is used to generate only")
+        if len(set(self.uses)) != len(self.uses):
+            raise ValueError("uses: one of them is named twice")
         encrypted = self.authority is not None or self.fingerprint is not None
         if self.kind is RemoteKind.OPENAI:
             url = urlsplit(self.address)
@@ -64,7 +73,7 @@ class RemoteSettings(Section):
 
 
 class OffloadSettings(Section):
-    """Other machines that write answers; of collections that allow it (`collections update NAME --offload allowed`)."""
+    """Other machines that compute; for collections that allow it (`collections update NAME --offload allowed`)."""
 
     mode: OffloadMode = Field(
         default=OffloadMode.NEVER,
@@ -77,7 +86,7 @@ class OffloadSettings(Section):
         default=10.0,
         gt=0,
         le=600,
-        description="Longest wait for the first text of one, seconds; less with a near deadline.",
+        description="Longest wait for first text, vectors or ranks of one, seconds; less with a near deadline.",
     )
     stall_seconds: float = Field(
         default=2.0,

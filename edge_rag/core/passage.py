@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edge_rag.core.asker import NOBODY, Asker
 from edge_rag.core.filters import Filter
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.kv_reuse import KvReuse
@@ -118,6 +119,7 @@ class RetrievalRequest:
         limit: Most hits to return, 1 to 1,000; so many are found if there are so many.
         filter: Which passages may be found; all if None.
         explain: Whether hits say how similar they are to the question.
+        asker: For whom it is.
     """
 
     question: str
@@ -125,6 +127,7 @@ class RetrievalRequest:
     limit: int
     filter: Filter | None = None
     explain: bool = False
+    asker: Asker = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +217,10 @@ class RerankRequest:
         question: Non-empty text.
         retrieved: What the retriever found.
         limit: Most passages to return.
+        asker: For whom it is.
     """
 
     question: str
     retrieved: Retrieved
     limit: int
+    asker: Asker = NOBODY

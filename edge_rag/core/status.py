@@ -281,7 +281,7 @@ class IndexInUse:
 
 @dataclass(frozen=True, slots=True)
 class RemoteInUse:
-    """Another machine that may write answers, at one moment.
+    """Another machine that may compute for this one, at one moment.
 
     Attributes:
         name: What it is called.
@@ -295,6 +295,9 @@ class RemoteInUse:
         sent_bytes: What was sent to it, since start.
         last_problem: What its latest failure was; empty if there was none.
         answer_s: Mean time of its answers without waiting, seconds; None where none was measured.
+        uses: What it is used for: ``generate``, ``embed``, ``rerank``.
+        embedded_texts: Texts that it embedded, since start.
+        reranked: Questions whose passages it ordered, since start.
     """
 
     name: str
@@ -307,6 +310,9 @@ class RemoteInUse:
     sent_bytes: int
     last_problem: str
     answer_s: float | None
+    uses: tuple[str, ...] = ("generate",)
+    embedded_texts: int = 0
+    reranked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +335,7 @@ class DaemonStatus:
         latencies: Percentiles, one a measure of which there are samples.
         devices: What stages compute on, by name.
         temperatures: Thermal zones, in the board's order.
-        remotes: Other machines that may write answers, as configured.
+        remotes: Other machines that may compute for this one, as configured.
         throttling: What the board suffers from, and how much is done.
         memory: What the memory was planned for when the daemon was started.
         pressure: How short memory is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
+from edge_rag.core.offload import OffloadUse
 from edge_rag.core.query import AnswerMode
 from edge_rag.core.status import RemoteInUse
 from edge_rag.offload.breaker import Breaker, BreakerState
@@ -45,6 +46,8 @@ class RemoteDesk:
         self.answers = 0
         self.failures = 0
         self.sent_bytes = 0
+        self.embedded_texts = 0
+        self.reranked = 0
         self.last_problem = ""
         self._slots: int | None = None
         self._others = 0
@@ -82,6 +85,9 @@ class RemoteDesk:
             sent_bytes=self.sent_bytes,
             last_problem=self.last_problem,
             answer_s=max(measured, default=None),
+            uses=tuple(use.value for use in OffloadUse if use in self.remote.uses),
+            embedded_texts=self.embedded_texts,
+            reranked=self.reranked,
         )
 
     def use(self, breaker: Breaker) -> BreakerState | None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from edge_rag.offload.announcing import OffloadAnnouncer
 from edge_rag.offload.breaker import Breaker
 from edge_rag.offload.desk import RemoteDesk
+
+_Out = TypeVar("_Out")
 
 
 class Dispatch:
@@ -27,6 +31,8 @@ class Dispatch:
         self.announcer = announcer
         self.clock = clock
         self.loop = asyncio.new_event_loop()
+        self._beginning = threading.Lock()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="offload", daemon=True)
 
     def start(self) -> None:
@@ -34,7 +40,11 @@ class Dispatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Gives up what is under way, lets connections go and ends the thread."""
+        """Gives up what is under way, lets connections go and ends the thread; idempotent."""
+        with self._beginning:
+            if self._stopped:
+                return
+            self._stopped = True
         asyncio.run_coroutine_threadsafe(self._close(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
@@ -45,16 +55,35 @@ class Dispatch:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(what)
 
+    def begin(self, what: Coroutine[Any, Any, _Out]) -> Future[_Out]:
+        """Has something done on the event loop; any thread.
+
+        Returns:
+            What comes of it. Is cancelled once the loop ends, or at once where it has ended.
+        """
+        with self._beginning:
+            if not self._stopped:
+                return asyncio.run_coroutine_threadsafe(what, self.loop)
+        what.close()
+        nothing: Future[_Out] = Future()
+        nothing.cancel()
+        nothing.set_running_or_notify_cancel()
+        return nothing
+
     def is_loop_thread(self) -> bool:
         """Whether the caller is on the event loop's thread."""
         return threading.current_thread() is self._thread
 
     def sending(self, desk: RemoteDesk, size: int, reading: asyncio.Task[object]) -> None:
         """Notes that a machine is sent something, and waits for what it says."""
-        now = self.clock()
         desk.under_way += 1
         desk.sent_bytes += size
         reading.add_done_callback(lambda _: self._landed(desk))
+        self.tried(desk)
+
+    def tried(self, desk: RemoteDesk) -> None:
+        """Notes that a machine is asked something; it must have been let through."""
+        now = self.clock()
         self._use(desk, desk.breaker.sent(now), now)
 
     def succeeded(self, desk: RemoteDesk) -> None:

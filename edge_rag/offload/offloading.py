@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edge_rag.core.generation import GenerationRequest
-from edge_rag.core.offload import OffloadMode, OffloadRule
+from edge_rag.core.offload import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.core.status import RemoteInUse
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
 from edge_rag.offload.announcing import OffloadAnnouncer
 from edge_rag.offload.breaker import Breaker
 from edge_rag.offload.desk import RemoteDesk, kind_of
+from edge_rag.offload.dispatch import Dispatch
 from edge_rag.offload.flight import Flight
 from edge_rag.offload.patience import Bounds
 from edge_rag.offload.policy import Facts, choose
@@ -99,6 +100,8 @@ class OffloadingGenerator:
         self._desks = {remote.name: RemoteDesk(remote, limits.breaker) for remote in remotes}
         self._tower = Tower(local, self._desks, limits.bounds, redactor, OffloadAnnouncer(decisions), clock)
         self._clock = clock
+        writers = any(OffloadUse.GENERATE in remote.uses for remote in remotes)
+        self._ever = writers and limits.mode is not OffloadMode.NEVER
         self._changed = threading.Condition()
         self._flights: set[Flight] = set()
         self._waiting = 0
@@ -107,7 +110,7 @@ class OffloadingGenerator:
 
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``. What may not leave, the generator here gets at once."""
-        if request.offload is OffloadRule.NEVER or self._limits.mode is OffloadMode.NEVER:
+        if request.offload is OffloadRule.NEVER or not self._ever:
             return self._local.submit(request, listener)
         now = self._clock()
         if request.deadline is not None and now >= request.deadline:
@@ -131,6 +134,11 @@ class OffloadingGenerator:
         self._tower.announcer.placed(request, facts, choice, now)
         self._tower.post(lambda: self._take_off(flight))
         return FlightHandle(self._tower, flight)
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """The event loop that machines are asked on, and what is noted of each: for what else they are asked."""
+        return self._tower
 
     def remotes(self) -> tuple[RemoteInUse, ...]:
         """Returns the remotes as they are now."""

@@ -21,11 +21,14 @@ from edge_rag.device.probing import probe
 from edge_rag.device.profile import DeviceProfile, StageProfile
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.exchange import GeneratorExchange
+from edge_rag.offload.embedding import OffloadingEmbedding
+from edge_rag.offload.encoding_desk import Encoders
 from edge_rag.offload.offloading import OffloadingGenerator
+from edge_rag.offload.reranking import OffloadingReranker
 from edge_rag.parts.encoders import COMPILED_FOLDER, EncoderOpener
 from edge_rag.parts.generators import GeneratorMaker, KvDisk
 from edge_rag.parts.memory import MemoryPlanner, parsing_bytes
-from edge_rag.parts.offloading import make_offloading
+from edge_rag.parts.offloading import make_loan, make_offloading
 from edge_rag.parts.profiles import choose_profile
 from edge_rag.parts.saying import say_choice, say_placement, say_plan
 from edge_rag.parts.throttling import make_board_watch, make_memory_watch
@@ -40,6 +43,7 @@ from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.archive import KV, describe
 from edge_rag.retriever.embedded_indexes import IndexLimits
+from edge_rag.retriever.embedding import TEXTS_AT_ONCE
 from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.runtime.memory import give_back_free_memory
@@ -72,6 +76,7 @@ class Parts:
         generators: Makes generators.
         pipeline: The query path.
         lending: Lends the encoders to other boxes.
+        borrowed: What borrows other machines' encoders.
         precedence: Has ingest give way to questions.
         ingesting: The ingest stage.
         jobs: Ingest as jobs.
@@ -89,6 +94,7 @@ class Parts:
     generators: GeneratorMaker
     pipeline: Pipeline
     lending: Lending
+    borrowed: tuple[OffloadingEmbedding | OffloadingReranker, ...]
     precedence: Precedence
     ingesting: Ingesting
     jobs: IngestJobs
@@ -129,7 +135,7 @@ class Parts:
             give_back_free_memory()
 
     def remotes(self) -> tuple[RemoteInUse, ...]:
-        """Returns the machines that may write answers, as they are now."""
+        """Returns the machines that may compute for this one, as they are now."""
         return () if self.offloading is None else self.offloading.remotes()
 
     def backup(self) -> Iterator[bytes]:
@@ -163,6 +169,8 @@ class Parts:
         self.ingesting.close()
         self.lending.close()
         self.pipeline.close()
+        for each in self.borrowed:
+            each.close()
         if self.offloading is not None:
             self.offloading.close()
         self.generator.close()
@@ -223,6 +231,10 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
     try:
         heat, unread_s = partial(temperatures, settings.throttle.root), settings.limits.unread_seconds
         offloading = make_offloading(settings.offload, generator, watch, heat, unread_s)
+        models = Encoders(embedder.name, embedder.dimension, reranker_name)
+        loan = make_loan(settings.offload, offloading, models, watch, heat)
+        embedding = None if loan is None else OffloadingEmbedding(loan, embedder.embed_questions, TEXTS_AT_ONCE)
+        borrowed = () if loan is None or embedding is None else (embedding, OffloadingReranker(loan, reranker))
         directory = open_data_directory(
             settings.data_directory,
             embedder,
@@ -230,6 +242,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
             give_way=precedence.give_way,
             forget=generator.forget,
             working=partial(working, "ingest"),
+            embedding=embedding,
         )
         _keep_pages(generators, directory, settings)
     except BaseException:
@@ -239,7 +252,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         raise
     pipeline = Pipeline(
         directory.retriever,
-        reranker,
+        borrowed[1] if borrowed else reranker,
         offloading or generator,
         StageLimits(
             retriever_queue=settings.retriever.queue,
@@ -273,6 +286,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         generators,
         pipeline,
         lending,
+        borrowed,
         precedence,
         ingesting,
         jobs,

@@ -1,4 +1,4 @@
-"""Makes the generator that borrows other machines, out of the settings."""
+"""Makes what borrows other machines, out of the settings."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from typing import Final
 import psutil
 
 from edge_rag.config.offload import OffloadSettings, RemoteKind, RemoteSettings
-from edge_rag.core.offload import OffloadMode
+from edge_rag.core.offload import OffloadMode, OffloadUse
 from edge_rag.core.status import Temperature
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.offload.breaker import Breaker
+from edge_rag.offload.courier import Courier
+from edge_rag.offload.edge_rag_encoders import EdgeRagEncoders
 from edge_rag.offload.edge_rag_remote import EdgeRagRemote
+from edge_rag.offload.encoding_announcing import EncodingAnnouncer
+from edge_rag.offload.encoding_desk import Encoders, EncodingDesk
+from edge_rag.offload.loan import Loan
 from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.openai_remote import OpenAiRemote
 from edge_rag.offload.patience import Bounds
@@ -55,11 +60,44 @@ def make_offloading(
     return OffloadingGenerator(local, remotes, limits, redactor, decisions, _Strain(settings, temperatures))
 
 
+def make_loan(
+    settings: OffloadSettings,
+    offloading: OffloadingGenerator | None,
+    models: Encoders,
+    decisions: DecisionSink,
+    temperatures: Callable[[], tuple[Temperature, ...]],
+) -> Loan | None:
+    """Returns what borrows other machines' encoders; None where none is used for that. Asks them which they have.
+
+    Args:
+        settings: What the operator chose.
+        offloading: What talks to the machines.
+        models: This box's encoders.
+        decisions: Keeps the trail.
+        temperatures: Reads the thermal zones.
+    """
+    if offloading is None:
+        return None
+    dispatch = offloading.dispatch
+    desks = {
+        name: EncodingDesk(desk, EdgeRagEncoders(desk.remote.connection))
+        for name, desk in dispatch.desks.items()
+        if isinstance(desk.remote, EdgeRagRemote) and desk.remote.uses != {OffloadUse.GENERATE}
+    }
+    if not desks:
+        return None
+    courier = Courier(dispatch, models, EncodingAnnouncer(decisions))
+    strained = _Strain(settings, temperatures)
+    loan = Loan(courier, desks, settings.mode, settings.first_text_seconds, strained)
+    loan.introduce()
+    return loan
+
+
 def _remote(settings: RemoteSettings) -> Remote:
     trust = Trust(settings.authority, settings.fingerprint, settings.credential)
     match settings.kind:
         case RemoteKind.EDGE_RAG:
-            return EdgeRagRemote(settings.name, settings.address, trust)
+            return EdgeRagRemote(settings.name, settings.address, trust, frozenset(settings.uses))
         case RemoteKind.OPENAI:
             return OpenAiRemote(settings.name, settings.address, settings.model or "", trust)
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
+from edge_rag.core.asker import Asker
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.passage import Explanation, RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.core.query import Query, SearchQuery
@@ -185,13 +186,14 @@ class Pipeline:
 
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
-        request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain)
+        asker = Asker(query.request_id, deadline=query.deadline, collection=query.collection)
+        request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain, asker)
         retrieved = await self._retrieve(request, query.deadline, trace)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
             return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
-        ranked = await self._rerank(query.query, retrieved.value, query.limit, query.deadline, trace)
+        ranked = await self._rerank(query.query, retrieved.value, query.limit, asker, trace)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
         found = ranked.value.passages
         return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
@@ -229,8 +231,9 @@ class Pipeline:
         self, query: Query, events: AnswerChannel[AnswerEvent], reason: GivenUp, trace: CallTrace
     ) -> None:
         started = self._clock()
+        asker = Asker(query.request_id, query.client, query.priority, query.deadline, query.collection)
         with self._announcer.within(query, "retriever"):
-            wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter)
+            wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter, asker=asker)
             retrieved = await self._retrieve(wanted, query.deadline, trace)
         self._announcer.done(query, "retriever", retrieved)
         if self._anticipate is not None:
@@ -238,7 +241,7 @@ class Pipeline:
             coming = _generation(query, retrieved.value, Reranked(likely, 1.0))
             asyncio.get_running_loop().run_in_executor(None, self._anticipate, coming)
         with self._announcer.within(query, "reranker"):
-            ranked = await self._rerank(query.question, retrieved.value, query.passages, query.deadline, trace)
+            ranked = await self._rerank(query.question, retrieved.value, query.passages, asker, trace)
         self._announcer.done(query, "reranker", ranked)
         events.put(PassagesFound(ranked.value.passages, ranked.value.evidence))
         before_generator = self._clock() - started
@@ -290,9 +293,9 @@ class Pipeline:
             return retrieved
 
     async def _rerank(
-        self, question: str, retrieved: Retrieved, limit: int, deadline: float | None, trace: CallTrace
+        self, question: str, retrieved: Retrieved, limit: int, asker: Asker, trace: CallTrace
     ) -> Timed[Reranked]:
-        request = RerankRequest(question, retrieved, limit)
+        request, deadline = RerankRequest(question, retrieved, limit, asker), asker.deadline
         with trace.stage("reranker") as span:
             ranked = await self._within("reranker", self._reranking.submit(request, deadline), deadline)
             span.note(times(ranked.queue_s, ranked.compute_s))

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Hit, RetrievalRequest, Retrieved
+from edge_rag.core.question import Question
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
 from edge_rag.retriever.allowed_chunks import AllowedChunks
+from edge_rag.retriever.embedding import OwnEmbedding
 from edge_rag.retriever.filter_sql import condition
 from edge_rag.retriever.fusion import fuse
 from edge_rag.retriever.lexical import LexicalIndex
 from edge_rag.retriever.passages import PassageRanker
-from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.ports import Embedder, Embedding
 from edge_rag.retriever.records import Collection
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.vector_indexes import VectorIndexes
@@ -38,7 +40,17 @@ class SearchDepth:
 
 
 class HybridRetriever:
-    """Implements the pipeline's ``Retriever``."""
+    """Implements the pipeline's ``Retriever``.
+
+    Args:
+        embedder: This box's.
+        store: Documents in SQLite.
+        vectors: The vector indexes.
+        lexical: Full text.
+        allowed: Chunks that a filter allows.
+        depth: How deep the two searches go.
+        embedding: Where questions' vectors come from; the embedder where that is not said.
+    """
 
     def __init__(
         self,
@@ -48,8 +60,9 @@ class HybridRetriever:
         lexical: LexicalIndex,
         allowed: AllowedChunks,
         depth: SearchDepth,
+        embedding: Embedding | None = None,
     ) -> None:
-        self._embedder = embedder
+        self._embedding = embedding or OwnEmbedding(embedder)
         self._store = store
         self._vectors = vectors
         self._lexical = lexical
@@ -64,9 +77,13 @@ class HybridRetriever:
         """
         answers: list[Retrieved | Exception] = []
         collections = [self._collection(request) for request in requests]
-        asked = [index for index, collection in enumerate(collections) if isinstance(collection, Collection)]
+        asked = {
+            index: Question(request.question, collection.settings.offload, request.asker)
+            for index, (request, collection) in enumerate(zip(requests, collections, strict=True))
+            if isinstance(collection, Collection)
+        }
         try:
-            embedded = self._embedder.embed_questions([requests[index].question for index in asked]) if asked else ()
+            embedded = self._embedding.questions(tuple(asked.values())) if asked else ()
         except EdgeRagError as error:
             return [error if isinstance(collection, Collection) else collection for collection in collections]
         vectors = dict(zip(asked, embedded, strict=True))

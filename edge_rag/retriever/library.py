@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -17,20 +16,20 @@ from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus, Up
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.jobs import IngestPhase, Ticket
 from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
+from edge_rag.core.offload import OffloadRule
 from edge_rag.core.status import IndexInUse
 from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest
 from edge_rag.retriever.chunking import SPECIAL_TOKENS, ChunkLimits, chunk_document, index_text
+from edge_rag.retriever.embedding import OwnEmbedding
 from edge_rag.retriever.names import require_collection_name, require_document_name
 from edge_rag.retriever.parsing.process import ParserProcess
-from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.ports import Embedder, Embedding
 from edge_rag.retriever.records import Change, NewDocument
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.vector_indexes import VectorIndexes
 
 Progress = Callable[[IngestPhase, int, int], None]
-
-_TEXTS_AT_ONCE = 8
 
 
 class Library:
@@ -49,7 +48,8 @@ class Library:
             go on.
         forget: Called with a collection's name and its epoch after text of it was removed: what was derived from it in
             earlier epochs is to go.
-        working: Makes what is entered while chunks are embedded.
+        working: Makes what is entered while chunks are embedded here.
+        embedding: Where the vectors come from; the embedder where that is not said.
     """
 
     def __init__(
@@ -62,11 +62,13 @@ class Library:
         give_way: Callable[[float], None],
         forget: Callable[[str, int], None],
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
+        embedding: Embedding | None = None,
     ) -> None:
         self._store = store
         self._vectors = vectors
         self._parser = parser
         self._embedder = embedder
+        self._embedding = embedding or OwnEmbedding(embedder)
         self._chunk_limits = chunk_limits
         self._give_way = give_way
         self._forget = forget
@@ -138,7 +140,8 @@ class Library:
         except DocumentRejected as error:
             return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
         chunks = chunk_document(parsed, limits, self._embedder.count_tokens)
-        vectors = self._embed([index_text(chunk.context, chunk.text) for chunk in chunks], progress)
+        texts = [index_text(chunk.context, chunk.text) for chunk in chunks]
+        vectors = self._embed(upload.collection, texts, progress)
         progress(IngestPhase.COMMITTING, len(chunks), len(chunks))
         return NewDocument(
             collection=upload.collection,
@@ -240,16 +243,25 @@ class Library:
         metadata, chunk_tokens = self._store.ingested_with(present.document_id)
         return metadata == given and limits.target == (chunk_tokens or self._chunk_limits.target)
 
-    def _embed(self, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
-        """Embeds in small batches, so that a question never waits for more than one of them."""
-        parts: list[NDArray[np.float32]] = []
-        for first in range(0, len(texts), _TEXTS_AT_ONCE):
-            progress(IngestPhase.EMBEDDING, first, len(texts))
-            began = time.monotonic()
+    def _embed(self, collection: str, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
+        def here(part: Sequence[str]) -> NDArray[np.float32]:
             with self._working():
-                parts.append(self._embedder.embed(texts[first : first + _TEXTS_AT_ONCE]))
-            self._give_way(time.monotonic() - began)
-        return np.concatenate(parts)
+                return self._embedder.embed(part)
+
+        return self._embedding.passages(
+            texts,
+            lambda: self._rule_of(collection),
+            here,
+            self._give_way,
+            lambda done: progress(IngestPhase.EMBEDDING, done, len(texts)),
+        )
+
+    def _rule_of(self, collection: str) -> OffloadRule:
+        """What of a collection may leave, now; nothing of one that is not there yet."""
+        try:
+            return self._store.collection(collection).settings.offload
+        except CollectionNotFound:
+            return OffloadRule.NEVER
 
 
 def _unheard(phase: IngestPhase, done: int, total: int) -> None:

@@ -23,7 +23,7 @@ from edge_rag.retriever.lexical import LexicalIndex
 from edge_rag.retriever.library import Library
 from edge_rag.retriever.parsing.limits import ParsingLimits
 from edge_rag.retriever.parsing.process import ParserProcess
-from edge_rag.retriever.ports import Embedder, VectorHome
+from edge_rag.retriever.ports import Embedder, Embedding, VectorHome
 from edge_rag.retriever.spool import Spool
 from edge_rag.retriever.store import DocumentStore
 from edge_rag.retriever.stored_vectors import StoredVectors
@@ -135,6 +135,7 @@ def open_data_directory(
     give_way: Callable[[float], None] = _go_on,
     forget: Callable[[str, int], None] = _nothing_else,
     working: Callable[[], AbstractContextManager[None]] = nullcontext,
+    embedding: Embedding | None = None,
 ) -> OpenedDirectory:
     """Opens a data directory, making it if need be.
 
@@ -147,7 +148,9 @@ def open_data_directory(
         settings: What can be chosen; the defaults if None.
         give_way: Called between two batches of an ingest with the seconds that the last one took.
         forget: Called with a collection's name and its epoch after text of it was removed.
-        working: Makes what is entered while chunks of a document are embedded.
+        working: Makes what is entered while chunks of a document are embedded here.
+        embedding: Where vectors of documents and questions come from; the embedder where that is not said. It must give
+            the embedder's own.
 
     Raises:
         DataDirectoryInUse: Another daemon holds it.
@@ -170,12 +173,13 @@ def open_data_directory(
         identity = stored.directory()
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
-        library = Library(store, vectors, parser, embedder, limits, give_way, forget, working)
+        library = Library(store, vectors, parser, embedder, limits, give_way, forget, working, embedding)
         spool = Spool(path / "spool")
         jobs = JobStore(database, spool, settings.spool_bytes)
         jobs.recover()
         lexical = LexicalIndex(database)
-        retriever = HybridRetriever(embedder, store, vectors, lexical, AllowedChunks(database), settings.depth)
+        allowed = AllowedChunks(database)
+        retriever = HybridRetriever(embedder, store, vectors, lexical, allowed, settings.depth, embedding)
         collections = CollectionLibrary(CollectionStore(database), library)
         backups = Backups(path, database, spool)
         return OpenedDirectory(

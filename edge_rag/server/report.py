@@ -46,7 +46,7 @@ class Reporter:
         memory: What the memory was planned for.
         pressure: Returns how short memory is.
         models: Returns what fills each role.
-        remotes: Returns the machines that may write answers.
+        remotes: Returns the machines that may compute for this one.
         profile: Device profile in force.
         data_directory: Directory of the data.
         address: Address the daemon listens on.

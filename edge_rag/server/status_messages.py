@@ -223,4 +223,7 @@ def _remote(remote: RemoteInUse) -> admin_pb2.Remote:
         sent_bytes=remote.sent_bytes,
         last_problem=remote.last_problem,
         answer_seconds=remote.answer_s,
+        uses=remote.uses,
+        embedded_texts=remote.embedded_texts,
+        reranked=remote.reranked,
     )

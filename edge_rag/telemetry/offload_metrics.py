@@ -1,4 +1,4 @@
-"""Metrics of the machines that write answers, read when they are asked for."""
+"""Metrics of the machines that compute for this one, read when they are asked for."""
 
 from __future__ import annotations
 
@@ -34,10 +34,18 @@ class OffloadMetrics:
             labels=("remote",),
         )
         sent = CounterMetricFamily("edge_rag_remote_sent_bytes", "What was sent to a machine.", labels=("remote",))
+        embedded = CounterMetricFamily(
+            "edge_rag_remote_embedded_texts", "Texts that a machine embedded.", labels=("remote",)
+        )
+        reranked = CounterMetricFamily(
+            "edge_rag_remote_reranked", "Questions whose passages a machine ordered.", labels=("remote",)
+        )
         for remote in self._remotes():
             asked.add_metric((remote.name,), float(remote.breaker != "open"))
             under_way.add_metric((remote.name,), remote.under_way)
             answers.add_metric((remote.name,), remote.answers)
             failures.add_metric((remote.name,), remote.failures)
             sent.add_metric((remote.name,), remote.sent_bytes)
-        yield from (asked, under_way, answers, failures, sent)
+            embedded.add_metric((remote.name,), remote.embedded_texts)
+            reranked.add_metric((remote.name,), remote.reranked)
+        yield from (asked, under_way, answers, failures, sent, embedded, reranked)

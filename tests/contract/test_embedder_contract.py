@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pytest
 
+from edge_rag.core.decision import DecisionKind
 from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
+from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.ports import TokenVectorizer
 from edge_rag.retriever.ports import Embedder
 from edge_rag.runtime.npu.opening import open_text_encoder_on_npu
 from edge_rag.runtime.text_encoder import TextEncoder
+from tests.borrowing_encoders import Borrower, borrowing
+from tests.e2e.running_daemon import ended, start_daemon
 from tests.gpu import padded_text_encoder
 from tests.npu import EMBEDDER, heard, needs_npu, small_embedder
 
@@ -33,11 +38,42 @@ class Encoder(Embedder, TokenVectorizer, Protocol):
     """Both ports."""
 
 
-@pytest.fixture(scope="module", params=["processor cores", "form for GPUs", pytest.param("NPU", marks=needs_npu)])
+class BorrowedEncoder:
+    """What a box embeds with that borrows another's encoder; token vectors are its own."""
+
+    def __init__(self, borrower: Borrower) -> None:
+        self._borrower = borrower
+        own = borrower.own
+        self.name, self.dimension, self.max_tokens = own.name, own.dimension, own.max_tokens
+        self.count_tokens, self.token_vectors = own.count_tokens, own.token_vectors
+        self.embed, self.embed_questions = borrower.passages, borrower.questions
+
+
+@contextmanager
+def borrowed_encoder(folder: Path) -> Iterator[Encoder]:
+    """Borrows the encoder of a real daemon."""
+    own = TextEncoder.open(EMBEDDER)
+    lender = start_daemon(folder / "lender", folder / "lender.log")
+    try:
+        with borrowing(own, MaxSimReranker(own), [lender.address]) as borrower:
+            yield BorrowedEncoder(borrower)
+            assert borrower.desks["m0"].embedded_texts > len(TEXTS)
+            assert not borrower.trail.kinds[DecisionKind.TAKEN_OVER]
+    finally:
+        ended(lender)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["processor cores", "form for GPUs", "another edge-rag's", pytest.param("NPU", marks=needs_npu)],
+)
 def encoder(
     request: pytest.FixtureRequest, npu_graphs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Encoder]:
-    if request.param == "NPU":
+    if request.param == "another edge-rag's":
+        with borrowed_encoder(tmp_path_factory.mktemp("lender")) as encoder:
+            yield encoder
+    elif request.param == "NPU":
         folder = small_embedder(tmp_path_factory.mktemp("models") / "small")
         yield open_text_encoder_on_npu(folder, {}, npu_graphs, heard)
     elif request.param == "form for GPUs":

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 
 import pytest
 
+from edge_rag.core.decision import DecisionKind
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, RankedPassage, Reranked, RerankRequest, Retrieved
 from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
 from edge_rag.pipeline.ports import Reranker
+from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.runtime.token_vectors import TokenVectors
+from tests.borrowing_encoders import Borrower, borrowing
+from tests.e2e.running_daemon import ended, start_daemon
 from tests.gpu import padded_pair_encoder
 from tests.npu import needs_npu, npu_pair_encoder
 
 REPOSITORY = Path(__file__).parents[2]
+CROSS_ENCODER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"
 TEXTS = (
     "The bearings of the pump must be greased every 2,000 operating hours. Use lithium grease. Wipe off the excess.",
     "Close the suction valve before you open the strainer.\nKeep the drain open.",
@@ -50,22 +58,67 @@ def encoder() -> TextEncoder:
     return TextEncoder.open(REPOSITORY / "models" / "minilm-l6")
 
 
+class BorrowedReranker:
+    """What a box ranks with that borrows another's reranker."""
+
+    def __init__(self, borrower: Borrower) -> None:
+        self.rerank = borrower.rank
+
+
+@pytest.fixture(scope="module")
+def borrowed(encoder: TextEncoder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Reranker]]:
+    """Borrows the rerankers of real daemons, by kind."""
+    with ExitStack() as stack:
+
+        def borrow(kind: str) -> Reranker:
+            folder = tmp_path_factory.mktemp("lender")
+            pairs = PairEncoder.open(CROSS_ENCODER)
+            own: dict[str, tuple[Reranker, str, str]] = {
+                "max-sim": (MaxSimReranker(encoder), "", f"{max_sim.METHOD} {encoder.name}"),
+                "cross-encoder": (
+                    CrossEncoderReranker(pairs, encoder),
+                    f'[models]\nreranker = "{CROSS_ENCODER.name}"\n',
+                    f"{cross_encoder.METHOD} {pairs.identity} {encoder.name}",
+                ),
+            }
+            reranker, config, name = own[kind]
+            shutil.copytree(CROSS_ENCODER, folder / "lender" / "models" / CROSS_ENCODER.name)
+            lender = start_daemon(folder / "lender", folder / "lender.log", config)
+            stack.callback(ended, lender)
+            borrower = stack.enter_context(borrowing(encoder, reranker, [lender.address], named=name))
+            stack.callback(was_used, borrower)
+            return BorrowedReranker(borrower)
+
+        yield cache(borrow)
+
+
+def was_used(borrower: Borrower) -> None:
+    assert borrower.desks["m0"].reranked > 10
+    assert not borrower.trail.kinds[DecisionKind.TAKEN_OVER]
+
+
 @pytest.fixture(
     params=[
         "max-sim",
         "cross-encoder",
+        "another edge-rag's max-sim",
+        "another edge-rag's cross-encoder",
         "cross-encoder in the form for GPUs",
         pytest.param("cross-encoder on the NPU", marks=needs_npu),
     ]
 )
-def reranker(request: pytest.FixtureRequest, encoder: TextEncoder, npu_graphs: Path) -> Reranker:
+def reranker(
+    request: pytest.FixtureRequest, encoder: TextEncoder, npu_graphs: Path, borrowed: Callable[[str], Reranker]
+) -> Reranker:
+    if request.param.startswith("another"):
+        return borrowed(request.param.removeprefix("another edge-rag's "))
     if request.param == "cross-encoder on the NPU":
         return CrossEncoderReranker(npu_pair_encoder(npu_graphs), encoder)
     if request.param == "cross-encoder in the form for GPUs":
         return CrossEncoderReranker(padded_pair_encoder(Precision.FP16), encoder)
     if request.param == "max-sim":
         return MaxSimReranker(encoder)
-    return CrossEncoderReranker(PairEncoder.open(REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"), encoder)
+    return CrossEncoderReranker(PairEncoder.open(CROSS_ENCODER), encoder)
 
 
 def hits(texts: Sequence[str] = TEXTS) -> tuple[Hit, ...]:
@@ -171,7 +224,7 @@ class BrokenVectorizer:
 
 
 def test_a_failing_model_fails_the_batch_with_its_own_error() -> None:
-    pairs = PairEncoder.open(REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder")
+    pairs = PairEncoder.open(CROSS_ENCODER)
     for reranker in (MaxSimReranker(BrokenVectorizer()), CrossEncoderReranker(pairs, BrokenVectorizer())):
         with pytest.raises(InferenceFailed, match="the encoder failed"):
             reranker.rerank([ask(QUESTIONS[0])])
@@ -184,7 +237,7 @@ def test_max_sim_puts_the_passage_that_answers_first(encoder: TextEncoder) -> No
 
 
 def test_a_cross_encoder_alone_decides_the_order(encoder: TextEncoder) -> None:
-    scorer = PairEncoder.open(REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder")
+    scorer = PairEncoder.open(CROSS_ENCODER)
     (ranked,) = rank(CrossEncoderReranker(scorer, encoder), [ask(QUESTIONS[0], 50)])
     pairs = [(QUESTIONS[0], "\n".join((*each.passage.context, each.passage.text))) for each in ranked]
     assert [each.score for each in ranked] == pytest.approx([float(score) for score in scorer.score(pairs)])

@@ -94,3 +94,12 @@ def status_of(refused: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     """Returns a failed call's status and message."""
     call = cast(grpc.Call, refused)
     return call.code(), call.details() or ""
+
+
+def ended(running: RunningDaemon) -> None:
+    """Kills a daemon, frozen or not."""
+    running.process.send_signal(signal.SIGCONT)
+    running.process.kill()
+    running.process.wait(30)
+    assert running.process.stdout is not None
+    running.process.stdout.close()

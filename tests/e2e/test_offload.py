@@ -18,7 +18,7 @@ from edge_rag.core.offload import OffloadRule
 from edge_rag.core.query import AnswerMode
 from edge_rag.core.unrecognized import recognized
 from tests.e2e.guarded_box import edge_rag, token
-from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
+from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ended, ingest, start_daemon
 
 MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
 QUESTION = "How often must the pump bearings be greased?"
@@ -30,14 +30,6 @@ class Pair:
 
     board: RunningDaemon
     lender: RunningDaemon
-
-
-def ended(running: RunningDaemon) -> None:
-    running.process.send_signal(signal.SIGCONT)
-    running.process.kill()
-    running.process.wait(30)
-    assert running.process.stdout is not None
-    running.process.stdout.close()
 
 
 def lending(folder: Path) -> RunningDaemon:

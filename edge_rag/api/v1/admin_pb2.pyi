@@ -508,7 +508,7 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def remotes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remote]:
-        """Other machines that may write answers, as configured; empty where offload is off."""
+        """Other machines that may compute for this one, as configured; empty where offload is off."""
 
     @_builtins.property
     def throttling(self) -> Global___Throttling:
@@ -771,7 +771,7 @@ Global___Temperature: _TypeAlias = Temperature  # noqa: Y015
 
 @_typing.final
 class Remote(_message.Message):
-    """Another machine that may write answers."""
+    """Another machine that may compute for this one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -785,6 +785,9 @@ class Remote(_message.Message):
     SENT_BYTES_FIELD_NUMBER: _builtins.int
     LAST_PROBLEM_FIELD_NUMBER: _builtins.int
     ANSWER_SECONDS_FIELD_NUMBER: _builtins.int
+    USES_FIELD_NUMBER: _builtins.int
+    EMBEDDED_TEXTS_FIELD_NUMBER: _builtins.int
+    RERANKED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What it is called."""
     kind: _builtins.str
@@ -805,6 +808,14 @@ class Remote(_message.Message):
     """What its latest failure was; empty if there was none."""
     answer_seconds: _builtins.float
     """Mean time of its answers without waiting, seconds; absent where none was measured."""
+    embedded_texts: _builtins.int
+    """Texts that it embedded, since start."""
+    reranked: _builtins.int
+    """Questions whose passages it ordered, since start."""
+    @_builtins.property
+    def uses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it is used for: `generate`, `embed`, `rerank`."""
+
     def __init__(
         self,
         *,
@@ -818,10 +829,13 @@ class Remote(_message.Message):
         sent_bytes: _builtins.int = ...,
         last_problem: _builtins.str = ...,
         answer_seconds: _builtins.float | None = ...,
+        uses: _abc.Iterable[_builtins.str] | None = ...,
+        embedded_texts: _builtins.int = ...,
+        reranked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "answer_seconds", b"answer_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "address", b"address", "answer_seconds", b"answer_seconds", "answers", b"answers", "breaker", b"breaker", "failures", b"failures", "kind", b"kind", "last_problem", b"last_problem", "name", b"name", "sent_bytes", b"sent_bytes", "under_way", b"under_way"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "address", b"address", "answer_seconds", b"answer_seconds", "answers", b"answers", "breaker", b"breaker", "embedded_texts", b"embedded_texts", "failures", b"failures", "kind", b"kind", "last_problem", b"last_problem", "name", b"name", "reranked", b"reranked", "sent_bytes", b"sent_bytes", "under_way", b"under_way", "uses", b"uses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer_seconds: _TypeAlias = _typing.Literal["answer_seconds"]  # noqa: Y015
     _WhichOneofArgType__answer_seconds: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds"]  # noqa: Y015

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.config.settings import load_settings
-from edge_rag.core.offload import OffloadMode
+from edge_rag.core.offload import OffloadMode, OffloadUse
 from edge_rag.errors import ConfigurationError
 
 TLS = 'authority = "/etc/ca.pem"'
@@ -28,6 +28,7 @@ def loaded(tmp_path: Path, remote: str, mode: str = "overflow") -> tuple[str, ..
         'address = "127.0.0.1:7421"',
         'kind = "openai"\naddress = "http://localhost:8000/v1"\nmodel = "m"',
         f'kind = "openai"\naddress = "https://gpu.lan:8000/v1"\nmodel = "m"\n{PIN}',
+        'address = "127.0.0.1:7421"\nuses = ["embed", "rerank"]',
     ],
 )
 def test_a_remote_that_is_known_over_tls_or_on_this_box_is_taken(tmp_path: Path, remote: str) -> None:
@@ -48,6 +49,10 @@ def test_a_remote_that_is_known_over_tls_or_on_this_box_is_taken(tmp_path: Path,
         (f'address = "10.0.0.9:99999"\n{TLS}', "HOST:PORT"),
         (f'kind = "openai"\naddress = "ftp://gpu/v1"\nmodel = "m"\n{TLS}', "http"),
         ('address = "127.0.0.1:7421"\nfingerprint = "abc"', "fingerprint"),
+        ('address = "127.0.0.1:7421"\nuses = []', "uses"),
+        ('address = "127.0.0.1:7421"\nuses = ["embed", "embed"]', "named twice"),
+        ('address = "127.0.0.1:7421"\nuses = ["retrieve"]', "uses"),
+        ('kind = "openai"\naddress = "http://127.0.0.1/v1"\nmodel = "m"\nuses = ["embed"]', "generate only"),
     ],
 )
 def test_a_remote_that_could_be_anybody_is_refused(tmp_path: Path, remote: str, problem: str) -> None:
@@ -66,3 +71,9 @@ def test_two_remotes_of_one_name_and_a_mode_without_remotes_are_refused(tmp_path
 
 def test_nothing_is_offloaded_unless_it_is_asked_for() -> None:
     assert load_settings().offload.mode is OffloadMode.NEVER
+
+
+def test_a_remote_writes_answers_and_nothing_else_unless_it_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[offload]\n[[offload.remotes]]\nname = "a"\naddress = "127.0.0.1:1"\n')
+    assert load_settings(file).offload.remotes[0].uses == (OffloadUse.GENERATE,)

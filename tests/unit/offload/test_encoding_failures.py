@@ -1,0 +1,293 @@
+"""Whatever a machine does that was to encode, all is encoded as this box would have done it, in time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edge_rag.access.certificates import issue_server, make_authority
+from edge_rag.api.v1 import encoding_pb2
+from edge_rag.core.asker import Asker
+from edge_rag.core.decision import DecisionKind
+from edge_rag.core.ids import RequestId
+from edge_rag.core.offload import OffloadMode, OffloadRule
+from edge_rag.core.query import Priority
+from edge_rag.errors import InferenceFailed
+from edge_rag.offload.breaker import Breaker
+from edge_rag.offload.encoding_desk import Encoders
+from edge_rag.offload.trust import Trust
+from edge_rag.reranker.max_sim import METHOD, MaxSimReranker
+from edge_rag.runtime.text_encoder import TextEncoder
+from tests.borrowing_encoders import EMBEDDER, PATIENT, Borrower, borrowing
+from tests.contract.test_reranker_contract import QUESTIONS, ask
+from tests.wayward_encoders import EMBEDDING, LYING, RANKING, Reply, WaywardEncoders, dying, silent, wayward_encoders
+
+TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
+TEXTS = tuple(f"Pump {number} is greased every {number} hours." for number in range(150))
+RANKED = tuple(ask(question, limit=2 + number % 3) for number, question in enumerate(QUESTIONS[:3]))
+MODES = (OffloadMode.PREFER_REMOTE, OffloadMode.RACE)
+BULK_MODES = (OffloadMode.PREFER_REMOTE, OffloadMode.OVERFLOW)
+
+
+@pytest.fixture(scope="module")
+def own() -> TextEncoder:
+    return TextEncoder.open(EMBEDDER)
+
+
+@pytest.fixture(scope="module")
+def vectors(own: TextEncoder) -> NDArray[np.float32]:
+    return own.embed(TEXTS)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def models(own: TextEncoder, **other: Any) -> Encoders:
+    return replace(Encoders(own.name, own.dimension, f"{METHOD} {own.name}"), **other)
+
+
+def beside(
+    stack: ExitStack,
+    own: TextEncoder,
+    reply: Reply,
+    mode: OffloadMode = OffloadMode.PREFER_REMOTE,
+    breaker: Breaker = PATIENT,
+    longest_s: float = 0.3,
+    **other: Any,
+) -> tuple[Borrower, WaywardEncoders]:
+    machine = stack.enter_context(wayward_encoders(models(own, **other), reply))
+    borrower = borrowing(own, MaxSimReranker(own), [machine.address], mode, longest_s=longest_s, breaker=breaker)
+    return stack.enter_context(borrower), machine
+
+
+def hurried(seconds: float = 20.0, priority: Priority | None = Priority.INTERACTIVE) -> Asker:
+    return Asker(RequestId("r"), "test", priority, time.monotonic() + seconds)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("reply", EMBEDDING)
+def test_a_wayward_machine_costs_nobody_a_vector(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32], reply: str, mode: OffloadMode
+) -> None:
+    borrower, machine = beside(stack, own, EMBEDDING[reply], mode)
+    for _ in range(TIMES):
+        np.testing.assert_array_equal(borrower.questions(QUESTIONS, asker=hurried()), own.embed_questions(QUESTIONS))
+    bulk, machine = beside(stack, own, EMBEDDING[reply], OffloadMode.PREFER_REMOTE)
+    np.testing.assert_array_equal(bulk.passages(TEXTS), vectors)
+    assert machine.texts()
+    assert bulk.desks["m0"].embedded_texts == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("reply", RANKING)
+def test_a_wayward_machine_costs_nobody_a_rank(
+    stack: ExitStack, own: TextEncoder, reply: str, mode: OffloadMode
+) -> None:
+    expected = MaxSimReranker(own).rerank(RANKED)
+    borrower, machine = beside(stack, own, RANKING[reply], mode)
+    for _ in range(TIMES):
+        assert borrower.rank(RANKED, asker=hurried()) == expected
+    assert machine.texts()
+    assert borrower.desks["m0"].reranked == 0
+
+
+@pytest.mark.parametrize("mode", BULK_MODES)
+def test_what_is_stored_is_never_of_another_model_even_where_it_looks_like_any(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32], mode: OffloadMode
+) -> None:
+    borrower, machine = beside(stack, own, LYING, mode, longest_s=60)
+    np.testing.assert_array_equal(borrower.passages(TEXTS, here=slowly(own, machine)), vectors)
+    assert machine.texts()
+    told = [each.reason for each in borrower.trail.decisions if each.kind is DecisionKind.BREAKER]
+    assert any("is not the one that its model gives here" in reason for reason in told)
+    before = len(machine.texts())
+    np.testing.assert_array_equal(borrower.passages(TEXTS), vectors)
+    assert len(machine.texts()) == before, "it is asked no more for now"
+
+
+def slowly(own: TextEncoder, machine: WaywardEncoders) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+    """Embeds here, not before the other machine was asked."""
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        assert machine.asked.wait(30)
+        return own.embed(texts)
+
+    return embed
+
+
+@pytest.mark.parametrize("other", [{"embedder": "minilm-l6-0123456789abcdef"}, {"dimension": 383}, {"embedder": ""}])
+def test_a_machine_with_another_embedder_is_not_sent_one_text_and_that_is_said_aloud(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32], other: dict[str, Any]
+) -> None:
+    borrower, machine = beside(stack, own, LYING, **other)
+    np.testing.assert_array_equal(borrower.passages(TEXTS), vectors)
+    np.testing.assert_array_equal(borrower.questions(QUESTIONS), own.embed_questions(QUESTIONS))
+    assert not machine.texts()
+    desk = borrower.desks["m0"]
+    assert "its embedder is" in desk.last_problem
+    assert own.name in desk.last_problem
+    assert (desk.failures, desk.breaker.failures) == (0, 0)
+    told = [each.reason for each in borrower.trail.decisions if each.kind is DecisionKind.BREAKER]
+    assert any(reason.startswith("m0 is not asked for passages: its embedder is") for reason in told)
+
+
+def test_a_machine_with_another_reranker_is_not_sent_one_passage(stack: ExitStack, own: TextEncoder) -> None:
+    borrower, machine = beside(stack, own, dying, reranker=f"max-sim.0 {own.name}")
+    assert borrower.rank(RANKED) == MaxSimReranker(own).rerank(RANKED)
+    assert not machine.texts()
+    assert "its reranker is max-sim.0" in borrower.desks["m0"].last_problem
+
+
+def test_which_models_a_machine_has_is_known_before_anything_is_to_be_done(stack: ExitStack, own: TextEncoder) -> None:
+    borrower, machine = beside(stack, own, LYING, embedder="another")
+    borrower.loan.introduce()
+    borrower.trail.wait_for(2)
+    assert {each.kind for each in borrower.trail.decisions} == {DecisionKind.BREAKER}
+    assert {method for method, _ in machine.received} == {"DescribeEncoders"}
+
+
+@pytest.mark.parametrize("mode", OffloadMode)
+@pytest.mark.parametrize("rule", [OffloadRule.NEVER, OffloadRule.REDACTED])
+def test_of_a_collection_that_never_leaves_as_it_is_not_one_byte_does(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32], rule: OffloadRule, mode: OffloadMode
+) -> None:
+    borrower, machine = beside(stack, own, LYING, mode)
+    np.testing.assert_array_equal(borrower.passages(TEXTS, lambda: rule), vectors)
+    for priority in (*Priority, None):
+        asker = hurried(0.001, priority)
+        np.testing.assert_array_equal(borrower.questions(QUESTIONS, rule, asker), own.embed_questions(QUESTIONS))
+        assert borrower.rank(RANKED, rule, asker) == MaxSimReranker(own).rerank(RANKED)
+    assert not machine.received
+    assert not borrower.trail.kinds[DecisionKind.SENT]
+    if rule is OffloadRule.NEVER:
+        assert not borrower.trail.decisions
+
+
+def test_a_question_to_a_collection_that_never_leaves_stays_beside_one_that_may(
+    stack: ExitStack, own: TextEncoder
+) -> None:
+    borrower, machine = beside(stack, own, LYING)
+    asked = [replace(RANKED[0], question="the secret one"), RANKED[1]]
+    rules = (OffloadRule.NEVER, OffloadRule.ALLOWED)
+    borrower.reranker.rerank(
+        [
+            replace(each, retrieved=replace(each.retrieved, offload=rule))
+            for each, rule in zip(asked, rules, strict=True)
+        ]
+    )
+    assert machine.texts()
+    assert not any(b"secret" in request for request in machine.texts())
+
+
+def test_a_collection_that_is_forbidden_to_leave_meanwhile_does_not(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32]
+) -> None:
+    rule = OffloadRule.ALLOWED
+
+    async def forbid(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        nonlocal rule
+        rule = OffloadRule.NEVER
+        texts = encoding_pb2.EmbedRequest.FromString(request).texts
+        return encoding_pb2.EmbedResponse(vectors=own.embed(texts).tobytes()).SerializeToString()
+
+    borrower, machine = beside(stack, own, forbid, longest_s=60)
+    np.testing.assert_array_equal(borrower.passages(TEXTS, lambda: rule), vectors)
+    # What was on its way already is that: a batch, and the one that goes with it.
+    assert 1 <= len(machine.texts()) <= 2
+
+
+@pytest.mark.soak
+def test_a_machine_that_is_not_there_costs_nobody_a_vector(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    borrower = stack.enter_context(borrowing(own, MaxSimReranker(own), [address], longest_s=5))
+    for _ in range(TIMES):
+        np.testing.assert_array_equal(borrower.passages(TEXTS), vectors)
+        np.testing.assert_array_equal(borrower.questions(QUESTIONS[:1]), own.embed_questions(QUESTIONS[:1]))
+
+
+@pytest.mark.parametrize("pinned", ["authority", "fingerprint"])
+def test_a_wrong_certificate_gets_not_one_byte(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32], tmp_path: Path, pinned: str
+) -> None:
+    now = datetime.now(UTC)
+    shown = issue_server(make_authority("another", now), ["127.0.0.1"], now)
+    machine = stack.enter_context(wayward_encoders(models(own), LYING, (shown.key, shown.certificate)))
+    (tmp_path / "ca.pem").write_bytes(make_authority("ours", now).certificate)
+    trust = Trust(authority=tmp_path / "ca.pem") if pinned == "authority" else Trust(fingerprint="ab" * 32)
+    borrower = stack.enter_context(borrowing(own, MaxSimReranker(own), [machine.address], trust=trust, longest_s=5))
+    np.testing.assert_array_equal(borrower.passages(TEXTS), vectors)
+    np.testing.assert_array_equal(borrower.questions(QUESTIONS), own.embed_questions(QUESTIONS))
+    assert not machine.received
+
+
+def test_after_failures_a_machine_is_left_alone(stack: ExitStack, own: TextEncoder) -> None:
+    borrower, machine = beside(stack, own, silent, breaker=Breaker(threshold=2, rest_s=3600), longest_s=0.1)
+    for _ in range(5):
+        borrower.questions(QUESTIONS[:1])
+    assert len(machine.texts()) == 2
+    known = borrower.desks["m0"].snapshot()
+    assert (known.breaker, known.failures, known.embedded_texts) == ("open", 2, 0)
+
+
+def test_documents_and_machines_share_the_work_and_it_is_told_how_far_it_is(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32]
+) -> None:
+    async def embed(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        texts = encoding_pb2.EmbedRequest.FromString(request).texts
+        return encoding_pb2.EmbedResponse(vectors=own.embed(texts).tobytes()).SerializeToString()
+
+    borrower, machine = beside(stack, own, embed, OffloadMode.OVERFLOW, longest_s=60)
+    told: list[int] = []
+    got = borrower.passages(TEXTS, here=slowly(own, machine), told=told.append)
+    np.testing.assert_array_equal(got, vectors)
+    assert told[0] == 0
+    assert told == sorted(told)
+    assert told[-1] == len(TEXTS)
+    there = [text for request in machine.texts() for text in encoding_pb2.EmbedRequest.FromString(request).texts]
+    assert 0 < len(there) == len(set(there)) < len(TEXTS)
+
+
+def test_a_failure_here_ends_it_and_what_is_under_way_elsewhere(stack: ExitStack, own: TextEncoder) -> None:
+    def broken(texts: Sequence[str]) -> NDArray[np.float32]:
+        raise InferenceFailed("out of memory")
+
+    borrower, _ = beside(stack, own, silent, OffloadMode.OVERFLOW, longest_s=600)
+    with pytest.raises(InferenceFailed, match="out of memory"):
+        borrower.passages(TEXTS, here=broken)
+
+
+def test_a_box_that_shuts_down_goes_on_alone(stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32]) -> None:
+    borrower, machine = beside(stack, own, silent, OffloadMode.PREFER_REMOTE, longest_s=600)
+
+    def stop() -> None:
+        assert machine.asked.wait(30)
+        borrower.loan.courier.dispatch.stop()
+
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    np.testing.assert_array_equal(borrower.passages(TEXTS), vectors)
+    stopping.join(30)
+    np.testing.assert_array_equal(borrower.questions(QUESTIONS), own.embed_questions(QUESTIONS))
+    np.testing.assert_array_equal(borrower.passages(TEXTS), vectors)
