@@ -26,7 +26,7 @@ from edge_rag.parts.entrance import call_limits, make_entrance, request_limits, 
 from edge_rag.parts.observing import make_traces
 from edge_rag.parts.rereading import SettingsInForce
 from edge_rag.runtime.background import step_back
-from edge_rag.runtime.memory import share_malloc_arenas
+from edge_rag.runtime.memory import set_aside_what_stays, share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
 from edge_rag.server.open_files import make_room_for
@@ -176,6 +176,7 @@ async def _serve(
         )
         if asked.to_stop:
             return
+        set_aside_what_stays()
         await server.serving()
         log.info(
             "serving",

@@ -165,6 +165,8 @@ class AnswerGenerator:
 
         If other passages come, or in another order, as much is of use as begins alike.
         """
+        if not self._engine.anticipates:
+            return
         with suppress(EdgeRagError):  # what is wrong with it is for the request itself to say
             prompt = self._prompts.encode(request, self._engine.capacity)
             self._engine.anticipate(_tokens(request, prompt.tokens, Silence(FinishReason.NOT_FOUND)))

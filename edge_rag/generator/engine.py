@@ -94,6 +94,7 @@ class Engine:
         self._runner = runner
         self._tier = tier
         self._pool = PagePool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
+        self._compute_ahead = compute_ahead
         self._ahead = Ahead(self._pool, compute_ahead)
         self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
         self._inbox = Inbox(max_waiting, max_waiting_tokens)
@@ -198,6 +199,11 @@ class Engine:
             return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
 
         return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
+
+    @property
+    def anticipates(self) -> bool:
+        """Whether anything would be done for a request that is likely to come; any thread."""
+        return self._compute_ahead or (self._tier is not None and self._tier.counts.pages > 0)
 
     def anticipate(self, request: TokenRequest) -> None:
         """Notes that a request is likely to come; any thread.

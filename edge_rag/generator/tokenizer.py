@@ -91,11 +91,12 @@ class ChatTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Encodes plain text; the text of special tokens is text."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes each text on its own."""
-        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        # Other than encoding a single text, this lets other threads of Python run meanwhile.
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode_chat(self, system: str, user: str) -> list[int]:
         """Encodes a system turn, a user turn and the beginning of the answer."""

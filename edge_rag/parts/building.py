@@ -46,7 +46,7 @@ from edge_rag.retriever.embedded_indexes import IndexLimits
 from edge_rag.retriever.embedding import TEXTS_AT_ONCE
 from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.runtime.memory import give_back_free_memory
+from edge_rag.runtime.memory import give_back_free_memory, set_aside_what_stays
 from edge_rag.runtime.model_manifest import MANIFEST_NAME
 from edge_rag.runtime.provider_devices import provider_devices
 from edge_rag.runtime.sessions import configure_thread_pool
@@ -132,6 +132,7 @@ class Parts:
         try:
             return self.generator.swap(lambda: self.generators.make_beside(name), SWAP_DRAIN_S)
         finally:
+            set_aside_what_stays()
             give_back_free_memory()
 
     def remotes(self) -> tuple[RemoteInUse, ...]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.answerable import Answerability, unrelated_similarity
-from edge_rag.reranker.candidate import compare, model_text
+from edge_rag.reranker.candidate import ReadPassage, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.ports import PairScorer, TokenVectorizer
 from edge_rag.reranker.scoring import log_boosts
@@ -66,9 +66,10 @@ class CrossEncoderReranker:
         answers: list[Reranked] = []
         for request, order, values in zip(requests, orders, scores, strict=True):
             passages = [request.retrieved.hits[index].passage for index in order]
+            read = [ReadPassage.of(passage, vectors[model_text(passage)]) for passage in passages]
             weighed = weigh_sentences(
                 self._stemmer.weights(request.retrieved.term_weights),
-                compare(vectors[request.question], passages, [vectors[model_text(passage)] for passage in passages]),
+                compare(vectors[request.question], passages, read),
                 self._stemmer,
                 self._evidence_weights,
                 self._answerability,

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from edge_rag.core.passage import Sentence
-from edge_rag.core.sentences import sentence_spans
 from edge_rag.reranker.answerable import Answerability
 from edge_rag.reranker.candidate import Candidate
 from edge_rag.reranker.scoring import coverage, max_sim, standardize
@@ -59,7 +58,7 @@ def weigh_sentences(
     weights: EvidenceWeights,
     answerability: Answerability,
 ) -> Weighed:
-    """Cuts passages into sentences and weighs each against all others.
+    """Weighs each sentence of the passages against all others.
 
     Args:
         term_weights: Weight of each stem of the question.
@@ -75,11 +74,11 @@ def weigh_sentences(
     coverages: list[float] = []
     matches: list[float] = []
     for candidate in candidates:
-        spans.append(list(sentence_spans(candidate.passage.text)))
-        before: list[str] = []
-        for start, end in spans[-1]:
-            stems = stemmer.stems_among(candidate.passage.text[start:end], term_weights)
-            own, with_before = coverage(stems, term_weights), coverage([*before, *stems], term_weights)
+        spans.append([(start, end) for start, end, _ in candidate.read.sentences])
+        before: set[str] = set()
+        for start, end, words in candidate.read.sentences:
+            stems = stemmer.stems_among(words, term_weights)
+            own, with_before = coverage(stems, term_weights), coverage(before | stems, term_weights)
             coverages.append(own + weights.carried * (with_before - own))
             matches.append(max_sim(candidate.cosines_of(start, end)))
             before = stems

@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.answerable import Answerability, unrelated_similarity
-from edge_rag.reranker.candidate import Candidate, compare, model_text
+from edge_rag.reranker.candidate import Candidate, ReadPassage, compare, mean_vector, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
+from edge_rag.reranker.passage_cache import PassageCache
 from edge_rag.reranker.ports import TokenVectorizer
-from edge_rag.reranker.scoring import bm25, log_boosts, max_sim, mean_cosine, standardize
-from edge_rag.reranker.vector_cache import VectorCache
+from edge_rag.reranker.scoring import bm25, cosine, log_boosts, max_sim, standardize
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.token_vectors import TokenVectors
 
@@ -44,7 +44,7 @@ METHOD: Final = "max-sim.1"
 """Names how scores and evidence are put together; changes whenever the same vectors could come to others."""
 
 CACHE_BYTES: Final = 64 << 20
-"""Memory for vectors of passages, where there is enough of it."""
+"""Memory for what was read of passages, where there is enough of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class MaxSimReranker:
         vectorizer: Turns texts into token vectors.
         passage_weights: How a passage's score is put together.
         evidence_weights: How a sentence's evidence is put together.
-        cache_bytes: Most memory for the vectors of passages that were compared lately.
+        cache_bytes: Most memory for what was read of passages that were compared lately.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MaxSimReranker:
         self._evidence_weights = evidence_weights or EvidenceWeights()
         self._stemmer = Stemmer()
         self._answerability: Answerability | None = None
-        self._cache = VectorCache(cache_bytes)
+        self._cache = PassageCache(cache_bytes)
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order; the texts of all requests are encoded in one call, each once.
@@ -92,24 +92,30 @@ class MaxSimReranker:
         Raises:
             InferenceFailed: The encoder failed.
         """
-        passages = {model_text(hit.passage): hit.passage for request in requests for hit in request.retrieved.hits}
-        vectors = {text: kept for text, passage in passages.items() if (kept := self._cache.get(passage)) is not None}
+        hits = [hit for request in requests for hit in request.retrieved.hits]
+        passages = {model_text(hit.passage): hit.passage for hit in hits}
+        read = {text: kept for text, passage in passages.items() if (kept := self._cache.get(passage)) is not None}
         questions = [request.question for request in requests]
-        missing = [text for text in dict.fromkeys((*questions, *passages)) if text not in vectors]
-        vectors |= zip(missing, self._vectorizer.token_vectors(missing), strict=True)
+        unread = [text for text in passages if text not in read]
+        encoded = list(dict.fromkeys((*questions, *unread)))
+        vectors = dict(zip(encoded, self._vectorizer.token_vectors(encoded), strict=True))
+        read |= {text: ReadPassage.of(passages[text], vectors[text]) for text in unread}
         for text, passage in passages.items():
-            self._cache.put(passage, vectors[text])
+            self._cache.put(passage, read[text])
         if self._answerability is None:
             self._answerability = Answerability(unrelated_similarity(self._vectorizer))
-        return [self._rank(request, vectors, self._answerability) for request in requests]
+        return [self._rank(request, vectors[request.question], read, self._answerability) for request in requests]
 
     def _rank(
-        self, request: RerankRequest, vectors: Mapping[str, TokenVectors], answerability: Answerability
+        self,
+        request: RerankRequest,
+        question: TokenVectors,
+        read: Mapping[str, ReadPassage],
+        answerability: Answerability,
     ) -> Reranked:
-        question = vectors[request.question]
         term_weights = self._stemmer.weights(request.retrieved.term_weights)
         passages = [hit.passage for hit in request.retrieved.hits]
-        candidates = compare(question, passages, [vectors[model_text(passage)] for passage in passages])
+        candidates = compare(question, passages, [read[model_text(passage)] for passage in passages])
         scores = self._scores(question, term_weights, candidates) + log_boosts(request.retrieved.hits)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
@@ -125,9 +131,10 @@ class MaxSimReranker:
     ) -> NDArray[np.float64]:
         weights = self._passage_weights
         interactions = [max_sim(each.cosines) for each in candidates]
-        cosines = [mean_cosine(question.vectors, each.vectors.vectors) for each in candidates]
-        stems = [self._stemmer.stems_among(model_text(each.passage), term_weights) for each in candidates]
-        words = bm25(stems, term_weights)
+        mean = mean_vector(question)
+        cosines = [cosine(mean, each.read.mean) for each in candidates]
+        counts = [self._stemmer.counts_among(each.read.counts, term_weights) for each in candidates]
+        words = bm25(counts, [each.read.length for each in candidates], term_weights)
         scores: NDArray[np.float64] = (
             weights.max_sim * standardize(interactions)
             + weights.bm25 * standardize(words)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,44 +57,40 @@ def max_sim(cosines: NDArray[np.float32]) -> float:
     return float(cosines.max(axis=1).mean())
 
 
-def mean_cosine(question: NDArray[np.float32], text: NDArray[np.float32]) -> float:
-    """Cosine between the mean token vectors of a question and a text; 0 where either has no tokens."""
-    if len(question) == 0 or len(text) == 0:
-        return 0.0
-    one, two = question.mean(axis=0), text.mean(axis=0)
+def cosine(one: NDArray[np.float32], two: NDArray[np.float32]) -> float:
+    """Cosine between two vectors; 0 where either has no length."""
     length = float(np.linalg.norm(one) * np.linalg.norm(two))
     return float(one @ two) / length if length > 0.0 else 0.0
 
 
-def bm25(documents: Sequence[Sequence[str]], weights: Mapping[str, float]) -> list[float]:
+def bm25(counts: Sequence[Mapping[str, int]], lengths: Sequence[int], weights: Mapping[str, float]) -> list[float]:
     """Scores documents by the words of a question (Robertson and Zaragoza, 2009; k1 1.2, b 0.75).
 
     Args:
-        documents: Stems of each document. Their mean length is what a long document is measured against.
+        counts: How often each document has each stem of the question; stems that it lacks may be missing.
+        lengths: Words of each document. Their mean is what a long document is measured against.
         weights: Inverse document frequency of each stem of the question.
 
     Returns:
         One score a document, at least 0.
     """
-    mean_length = sum(len(stems) for stems in documents) / max(1, len(documents)) or 1.0
+    mean_length = sum(lengths) / max(1, len(lengths)) or 1.0
     scores: list[float] = []
-    for stems in documents:
-        counts = Counter(stems)
-        damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * len(stems) / mean_length)
+    for count, length in zip(counts, lengths, strict=True):
+        damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * length / mean_length)
         scores.append(
             sum(
-                weight * counts[stem] * (_SATURATION + 1) / (counts[stem] + damping)
+                weight * count[stem] * (_SATURATION + 1) / (count[stem] + damping)
                 for stem, weight in weights.items()
-                if counts[stem]
+                if count.get(stem)
             )
         )
     return scores
 
 
-def coverage(stems: Sequence[str], weights: Mapping[str, float]) -> float:
+def coverage(stems: Collection[str], weights: Mapping[str, float]) -> float:
     """Returns the share of the question's term weight whose stems are among these, 0 to 1; 0 without any weight."""
     total = sum(weights.values())
     if total <= 0.0:
         return 0.0
-    present = set(stems)
-    return min(1.0, sum(weight for stem, weight in weights.items() if stem in present) / total)
+    return min(1.0, sum(weight for stem, weight in weights.items() if stem in stems) / total)

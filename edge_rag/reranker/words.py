@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 import snowballstemmer
 
 _WORD = re.compile(r"[^\W_]+")
 _STEMS_KEPT = 65_536
+
+
+def words_of(text: str) -> list[str]:
+    """Returns every word (a run of letters and digits) of a text in lower case, in order."""
+    return [word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", text))]
 
 
 class Stemmer:
@@ -21,17 +27,30 @@ class Stemmer:
         self._stem = lru_cache(_STEMS_KEPT)(snowballstemmer.stemmer("english").stemWord)
 
     def stems(self, text: str) -> list[str]:
-        """Returns the stem of every word (a run of letters and digits) of a text, in order."""
-        return [self._stem(word.lower()) for word in _WORD.findall(unicodedata.normalize("NFC", text))]
+        """Returns the stem of every word of a text, in order."""
+        return [self._stem(word) for word in words_of(text)]
 
-    def stems_among(self, text: str, wanted: Iterable[str]) -> list[str]:
-        """Returns what ``stems`` does, with every word left as it is whose stem can't be a wanted one.
+    def stems_among(self, words: Iterable[str], wanted: Collection[str]) -> set[str]:
+        """Returns which of the wanted stems words have.
 
         A stem begins as its word does, so most words of a passage need no stemming to be told from a question's.
         """
         initials = {stem[:1] for stem in wanted}
-        words = (word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", text)))
-        return [self._stem(word) if word[0] in initials else word for word in words]
+        return {stem for word in words if word[0] in initials and (stem := self._stem(word)) in wanted}
+
+    def counts_among(self, counts: Mapping[str, int], wanted: Collection[str]) -> Counter[str]:
+        """Returns how often words have each of the wanted stems.
+
+        Args:
+            counts: How often each word occurs.
+            wanted: Stems.
+        """
+        initials = {stem[:1] for stem in wanted}
+        found: Counter[str] = Counter()
+        for word, count in counts.items():
+            if word[0] in initials and (stem := self._stem(word)) in wanted:
+                found[stem] += count
+        return found
 
     def weights(self, term_weights: Mapping[str, float]) -> dict[str, float]:
         """Returns the weight of each stem among weighted words; words of one stem count once, with the largest."""

@@ -1,4 +1,4 @@
-"""Keeping the memory of a process that runs for months from creeping up, where the C library is glibc."""
+"""Keeping the memory of a process that runs for months from creeping up, and what collecting it costs short."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _M_ARENA_MAX: Final = -8  # malloc.h
 def share_malloc_arenas(arenas: int = 2) -> None:
     """Has all threads allocate from a few arenas. Otherwise threads that come and go leave arenas of their own behind.
 
-    Call it before threads are started.
+    Call it before threads are started. Does nothing where the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -25,3 +25,15 @@ def give_back_free_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def set_aside_what_stays() -> None:
+    """Collects what only cycles hold, and leaves all there is then out of collections to come.
+
+    Modules and models are some hundred thousand objects that live as long as the process. Every full collection looks
+    at each of them while all threads wait, 0.1 to 0.5 s on a busy box of two cores. Cycles among what was set aside are
+    collected when this is called again.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

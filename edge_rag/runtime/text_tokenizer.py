@@ -111,7 +111,8 @@ class TextTokenizer:
 
     def _encode(self, text: str) -> Encoding:
         try:
-            return self._tokenizer.encode(text, add_special_tokens=False)
+            # Other than encoding a single text, this lets other threads of Python run meanwhile.
+            return self._tokenizer.encode_batch([text], add_special_tokens=False)[0]
         except Exception as error:
             raise InferenceFailed(f"the text cannot be tokenized: {error}") from error
 

@@ -6,7 +6,7 @@ import pytest
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.reranker.answerable import Answerability
-from edge_rag.reranker.candidate import Candidate, compare, model_text
+from edge_rag.reranker.candidate import Candidate, ReadPassage, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, Weighed, weigh_sentences
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.token_vectors import TokenVectors
@@ -36,7 +36,7 @@ def candidates(question: str, *passages: Passage) -> tuple[Candidate, ...]:
     return compare(
         one_hot_words(question, VOCABULARY),
         passages,
-        [one_hot_words(model_text(each), VOCABULARY) for each in passages],
+        [ReadPassage.of(each, one_hot_words(model_text(each), VOCABULARY)) for each in passages],
     )
 
 

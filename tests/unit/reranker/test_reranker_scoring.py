@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from math import isclose
 from pathlib import Path
 
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from edge_rag.reranker.scoring import bm25, coverage, max_sim, mean_cosine, standardize
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.candidate import mean_vector
+from edge_rag.reranker.scoring import bm25, cosine, coverage, max_sim, standardize
+from edge_rag.reranker.words import Stemmer, words_of
+from edge_rag.runtime.token_vectors import TokenVectors
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -39,24 +43,26 @@ def test_max_sim_without_tokens_is_zero(shape: tuple[int, int]) -> None:
     assert max_sim(np.zeros(shape, dtype=np.float32)) == 0.0
 
 
-def test_mean_cosine_compares_directions() -> None:
-    one = np.array([[1, 0], [0, 1]], dtype=np.float32)
-    two = np.array([[1, 0]], dtype=np.float32)
-    assert mean_cosine(one, one) == pytest.approx(1.0)
-    assert mean_cosine(one, two) == pytest.approx(0.5**0.5)
-    assert mean_cosine(one, np.zeros((0, 2), dtype=np.float32)) == 0.0
+def test_mean_vectors_are_compared_by_direction() -> None:
+    def mean(rows: list[list[int]]) -> NDArray[np.float32]:
+        vectors = np.array(rows, dtype=np.float32).reshape(-1, 2)
+        return mean_vector(TokenVectors(vectors, np.zeros((len(vectors), 2), dtype=np.int32)))
+
+    assert cosine(mean([[1, 0], [0, 1]]), mean([[1, 0], [0, 1]])) == pytest.approx(1.0)
+    assert cosine(mean([[1, 0], [0, 1]]), mean([[1, 0]])) == pytest.approx(0.5**0.5)
+    assert cosine(mean([[1, 0], [0, 1]]), mean([])) == 0.0
 
 
 def test_bm25_follows_its_formula() -> None:
-    documents = [["pump", "bear", "pump"], ["valv"]]
     damping = 1.2 * (1 - 0.75 + 0.75 * 3 / 2)
     expected = 2.0 * 2 * 2.2 / (2 + damping) + 0.5 * 1 * 2.2 / (1 + damping)
-    assert bm25(documents, {"pump": 2.0, "bear": 0.5, "motor": 9.0}) == [pytest.approx(expected), 0.0]
+    scores = bm25([{"pump": 2, "bear": 1}, {}], [3, 1], {"pump": 2.0, "bear": 0.5, "motor": 9.0})
+    assert scores == [pytest.approx(expected), 0.0]
 
 
 def test_bm25_of_nothing_is_nothing() -> None:
-    assert bm25([], {"pump": 1.0}) == []
-    assert bm25([[], []], {"pump": 1.0}) == [0.0, 0.0]
+    assert bm25([], [], {"pump": 1.0}) == []
+    assert bm25([{}, {}], [0, 0], {"pump": 1.0}) == [0.0, 0.0]
 
 
 def test_coverage_is_the_share_of_term_weight_that_is_present() -> None:
@@ -95,6 +101,7 @@ def test_a_stem_begins_as_its_word_does() -> None:
 def test_the_wanted_stems_of_a_text_are_found_and_no_others(words: list[str]) -> None:
     stemmer = Stemmer()
     for wanted in ({"greas"}, {"lie", "pump"}, {"p", "101"}, set[str]()):
-        every, among = stemmer.stems(" ".join(words)), stemmer.stems_among(" ".join(words), wanted)
-        assert len(every) == len(among)
-        assert [stem in wanted for stem in every] == [stem in wanted for stem in among]
+        every = [stem for stem in stemmer.stems(" ".join(words)) if stem in wanted]
+        read = words_of(" ".join(words))
+        assert stemmer.stems_among(read, wanted) == set(every)
+        assert stemmer.counts_among(Counter(read), wanted) == Counter(every)

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, RerankRequest, Retrieved
+from edge_rag.reranker.candidate import ReadPassage
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.reranker.vector_cache import VectorCache
+from edge_rag.reranker.passage_cache import PassageCache
 from edge_rag.runtime.token_vectors import TokenVectors
 
 
@@ -15,8 +16,9 @@ def passage(chunk: int, text: str) -> Passage:
     return Passage(ChunkId(chunk), DocumentId("d"), "d.txt", None, 0, len(text), text)
 
 
-def vectors(tokens: int) -> TokenVectors:
-    return TokenVectors(np.ones((tokens, 4), np.float32), np.zeros((tokens, 2), np.int32))
+def read(tokens: int) -> ReadPassage:
+    vectors = TokenVectors(np.ones((tokens, 4), np.float32), np.zeros((tokens, 2), np.int32))
+    return ReadPassage.of(passage(1, "t"), vectors)
 
 
 class CountingVectorizer:
@@ -40,16 +42,16 @@ def request(question: str, passages: Sequence[Passage]) -> RerankRequest:
     return RerankRequest(question, Retrieved(tuple(Hit(each, 1.0) for each in passages), {}), 10)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), max_size=60), st.integers(0, 600))
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), max_size=60), st.integers(0, 4000))
 def test_the_cache_never_takes_more_than_its_share_and_gives_back_what_was_put_last(
     puts: list[tuple[int, int]], capacity: int
 ) -> None:
-    cache = VectorCache(capacity)
-    latest: dict[int, TokenVectors] = {}
+    cache = PassageCache(capacity)
+    latest: dict[int, ReadPassage] = {}
     for chunk, tokens in puts:
-        given_ = vectors(tokens)
+        given_ = read(tokens)
         cache.put(passage(chunk, "t"), given_)
-        if tokens * 24 <= capacity:
+        if given_.bytes <= capacity:
             latest[chunk] = given_
             assert cache.get(passage(chunk, "t")) is given_
         assert cache.bytes <= capacity
@@ -58,11 +60,11 @@ def test_the_cache_never_takes_more_than_its_share_and_gives_back_what_was_put_l
 
 
 def test_a_passage_in_demand_outlives_one_that_is_not() -> None:
-    cache = VectorCache(2 * 24)
-    cache.put(passage(1, "a"), vectors(1))
-    cache.put(passage(2, "b"), vectors(1))
+    cache = PassageCache(2 * read(1).bytes)
+    cache.put(passage(1, "a"), read(1))
+    cache.put(passage(2, "b"), read(1))
     assert cache.get(passage(1, "a")) is not None
-    cache.put(passage(3, "c"), vectors(1))
+    cache.put(passage(3, "c"), read(1))
     assert cache.get(passage(2, "b")) is None
     assert cache.get(passage(1, "a")) is not None
 
