@@ -25,6 +25,7 @@ from typing import Any, cast
 import grpc
 
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
+from scripts.load.processors import on
 
 QUESTIONS = (
     "How often must the pump bearings be greased?",
@@ -126,6 +127,7 @@ class Clients:
         deadline_s: Deadline of each question, seconds.
         at_once: Questions to keep under way; None for an open loop.
         a_second: Questions to begin each second; for an open loop.
+        processors: What they work on; None where this process does.
     """
 
     def __init__(
@@ -135,11 +137,14 @@ class Clients:
         deadline_s: float,
         at_once: int | None = None,
         a_second: float | None = None,
+        processors: frozenset[int] | None = None,
     ) -> None:
         loop = ["--at-once", str(at_once)] if at_once is not None else ["--a-second", str(a_second)]
         times = ["--seconds", str(seconds), "--deadline", str(deadline_s)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.load.clients", address, *loop, *times], stdout=subprocess.PIPE, text=True
+            [*on(processors), sys.executable, "-m", "scripts.load.clients", address, *loop, *times],
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def running(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from edge_rag.client import Client, ClientError
+from scripts.load.processors import on
 
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"
 _MIB = 1 << 20
@@ -74,21 +75,25 @@ class Daemon:
 
 
 @contextmanager
-def daemon(config: str = "") -> Iterator[Daemon]:
+def daemon(config: str = "", processors: frozenset[int] | None = None) -> Iterator[Daemon]:
     """Runs a daemon with the sample documents in it.
 
     Args:
         config: Settings, TOML.
+        processors: What it works on; None where this process does.
     """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         file = place / "edge-rag.toml"
         local = f"unix:{place}/socket"
         file.write_text(f'listen = "127.0.0.1:0"\nlocal_listen = "{local}"\n{config}')
-        command = [sys.executable, "-m", "edge_rag.cli.main", "serve", "--config", str(file)]
+        command = [*on(processors), sys.executable, "-m", "edge_rag.cli.main", "serve", "--config", str(file)]
         with (place / "log").open("w") as log:
             started = subprocess.Popen(
-                [*command, "--data-dir", str(place / "data")], stdout=subprocess.PIPE, stderr=log, text=True
+                [*command, "--data-dir", str(place / "data")],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         try:
             assert started.stdout is not None

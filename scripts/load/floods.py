@@ -1,12 +1,13 @@
 """What well-behaved clients notice of one that is not: their answers' times before and during each attack.
 
-    scripts/floods [--seconds 20] [--only pings,resets] [--json]
+    scripts/floods [--seconds 20] [--only pings,resets] [--shared] [--json]
 
 A daemon of its own serves the samples with its defaults. Two clients ask one question after the other; then they do
-while an attacker from another loopback address does one thing without end. Attacker, clients and daemon share this
-machine's processors, so what the attacker's own work takes from the others counts as well; take the figures on one that
-does nothing else. Exits with 1 where an answer went missing or was another one, where the daemon's memory grew by more
-than 64 MiB, or the others' 99th percentile by a fifth.
+while an attacker from another loopback address does one thing without end. The attacker has the last processor to
+itself and the others have the rest, as if it were another machine; with --shared all have all, and what the attacker's
+own work takes from the others counts as well. Take the figures on a machine that does nothing else. Exits with 1 where
+an answer went missing or was another one, where the daemon's memory grew by more than 64 MiB, or the others' 99th
+percentile by a fifth.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import h2.exceptions
 from edge_rag.api.v1 import rag_pb2
 from scripts.load.clients import QUESTIONS, clients, percentile
 from scripts.load.daemon import Daemon, daemon
+from scripts.load.processors import divided, work_on
 from scripts.load.raw_connection import ASK, RawConnection
 
 ATTACKER = "127.0.0.66"
@@ -206,7 +208,8 @@ class Outcome:
 
 def asked(there: Daemon, seconds: float) -> tuple[list[float], list[str]]:
     """How long each answer took, seconds, and what it was; a failure is an empty one."""
-    with clients(there.address, seconds, 60, at_once=2) as asking:
+    processors = frozenset(there.process.cpu_affinity())
+    with clients(there.address, seconds, 60, at_once=2, processors=processors) as asking:
         ends = asking.ends()
     return [end.took_s for end in ends], [end.text if end.status == "OK" else "" for end in ends]
 
@@ -242,12 +245,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="each measurement, seconds (default: 20)")
     parser.add_argument("--only", default=",".join(ATTACKS), help=f"of {', '.join(ATTACKS)}")
     parser.add_argument("--json", action="store_true", help="print a line of JSON an attack")
+    parser.add_argument("--shared", action="store_true", help="the attacker works on the others' processors too")
     wanted = parser.parse_args()
     chosen = wanted.only.split(",")
     if unknown := [name for name in chosen if name not in ATTACKS]:
         parser.error(f"--only: {', '.join(unknown)}: known are {', '.join(ATTACKS)}")
     kept = True
-    with daemon() as there:
+    processors = divided()
+    if not wanted.shared:
+        work_on(processors.senders)
+    with daemon(processors=None if wanted.shared else processors.daemon) as there:
         _, texts = asked(there, 10)
         known = {text for text in texts if text}
         for name in chosen:

@@ -1,11 +1,12 @@
 """What becomes of answers when ten times as many questions come as can be answered.
 
-    scripts/overload [--full] [--times 10] [--seconds 30] [--json]
+    scripts/overload [--full] [--times 10] [--seconds 30] [--shared] [--json]
 
 A daemon of its own serves the samples with its defaults. First clients ask as much as it can answer, several numbers of
 them after each other; the most answers a second are the peak. Then ten times as many questions a second come, whatever
-becomes of them, for half a minute, with --full for ten. Clients and daemon share this machine's processors, so take the
-figures on one that does nothing else. Exits with 1 where a bound is not kept:
+becomes of them, for half a minute, with --full for ten. Clients have the last processor to themselves and the daemon
+the others, as if they were on another machine; with --shared all have all. Take the figures on a machine that does
+nothing else. Exits with 1 where a bound is not kept:
 
 - answers a second at least 90% of the peak
 - 99% of refusals within 50 ms, and each of them says when to come back
@@ -22,6 +23,7 @@ from dataclasses import asdict, dataclass
 
 from scripts.load.clients import Ended, clients, percentile
 from scripts.load.daemon import Daemon, Watched, daemon
+from scripts.load.processors import divided, work_on
 
 LEAST_GOODPUT = 0.9
 SLOWEST_REFUSAL_S = 0.05
@@ -134,9 +136,13 @@ def main() -> None:
     parser.add_argument("--times", type=float, default=10, help="how much more than the peak (default: 10)")
     parser.add_argument("--deadline", type=float, default=60, help="deadline of each question, seconds (default: 60)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--shared", action="store_true", help="clients and daemon work on the same processors")
     wanted = parser.parse_args()
     seconds = 600.0 if wanted.full else wanted.seconds
-    with daemon() as there:
+    processors = divided()
+    if not wanted.shared:
+        work_on(processors.senders)
+    with daemon(processors=None if wanted.shared else processors.daemon) as there:
         peak = peak_of(there, wanted.peak_seconds, wanted.deadline)
         offered = wanted.times * peak
         print(f"{offered:.0f} questions a second for {seconds:.0f} s", file=sys.stderr)
