@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -19,6 +20,9 @@ LEAST_SHARE: Final = 0.1
 
 STALLS: Final = 10.0
 """It stalls once it says nothing for so many times as long as between its words so far."""
+
+EXPECTED_TOKENS: Final = 8
+"""What was expected of a remote's pace counts as much as so many of its tokens."""
 
 SOONEST_HEDGE_S: Final = 0.5
 """However quick a remote mostly is, it is not taken for slow before, seconds."""
@@ -101,43 +105,64 @@ def look(progress: Progress, bounds: Bounds) -> Look:
 
 
 def _before_the_first_text(progress: Progress, bounds: Bounds) -> Look:
-    patience = bounds.first_text_s
+    give_up_at = progress.started + bounds.first_text_s
+    again_at = math.inf
     if progress.deadline is not None:
-        window = max(0.0, progress.deadline - progress.started)
+        latest = _latest(progress, progress.deadline)
         here = progress.local.finish_s
-        kept = UNKNOWN_SHARE * window if here is None else SAFETY * here
-        patience = min(patience, max(LEAST_SHARE * window, window - kept))
-    give_up_at = progress.started + patience
+        if progress.now >= latest and here is not None and progress.now + here > progress.deadline:
+            # This box would be late, so nothing is gained by leaving the remote; until there is less to do here.
+            again_at = progress.now + SOONEST_HEDGE_S
+        else:
+            give_up_at = min(give_up_at, latest)
     if progress.now >= give_up_at:
         return Look(Step.TAKE_OVER, "it said nothing in the time it had", progress.now + bounds.stall_s)
+    again_at = min(again_at, give_up_at)
     unusual = progress.remote.unusual_s
     if unusual is None:
-        return Look(Step.WAIT, "", give_up_at)
+        return Look(Step.WAIT, "", again_at)
     hedge_at = progress.started + max(SOONEST_HEDGE_S, unusual)
     if progress.now < hedge_at:
-        return Look(Step.WAIT, "", min(hedge_at, give_up_at))
+        return Look(Step.WAIT, "", min(hedge_at, again_at))
     if progress.may_hedge:
-        return Look(Step.HEDGE, "it takes longer than it mostly does", give_up_at)
-    return Look(Step.WAIT, "", min(progress.now + SOONEST_HEDGE_S, give_up_at))
+        return Look(Step.HEDGE, "it takes longer than it mostly does", again_at)
+    return Look(Step.WAIT, "", min(progress.now + SOONEST_HEDGE_S, again_at))
+
+
+def _latest(progress: Progress, deadline: float) -> float:
+    """Returns the time until which a silent remote is waited for: what this box needs is kept for it.
+
+    Where that leaves the remote next to nothing, it gets the time within which it mostly begins.
+    """
+    window, here = max(0.0, deadline - progress.started), progress.local.finish_s
+    least = progress.started + LEAST_SHARE * window
+    latest = deadline - (UNKNOWN_SHARE * window if here is None else SAFETY * here)
+    return latest if latest >= least else max(least, progress.started + (progress.remote.unusual_s or 0.0))
 
 
 def _in_the_middle(progress: Progress, first: float, last: float, bounds: Bounds) -> Look:
-    gap = (last - first) / max(1, progress.said - 1)
+    gap = _pace(progress, last - first)
     silent_at = last + max(bounds.stall_s, STALLS * gap)
-    if progress.deadline is not None:
-        rest = progress.left * gap
-        here = _rest_here(progress)
-        latest = progress.deadline - (here if here is not None else UNKNOWN_SHARE * (progress.deadline - last))
-        if progress.now >= silent_at:
-            return Look(Step.TAKE_OVER, "it stopped speaking", progress.now + bounds.stall_s)
-        remote_is_late = progress.now + rest > progress.deadline
-        if remote_is_late and (here is None or here < rest):
+    if progress.now < silent_at and progress.deadline is not None:
+        rest, here = progress.left * gap, _rest_here(progress)
+        in_time_here = here is None or progress.now + here <= progress.deadline
+        if progress.now + rest > progress.deadline and in_time_here and (here is None or here < rest):
             return Look(Step.TAKE_OVER, "it speaks too slowly to be in time", progress.now + bounds.stall_s)
-        # With the time this box would need left, a remote that has been silent for longer than usual is not waited for.
-        silent_at = min(silent_at, max(latest, last + 2 * gap + _LITTLE_S))
+        latest = progress.deadline - (UNKNOWN_SHARE * (progress.deadline - last) if here is None else here)
+        if latest > last:
+            # With the time this box would need left, a remote that is silent for longer than usual is not waited for.
+            silent_at = min(silent_at, max(latest, last + 2 * gap + _LITTLE_S))
     if progress.now >= silent_at:
         return Look(Step.TAKE_OVER, "it stopped speaking", progress.now + bounds.stall_s)
     return Look(Step.WAIT, "", silent_at)
+
+
+def _pace(progress: Progress, took_s: float) -> float:
+    """Returns the time between two tokens, seconds: what was seen, and while that is little, what was expected."""
+    seen, expected = progress.said - 1, progress.remote.per_token_s
+    if expected is None:
+        return took_s / max(1, seen)
+    return (took_s + EXPECTED_TOKENS * expected) / (max(0, seen) + EXPECTED_TOKENS)
 
 
 def _rest_here(progress: Progress) -> float | None:

@@ -48,6 +48,10 @@ class Tower(Dispatch):
         self._salt = secrets.token_bytes(16)
         self._meters = {kind: Meter() for kind in Kind}
 
+    def at(self, when: float, what: Callable[[], None]) -> asyncio.TimerHandle:
+        """Does something at a time on its clock; on the event loop."""
+        return self.loop.call_later(max(0.0, when - self.clock()), what)
+
     @property
     def can_redact(self) -> bool:
         """Whether there are patterns to redact by."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +21,19 @@ from edge_rag.core.query import AnswerMode
 from edge_rag.core.unrecognized import recognized
 from tests.e2e.guarded_box import edge_rag, token
 from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ended, ingest, start_daemon
+from tests.slowed import slowed
 
 MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
 QUESTION = "How often must the pump bearings be greased?"
+TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 3
+UNHURRIED = "first_text_seconds = 20\nstall_seconds = 20"
+HURRIED = "first_text_seconds = 1\nstall_seconds = 0.5\nfailures = 100\nrest_seconds = 0.001"
+"""Gives up soon, and asks again nevertheless, so that each question meets what the other machine does."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pair:
-    """A board, and the machine that lends it its model."""
+    """A board, and the machine that lends it its model; that one may be started anew."""
 
     board: RunningDaemon
     lender: RunningDaemon
@@ -37,17 +44,21 @@ def lending(folder: Path) -> RunningDaemon:
     data = folder / "lender"
     edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
     (folder / "peer.token").write_text(token("board", data, "--roles", "peer"))
+    return lending_at("127.0.0.1:0", folder)
+
+
+def lending_at(address: str, folder: Path) -> RunningDaemon:
+    """Starts it, again if need be, at an address."""
     config = f'local_listen = "unix:{folder}/lender.socket"\n[tls]\nalways = true\n'
-    return start_daemon(data, folder / "lender.log", config)
+    return start_daemon(folder / "lender", folder / "lender.log", config, listen=address)
 
 
-def borrowing(folder: Path, address: str) -> RunningDaemon:
+def borrowing(folder: Path, address: str, bounds: str = UNHURRIED) -> RunningDaemon:
     """Starts a board that borrows the model of the machine at an address."""
     config = f"""
 [offload]
 mode = "prefer-remote"
-first_text_seconds = 20
-stall_seconds = 20
+{bounds}
 redact = ['2,000']
 [[offload.remotes]]
 name = "big"
@@ -142,3 +153,62 @@ def test_a_machine_that_is_frozen_or_killed_costs_nobody_an_answer(pair: Pair, b
         (remote,) = client.status().remotes
     assert remote.failures >= 3
     assert remote.breaker == "open"
+
+
+@pytest.fixture
+def hurried(tmp_path: Path) -> Iterator[Pair]:
+    """A board that gives up soon, and asks again nevertheless."""
+    lender = lending(tmp_path)
+    pair = Pair(borrowing(tmp_path, lender.address, HURRIED), lender)
+    yield pair
+    ended(pair.board)
+    ended(pair.lender)
+
+
+def written(
+    client: Client, rule: OffloadRule, request_id: str, after: Callable[[int], None] = lambda pieces: None
+) -> str:
+    """Asks for a long answer and returns it. ``after`` is told how many pieces have come, 0 before the first."""
+    options = AskOptions(collection=rule.value, request_id=request_id, mode=AnswerMode.FREE, max_tokens=100)
+    events = []
+    after(0)
+    for event in client.ask(QUESTION, options):
+        events.append(event)
+        after(len(events))
+    assert isinstance(events[-1], Finished)
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
+def test_frozen_or_killed_at_any_word_the_other_machine_costs_nobody_a_word(
+    hurried: Pair, tmp_path: Path, blow: signal.Signals
+) -> None:
+    words = random.Random(9)
+    with Client(hurried.board.address, timeout_s=30) as client:
+        alone = written(client, OffloadRule.NEVER, "alone")
+        for number in range(TIMES):
+            word = words.randrange(30) if number else 0
+
+            def strike(pieces: int, word: int = word) -> None:
+                if pieces == word:
+                    hurried.lender.process.send_signal(blow)
+
+            assert written(client, OffloadRule.ALLOWED, f"struck-{number}", strike) == alone
+            if blow is signal.SIGSTOP:
+                hurried.lender.process.send_signal(signal.SIGCONT)
+            else:
+                ended(hurried.lender)
+                hurried.lender = lending_at(hurried.lender.address, tmp_path)
+        assert kinds(client, "struck-0") & {DecisionKind.TAKEN_OVER, DecisionKind.HEDGED}
+
+
+@pytest.mark.soak
+def test_twenty_times_as_slow_the_other_machine_costs_nobody_an_answer(hurried: Pair) -> None:
+    with Client(hurried.board.address, timeout_s=30) as client:
+        alone = written(client, OffloadRule.NEVER, "alone")
+        assert written(client, OffloadRule.ALLOWED, "quick") == alone
+        with slowed(hurried.lender.process.pid, 20):
+            for number in range(TIMES):
+                assert written(client, OffloadRule.ALLOWED, f"slow-{number}") == alone
+        assert DecisionKind.SENT in kinds(client, f"slow-{TIMES - 1}")

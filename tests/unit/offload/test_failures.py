@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,6 +25,7 @@ from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.query import AnswerMode
 from edge_rag.core.unrecognized import recognized
+from edge_rag.errors import DeadlineExceeded
 from edge_rag.generator.answer_generator import AnswerGenerator
 from edge_rag.generator.dictation import Dictation
 from edge_rag.generator.policy import SchedulerLimits
@@ -35,7 +37,16 @@ from edge_rag.offload.patience import Bounds
 from edge_rag.offload.ports import Remote
 from edge_rag.offload.redaction import Redactor
 from edge_rag.offload.trust import Trust
-from tests.contract.test_generator_contract import NOT_FOUND, TINY, Answer, answering, ask, paged, question
+from tests.contract.test_generator_contract import (
+    NOT_FOUND,
+    TINY,
+    Answer,
+    answering,
+    ask,
+    assert_set,
+    paged,
+    question,
+)
 from tests.lending import HEAD, chunk, event
 from tests.wayward import (
     BEHAVIOURS,
@@ -200,6 +211,30 @@ def test_after_failures_a_machine_is_left_alone(stack: ExitStack, here: AnswerGe
     assert trail.kinds[DecisionKind.SENT] == 2
     (known,) = generator.remotes()
     assert (known.breaker, known.failures, known.answers) == ("open", 2, 0)
+
+
+def test_a_machine_that_lets_a_deadline_pass_has_failed_where_this_box_is_too_busy_to_go_on(
+    stack: ExitStack, here: AnswerGenerator
+) -> None:
+    address = stack.enter_context(wayward(silent))
+    remote = EdgeRagRemote("odd", address, Trust())
+    generator, trail = borrowing(stack, here, [remote], OffloadMode.OVERFLOW, bounds=UNHURRIED)
+    request = replace(question(AnswerMode.FREE, max_tokens=100), deadline=time.monotonic() + 60)
+    took = ask(generator, request).end.compute_s  # idle, so written and measured here
+    gate, waiting = threading.Event(), [Answer() for _ in range(40)]
+    stack.callback(gate.set)
+    here.submit(replace(request, passages=()), Answer(lambda event: assert_set(gate)))
+    for each in waiting:
+        here.submit(request, each)
+    answer = Answer()
+    generator.submit(replace(request, deadline=time.monotonic() + 5 * took), answer)
+    answer.wait()
+    gate.set()
+    assert isinstance(answer.error, DeadlineExceeded)
+    (known,) = generator.remotes()
+    assert (known.failures, known.last_problem) == (1, "it was not done by the deadline")
+    assert trail.kinds[DecisionKind.TAKEN_OVER] == 0
+    assert {each.wait().end.reason for each in waiting} <= {FinishReason.STOP, FinishReason.LENGTH}
 
 
 @pytest.mark.parametrize("offload", OffloadMode)

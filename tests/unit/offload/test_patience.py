@@ -36,12 +36,22 @@ SPEAKING = replace(SILENT, first_text=100.5, last_text=101.5, now=101.6, said=51
         (replace(SILENT, now=105.6, deadline=None, may_hedge=False), Step.WAIT),
         (replace(SILENT, now=108.1, deadline=None), Step.TAKE_OVER),
         (replace(SILENT, now=105.1, local=Outlook()), Step.TAKE_OVER),
+        # This box is so busy that it would be late, so that nothing is gained by leaving the remote.
+        (replace(SILENT, now=105.6, local=Outlook(7.0, 9.0, 0.04), may_hedge=False), Step.WAIT),
+        (replace(SILENT, now=108.1, local=Outlook(7.0, 9.0, 0.04), may_hedge=False), Step.TAKE_OVER),
         (SPEAKING, Step.WAIT),
         (replace(SPEAKING, now=102.6), Step.TAKE_OVER),
         (replace(SPEAKING, now=102.6, deadline=None), Step.TAKE_OVER),
         (replace(SPEAKING, said=3, left=98), Step.TAKE_OVER),  # 0.5 s a token: the rest takes longer than the deadline
         (replace(SPEAKING, said=3, left=98, deadline=None), Step.WAIT),
         (replace(SPEAKING, said=3, left=98, local=Outlook(90.0, 99.0, 1.0)), Step.WAIT),  # it would be later still here
+        (replace(SPEAKING, said=3, left=98, local=Outlook(6.0, 9.0, 0.04)), Step.WAIT),  # sooner, but late here too
+        # Two words far apart are no pace yet, where another was expected.
+        (replace(SPEAKING, first_text=100.9, last_text=101.5, said=3, left=60), Step.WAIT),
+        (replace(SPEAKING, first_text=100.9, last_text=101.5, said=3, left=60, remote=Outlook()), Step.TAKE_OVER),
+        # Silent for longer than usual: with the time left that this box needs, it goes on; without, nothing is gained.
+        (replace(SPEAKING, deadline=104.0, now=101.8, left=20, local=Outlook(0.7, 3.0, 0.04)), Step.TAKE_OVER),
+        (replace(SPEAKING, deadline=104.0, now=101.8, left=20, local=Outlook(2.0, 3.0, 0.04)), Step.WAIT),
     ],
 )
 def test_how_long_a_remote_is_waited_for(progress: Progress, step: Step) -> None:
