@@ -124,12 +124,12 @@ class ClientUsage:
 
     Attributes:
         client: Who asked; None for all the clients together that came when there was no room to keep them apart.
-        requests: Requests that reached the generator and are over, however they ended.
+        requests: Requests that reached the generator, here or on another machine, and are over, however they ended.
         refused: Requests that were refused: no room, or they could never run.
         prompt_tokens: Prompt tokens, cached ones included.
         cached_prompt_tokens: Those of them that were not computed again.
-        generated_tokens: Tokens generated, forced ones included.
-        slot_s: Time in slots, seconds.
+        generated_tokens: Tokens generated, here or on another machine, forced ones included.
+        slot_s: Time in slots here, seconds.
     """
 
     client: str | None

@@ -3,6 +3,7 @@
 say          what was said elsewhere is checked, told to the listener and remembered
 finish       it was all of the answer
 go_on        what was said becomes part of the prompt, and the engine writes the rest into the same stream
+close        nothing more comes, however it ended; until then the engine that is to go on is kept
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Dictation:
         self._tokens: list[int] = []
         self._text: list[str] = []
         self._heard = 0
+        self._release = _nothing
 
     @property
     def said_tokens(self) -> int:
@@ -97,7 +99,8 @@ class Dictation:
 
         Args:
             reason: Why it ended, as whoever wrote it says, or ``say``.
-            usage: What it used; None where they do not say.
+            usage: What it used there; None where they do not say. Of that only what cannot be counted here is believed,
+                and no more of it than there can be.
             queue_s: How long it waited, seconds.
             compute_s: How long it was written, seconds.
 
@@ -108,12 +111,20 @@ class Dictation:
             raise RemoteFailed("it ended without a word")
         if reason is not FinishReason.LENGTH and self._must_go_on():
             raise RemoteFailed("it ended before the answer had its form")
-        here = Usage(len(self._request.prompt), 0, self.said_tokens)
-        self._sink.finish(Outcome(reason, here if usage is None else usage, queue_s, compute_s))
+        self._sink.finish(Outcome(reason, self._counted(usage or Usage()), queue_s, compute_s))
 
     def fail(self, error: EdgeRagError) -> None:
         """Ends the answer badly."""
         self._sink.fail(error)
+
+    def when_closed(self, release: Callable[[], None]) -> None:
+        """Has something done once it is closed."""
+        self._release = release
+
+    def close(self) -> None:
+        """Lets the engine go; idempotent."""
+        release, self._release = self._release, _nothing
+        release()
 
     def go_on(self) -> Callable[[], None]:
         """Has the engine write the rest; from here on the engine's thread tells.
@@ -132,7 +143,7 @@ class Dictation:
         left = self._request.sampling.max_tokens - len(said)
         if left <= 0:
             self._sink.finish(Outcome(FinishReason.LENGTH, Usage(len(self._request.prompt), 0, len(said)), 0.0, 0.0))
-            return _nothing_to_cancel
+            return _nothing
         request = replace(
             self._request,
             prompt=(*self._request.prompt, *said),
@@ -140,6 +151,17 @@ class Dictation:
             sampling=replace(self._request.sampling, max_tokens=left),
         )
         return self._submit(request, _Rest(self._sink, len(said)))
+
+    def _counted(self, claimed: Usage) -> Usage:
+        prompt, said = len(self._request.prompt), self.said_tokens
+        return Usage(
+            prompt_tokens=prompt,
+            cached_prompt_tokens=min(claimed.cached_prompt_tokens, prompt),
+            copied_prompt_tokens=min(claimed.copied_prompt_tokens, prompt),
+            generated_tokens=said,
+            forced_tokens=min(claimed.forced_tokens, said),
+            model_steps=min(claimed.model_steps, prompt + said),
+        )
 
     def _sentence(self, said: SaidSentence) -> tuple[int, ...]:
         """Returns the tokens of a sentence that may be quoted next."""
@@ -217,5 +239,5 @@ class _Rest:
         self._sink.fail(error)
 
 
-def _nothing_to_cancel() -> None:
-    """The answer is over."""
+def _nothing() -> None:
+    """There is nothing to do."""

@@ -10,6 +10,7 @@ For the time of a swap there are two models and two caches in memory.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,10 +44,12 @@ class Installed:
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """A generator, and how many threads are handing it a request at this moment."""
+    """A generator, how many threads are handing it a request at this moment, and how many answers are dictated to it
+    and not over."""
 
     installed: Installed
     entering: int = 0
+    dictated: int = 0
 
 
 class GeneratorExchange:
@@ -74,17 +77,25 @@ class GeneratorExchange:
 
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``."""
-        with self._entered() as generator:
-            return generator.submit(request, listener)
+        with self._entered() as place:
+            return place.installed.generator.submit(request, listener)
 
     def dictation(self, request: GenerationRequest, listener: Listener) -> Dictation | None:
-        """Begins an answer that somebody else writes; see ``AnswerGenerator.dictation``."""
-        return self._place.installed.generator.dictation(request, listener)
+        """Begins an answer that somebody else writes; see ``AnswerGenerator.dictation``.
+
+        Its generator may be asked to go on, so a swap waits for it as for requests of the generator's own.
+        """
+        with self._entered() as place:
+            dictation = place.installed.generator.dictation(request, listener)
+            if dictation is not None:
+                self._count_dictated(place, 1)
+                dictation.when_closed(lambda: self._count_dictated(place, -1))
+            return dictation
 
     def write(self, request: GenerationRequest, vocabulary: str, listener: SaidListener) -> Handle:
         """Admits a request of somebody who checks what is said; see ``AnswerGenerator.write``."""
-        with self._entered() as generator:
-            return generator.write(request, vocabulary, listener)
+        with self._entered() as place:
+            return place.installed.generator.write(request, vocabulary, listener)
 
     @property
     def vocabulary(self) -> str:
@@ -155,7 +166,9 @@ class GeneratorExchange:
                 following.generator.restrain(self._share)
                 self._retiring = old.installed
                 self._moved.wait_for(lambda: old.entering == 0)
-            old.installed.generator.close(0.0 if self._closed else drain_s)
+                ends = time.monotonic() + drain_s
+                self._moved.wait_for(lambda: old.dictated == 0 or self._closed, drain_s)
+            old.installed.generator.close(0.0 if self._closed else max(0.0, ends - time.monotonic()))
             with self._moved:
                 ended = old.installed.generator.snapshot()
                 self._retired = ended if self._retired is None else ended.counted_on(self._retired)
@@ -165,21 +178,28 @@ class GeneratorExchange:
             self._swapping.release()
 
     @contextmanager
-    def _entered(self) -> Iterator[AnswerGenerator]:
-        """Gives the generator in use, which is not closed before this is left."""
+    def _entered(self) -> Iterator[_Place]:
+        """Gives the place in use, whose generator is not closed before this is left."""
         with self._moved:
             place = self._place
             place.entering += 1
         try:
-            yield place.installed.generator
+            yield place
         finally:
             with self._moved:
                 place.entering -= 1
                 self._moved.notify_all()
 
+    def _count_dictated(self, place: _Place, more: int) -> None:
+        with self._moved:
+            place.dictated += more
+            self._moved.notify_all()
+
     def close(self) -> None:
         """Stops the generator in use, and the one it is replacing; what they have not finished is given up."""
-        self._closed = True
+        with self._moved:
+            self._closed = True
+            self._moved.notify_all()
         if (retiring := self._retiring) is not None:
             retiring.generator.close()
         with self._swapping:

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from edge_rag.core.answer import Usage
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, Unread
 from edge_rag.offload.desk import RemoteDesk, kind_of
@@ -54,6 +55,7 @@ class Flight:
         self._started = tower.clock()
         self._over = False
         self._local: Handle | None = None
+        self._begun_here = False
         self._local_leads = False
         self._hedged = False
         self._dictation: Dictation | None = None
@@ -74,10 +76,14 @@ class Flight:
         if self._choice.place is not Place.LOCAL:
             self._dictation = self._tower.local.dictation(self._request, self._hear_dictated)
         if self._dictation is None:
-            self._local = self._tower.local.submit(self._request, self._hear_local)
+            self._begin_here()
         elif self._choice.place is Place.BOTH:
-            with suppress(Overloaded):  # then the remote runs alone
-                self._local = self._tower.local.submit(self._request, self._hear_local)
+            try:
+                with suppress(Overloaded):  # then the remote runs alone
+                    self._begin_here()
+            except BaseException:
+                self._dictation.close()
+                raise
 
     def take_off(self) -> None:
         """Begins; on the event loop."""
@@ -122,6 +128,10 @@ class Flight:
         self._fail(error)
 
     # this box
+
+    def _begin_here(self) -> None:
+        self._local = self._tower.local.submit(self._request, self._hear_local)
+        self._begun_here = True
 
     def _hear_local(self, event: GenerationEvent) -> None:
         """Takes an event of the generator here; its thread."""
@@ -212,7 +222,7 @@ class Flight:
     def straggling(self, reason: str) -> None:
         """Begins here as well."""
         try:
-            self._local = self._tower.local.submit(self._request, self._hear_local)
+            self._begin_here()
         except EdgeRagError:
             return  # there is no room here for a second start; the remote is waited for as long as it may take
         self._hedged = True
@@ -235,6 +245,7 @@ class Flight:
         self._remote_leads = True
         try:
             self._rest = dictation.go_on()
+            self._begun_here = True
         except NotReady as error:
             self._begin_anew(dictation, error)
         except EdgeRagError as error:
@@ -247,7 +258,7 @@ class Flight:
             return
         self._remote_leads = False
         try:
-            self._local = self._tower.local.submit(self._request, self._hear_local)
+            self._begin_here()
         except EdgeRagError as refused:
             self._fail(refused)
 
@@ -289,5 +300,16 @@ class Flight:
             for timer in (self._deadline, self._hedge, self._unread):
                 if timer is not None:
                     timer.cancel()
+            self._close_dictation()
             self._landed(self)
         self._listener(event)
+
+    def _close_dictation(self) -> None:
+        """Says what others wrote; what was begun here, the generator here accounts for."""
+        if self._dictation is None:
+            return
+        said, prompt = self._dictation.said_tokens, len(self._dictation.prompt.tokens)
+        alone = not self._begun_here
+        usage = Usage(prompt_tokens=prompt if alone and said else 0, generated_tokens=said)
+        self._tower.books.written_elsewhere(self._request.client, usage, alone)
+        self._dictation.close()

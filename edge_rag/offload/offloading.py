@@ -19,7 +19,7 @@ from edge_rag.offload.dispatch import Dispatch
 from edge_rag.offload.flight import Flight
 from edge_rag.offload.patience import Bounds
 from edge_rag.offload.policy import Facts, choose
-from edge_rag.offload.ports import DecisionSink, Handle, Listener, LocalGenerator, Remote
+from edge_rag.offload.ports import Books, Handle, Listener, LocalGenerator, Remote
 from edge_rag.offload.redaction import Redactor
 from edge_rag.offload.spread import documents_key
 from edge_rag.offload.tower import Tower
@@ -79,7 +79,7 @@ class OffloadingGenerator:
         remotes: Other machines, with names of their own.
         limits: The operator's choices.
         redactor: Knows what must not leave where it is redacted.
-        decisions: Keeps the trail of decisions.
+        books: Keep the trail of decisions, and what clients used.
         strained: Whether this box is too hot or on battery.
         clock: Monotonic seconds; deadlines are on it.
     """
@@ -90,7 +90,7 @@ class OffloadingGenerator:
         remotes: Sequence[Remote],
         limits: OffloadLimits,
         redactor: Redactor,
-        decisions: DecisionSink,
+        books: Books,
         strained: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -98,7 +98,7 @@ class OffloadingGenerator:
         self._limits = limits
         self._strained = strained
         self._desks = {remote.name: RemoteDesk(remote, limits.breaker) for remote in remotes}
-        self._tower = Tower(local, self._desks, limits.bounds, redactor, OffloadAnnouncer(decisions), clock)
+        self._tower = Tower(local, self._desks, limits.bounds, redactor, OffloadAnnouncer(books), books, clock)
         self._clock = clock
         writers = any(OffloadUse.GENERATE in remote.uses for remote in remotes)
         self._ever = writers and limits.mode is not OffloadMode.NEVER

@@ -146,6 +146,10 @@ class Dictation(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Nothing more comes: lets go of the generator that would have gone on; idempotent."""
+        ...
+
     def go_on(self) -> Callable[[], None]:
         """Has the local generator write the rest, on its own thread; returns what cancels that.
 
@@ -199,9 +203,19 @@ class LocalGenerator(Protocol):
         ...
 
 
-class DecisionSink(Protocol):
-    """Keeps the trail of decisions."""
+class Books(Protocol):
+    """Keeps the trail of decisions, and what clients used. Any thread; must return at once and not raise."""
 
     def record(self, decision: Decision) -> None:
-        """Takes a decision; must return at once and not raise."""
+        """Takes a decision."""
+        ...
+
+    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
+        """Takes what other machines wrote of an answer that is over.
+
+        Args:
+            client: Who asked.
+            usage: Tokens they wrote; the prompt's where it was not computed here.
+            alone: Whether the generator here had no part in it, and so reports no request.
+        """
         ...

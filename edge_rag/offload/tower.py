@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 
@@ -13,7 +14,7 @@ from edge_rag.offload.dispatch import Dispatch
 from edge_rag.offload.meter import Meter, Outlook, Sample
 from edge_rag.offload.order import Homecoming, PromptText, release
 from edge_rag.offload.patience import Bounds
-from edge_rag.offload.ports import LocalGenerator
+from edge_rag.offload.ports import Books, LocalGenerator
 from edge_rag.offload.redaction import Redactor
 
 _USUAL_TOKENS = 128
@@ -29,6 +30,7 @@ class Tower(Dispatch):
         bounds: How long remotes are waited for.
         redactor: Knows what must not leave where it is redacted.
         announcer: Tells what is decided.
+        books: Keep what clients used.
         clock: Monotonic seconds.
     """
 
@@ -39,11 +41,13 @@ class Tower(Dispatch):
         bounds: Bounds,
         redactor: Redactor,
         announcer: OffloadAnnouncer,
+        books: Books,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(desks, announcer, clock)
         self.local = local
         self.bounds = bounds
+        self.books = books
         self._redactor = redactor
         self._salt = secrets.token_bytes(16)
         self._meters = {kind: Meter() for kind in Kind}

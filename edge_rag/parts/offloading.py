@@ -22,7 +22,7 @@ from edge_rag.offload.loan import Loan
 from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.openai_remote import OpenAiRemote
 from edge_rag.offload.patience import Bounds
-from edge_rag.offload.ports import DecisionSink, Remote
+from edge_rag.offload.ports import Books, Remote
 from edge_rag.offload.redaction import Redactor
 from edge_rag.offload.trust import Trust
 
@@ -32,7 +32,7 @@ _LOOK_EVERY_S: Final = 5.0
 def make_offloading(
     settings: OffloadSettings,
     local: GeneratorExchange,
-    decisions: DecisionSink,
+    books: Books,
     temperatures: Callable[[], tuple[Temperature, ...]],
     unread_s: float,
 ) -> OffloadingGenerator | None:
@@ -41,7 +41,7 @@ def make_offloading(
     Args:
         settings: What the operator chose.
         local: This box's generator.
-        decisions: Keeps the trail.
+        books: Keep the trail, and what clients used.
         temperatures: Reads the thermal zones.
         unread_s: Longest time that an answer waits for its reader, seconds.
 
@@ -57,7 +57,7 @@ def make_offloading(
         breaker=Breaker(settings.failures, settings.rest_seconds),
     )
     remotes = [_remote(each) for each in settings.remotes]
-    return OffloadingGenerator(local, remotes, limits, redactor, decisions, _Strain(settings, temperatures))
+    return OffloadingGenerator(local, remotes, limits, redactor, books, _Strain(settings, temperatures))
 
 
 def make_loan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edge_rag.core.answer import Usage
 from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.measures import Measure, RequestReport, StepReport
 from edge_rag.telemetry.activity import Activity
@@ -63,6 +64,10 @@ class EngineWatch:
             self.latencies.add(Measure.QUEUE, (report.queue_s,))
         if report.per_token_s is not None:
             self.latencies.add(Measure.PER_TOKEN, (report.per_token_s,))
+
+    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
+        """Other machines wrote an answer, or a part of one; see ``UsageLedger.written_elsewhere``."""
+        self.usage.written_elsewhere(client, usage, alone)
 
     def record(self, decision: Decision) -> None:
         """A decision was made."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from edge_rag.core.answer import Usage
 from edge_rag.core.measures import ClientUsage, RequestReport
 
 MOST_CLIENTS: Final = 256
@@ -47,6 +48,23 @@ class UsageLedger:
                 cached_prompt_tokens=so_far.cached_prompt_tokens + report.usage.cached_prompt_tokens,
                 generated_tokens=so_far.generated_tokens + report.usage.generated_tokens,
                 slot_s=so_far.slot_s + report.slot_s,
+            )
+
+    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
+        """Adds what other machines wrote of an answer that is over.
+
+        Args:
+            client: Who asked.
+            usage: Tokens they wrote; the prompt's where it was not computed here.
+            alone: Whether the generator here had no part in it, and so reports no request.
+        """
+        with self._lock:
+            so_far = self._of(client)
+            self._usage[so_far.client] = replace(
+                so_far,
+                requests=so_far.requests + alone,
+                prompt_tokens=so_far.prompt_tokens + usage.prompt_tokens,
+                generated_tokens=so_far.generated_tokens + usage.generated_tokens,
             )
 
     def refused(self, client: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -26,7 +27,7 @@ from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import ModelRunner, Unrecorded
+from edge_rag.generator.ports import ModelRunner
 from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.prompt_encoding import PromptEncoder
 from edge_rag.generator.tokenizer import ChatTokenizer
@@ -38,6 +39,7 @@ from edge_rag.pipeline.ports import Generator
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.serial_decoder import SerialDecoder
+from tests.books import Books
 from tests.lending import lent
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +49,7 @@ NOT_FOUND = "Nothing of the kind."
 GREASE = "Grease both bearings every 2,000 hours. Use lithium grease, grade 2.\nStop the pump first."
 NOISE = "The duty pump changes over weekly <|im_end|>. Log it – “Pump B” – in the book."
 
+A = TypeVar("A", bound=AnswerGenerator)
 MakeGenerator = Callable[[int], AbstractContextManager[Generator]]
 """Opens a generator that lets that many requests wait, and closes it."""
 
@@ -64,27 +67,33 @@ def answering(
 ) -> Callable[[int], AbstractContextManager[AnswerGenerator]]:
     @contextmanager
     def make(max_waiting: int) -> Iterator[AnswerGenerator]:
-        decoder = open_runner(folder)
-        engine = Engine(decoder, limits, max_waiting)
-        settings = PromptSettings(not_found=NOT_FOUND)
-        tokenizer = ChatTokenizer.open(folder)
-        grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
-        quote = QuoteSettings(prior_weight=4.0, not_found_below=0.1)
-        generator = AnswerGenerator(
-            engine,
-            decoder.end_tokens,
-            tokenizer,
-            grammars,
-            settings,
-            quote,
-            CiteSettings(Stemmer),
-            PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassageHeat()), None),
-        )
+        generator = not_started(AnswerGenerator, folder, open_runner, limits, max_waiting)
         generator.start()
         yield generator
         generator.close()
 
     return make
+
+
+def not_started(
+    kind: type[A], folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits, max_waiting: int
+) -> A:
+    decoder = open_runner(folder)
+    engine = Engine(decoder, limits, max_waiting)
+    settings = PromptSettings(not_found=NOT_FOUND)
+    tokenizer = ChatTokenizer.open(folder)
+    grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
+    quote = QuoteSettings(prior_weight=4.0, not_found_below=0.1)
+    return kind(
+        engine,
+        decoder.end_tokens,
+        tokenizer,
+        grammars,
+        settings,
+        quote,
+        CiteSettings(Stemmer),
+        PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassageHeat()), None),
+    )
 
 
 def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits) -> MakeGenerator:
@@ -105,7 +114,7 @@ def offloading(remote_model: Path, mode: OffloadMode = OffloadMode.PREFER_REMOTE
         ):
             chosen = OffloadLimits(mode, queue=max_waiting)
             remote = EdgeRagRemote("big", address, Trust())
-            generator = OffloadingGenerator(local, [remote], chosen, Redactor(()), Unrecorded())
+            generator = OffloadingGenerator(local, [remote], chosen, Redactor(()), Books())
             try:
                 yield generator
             finally:

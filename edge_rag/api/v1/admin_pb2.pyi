@@ -1573,7 +1573,7 @@ class ClientUsage(_message.Message):
     client: _builtins.str
     """Who: the address that calls come from, without the port; empty in `others`."""
     requests: _builtins.int
-    """Requests that reached the generator and are over, however they ended."""
+    """Requests that reached the generator, here or on another machine, and are over, however they ended."""
     refused: _builtins.int
     """Requests that were refused: no room, or they could never run."""
     prompt_tokens: _builtins.int
@@ -1581,9 +1581,9 @@ class ClientUsage(_message.Message):
     cached_prompt_tokens: _builtins.int
     """Those of them that were not computed again."""
     generated_tokens: _builtins.int
-    """Tokens generated, forced ones included."""
+    """Tokens generated, here or on another machine, forced ones included."""
     slot_seconds: _builtins.float
-    """Time in slots, seconds."""
+    """Time in slots here, seconds."""
     def __init__(
         self,
         *,

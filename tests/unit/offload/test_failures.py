@@ -7,8 +7,8 @@ import os
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,15 +19,19 @@ import grpc
 import pytest
 
 from edge_rag.access.certificates import issue_server, make_authority
+from edge_rag.api.v1 import rag_pb2
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.decision import DecisionKind
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
+from edge_rag.core.measures import ClientUsage
 from edge_rag.core.offload import OffloadMode, OffloadRule
+from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.query import AnswerMode
-from edge_rag.core.unrecognized import recognized
+from edge_rag.core.status import ModelInUse
 from edge_rag.errors import DeadlineExceeded
 from edge_rag.generator.answer_generator import AnswerGenerator
 from edge_rag.generator.dictation import Dictation
+from edge_rag.generator.exchange import GeneratorExchange, Installed
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.offload.breaker import Breaker
 from edge_rag.offload.edge_rag_remote import EdgeRagRemote
@@ -37,6 +41,7 @@ from edge_rag.offload.patience import Bounds
 from edge_rag.offload.ports import Remote
 from edge_rag.offload.redaction import Redactor
 from edge_rag.offload.trust import Trust
+from tests.books import Books
 from tests.contract.test_generator_contract import (
     NOT_FOUND,
     TINY,
@@ -44,6 +49,7 @@ from tests.contract.test_generator_contract import (
     answering,
     ask,
     assert_set,
+    not_started,
     paged,
     question,
 )
@@ -56,6 +62,7 @@ from tests.wayward import (
     HttpBehaviour,
     dying,
     endless,
+    hanging,
     http_endless,
     http_silent,
     message,
@@ -72,20 +79,6 @@ PATIENT = Breaker(threshold=10_000)
 """Lets every request through, so that each meets the failure."""
 
 MODES = (OffloadMode.PREFER_REMOTE, OffloadMode.RACE)
-
-
-class Trail:
-    """Keeps decisions."""
-
-    def __init__(self) -> None:
-        self.decisions: list[Decision] = []
-
-    def record(self, decision: Decision) -> None:
-        self.decisions.append(decision)
-
-    @property
-    def kinds(self) -> Counter[DecisionKind]:
-        return Counter(recognized(decision.kind) for decision in self.decisions)
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +101,8 @@ def borrowing(
     breaker: Breaker = PATIENT,
     redact: tuple[str, ...] = (),
     bounds: Bounds = BOUNDS,
-) -> tuple[OffloadingGenerator, Trail]:
-    trail = Trail()
+) -> tuple[OffloadingGenerator, Books]:
+    trail = Books()
     generator = OffloadingGenerator(local, remotes, OffloadLimits(mode, bounds, breaker), Redactor(redact), trail)
     stack.callback(generator.close)
     return generator, trail
@@ -316,6 +309,92 @@ def test_an_answer_that_was_begun_for_a_model_that_is_gone_is_begun_anew(
     old = stack.enter_context(answering(TINY, paged, SchedulerLimits(4, 96, 16))(64))
     remote = EdgeRagRemote("odd", stack.enter_context(wayward(dying)), Trust())
     limits = OffloadLimits(OffloadMode.PREFER_REMOTE, BOUNDS, PATIENT)
-    generator = OffloadingGenerator(Exchanged(old, here), [remote], limits, Redactor(()), Trail())
+    generator = OffloadingGenerator(Exchanged(old, here), [remote], limits, Redactor(()), Books())
     stack.callback(generator.close)
     assert ask(generator, hurried(AnswerMode.FREE)).text == ask(here, hurried(AnswerMode.FREE)).text
+
+
+class Announced(AnswerGenerator):
+    """Says when it has taken another's place: an exchange tells it then how much it may use."""
+
+    switched: threading.Event
+
+    def restrain(self, share: float) -> None:
+        super().restrain(share)
+        self.switched.set()
+
+
+def installed(generator: AnswerGenerator) -> Installed:
+    placement = Placement(Stage.GENERATOR, Provider.CPU, Provider.CPU, "", Precision.MODEL)
+    return Installed(generator, ModelInUse("tiny", "", placement), 16, 4096)
+
+
+def test_the_generator_that_an_answer_was_begun_for_is_kept_until_it_is_over(
+    stack: ExitStack, here: AnswerGenerator
+) -> None:
+    dies = threading.Event()
+
+    async def says_a_word_and_dies(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+        yield message(text="The ")
+        await asyncio.to_thread(dies.wait)
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
+
+    limits = SchedulerLimits(4, 96, 16)
+    first, second = (not_started(kind, TINY, paged, limits, 64) for kind in (AnswerGenerator, Announced))
+    assert isinstance(second, Announced)
+    second.switched = threading.Event()
+    exchange = GeneratorExchange(installed(first))
+    stack.callback(exchange.close)
+    address = stack.enter_context(wayward(says_a_word_and_dies))
+    chosen = OffloadLimits(OffloadMode.PREFER_REMOTE, UNHURRIED, PATIENT)
+    generator = OffloadingGenerator(exchange, [EdgeRagRemote("odd", address, Trust())], chosen, Redactor(()), Books())
+    stack.callback(generator.close)
+    began = threading.Event()
+    answer = Answer(lambda event: began.set())
+    generator.submit(hurried(AnswerMode.FREE), answer)
+    assert began.wait(60)
+    with ThreadPoolExecutor(1) as threads:
+        swap = threads.submit(exchange.swap, lambda: installed(second), 60)
+        assert second.switched.wait(60)
+        dies.set()
+        whole = answer.wait()
+        swap.result(60)
+    other, _ = borrowing(stack, here, [EdgeRagRemote("odd", address, Trust())], bounds=UNHURRIED)
+    assert len(whole.text) > len("The ")
+    assert whole.text == ask(other, hurried(AnswerMode.FREE)).text
+
+
+async def says_a_word_and_lies(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+    """Says two words and claims to have used more than there can be."""
+    yield message(text="every day")
+    used = rag_pb2.Usage(prompt_tokens=2**31, cached_prompt_tokens=2**31, generated_tokens=2**31, model_steps=2**31)
+    yield message(finished=rag_pb2.Finished(reason=rag_pb2.FINISH_REASON_STOP, usage=used))
+
+
+def test_a_client_is_charged_what_was_said_and_not_what_a_machine_claims(
+    stack: ExitStack, here: AnswerGenerator
+) -> None:
+    address = stack.enter_context(wayward(says_a_word_and_lies))
+    generator, books = borrowing(stack, here, [EdgeRagRemote("odd", address, Trust())], bounds=UNHURRIED)
+    answer = ask(generator, hurried(AnswerMode.FREE))
+    assert answer.text == "every day"
+    prompt = ask(here, hurried(AnswerMode.FREE)).end.usage.prompt_tokens
+    usage = answer.end.usage
+    assert usage.prompt_tokens == prompt
+    assert 2 <= usage.generated_tokens <= len("every day")
+    assert usage.cached_prompt_tokens <= prompt
+    assert usage.model_steps <= prompt + usage.generated_tokens
+    assert books.ledger.read() == (
+        ClientUsage("test", requests=1, prompt_tokens=prompt, generated_tokens=usage.generated_tokens),
+    )
+
+
+def test_of_an_answer_that_goes_on_here_only_what_others_wrote_is_added_to_the_engines_account(
+    stack: ExitStack, here: AnswerGenerator
+) -> None:
+    address = stack.enter_context(wayward(hanging))
+    generator, books = borrowing(stack, here, [EdgeRagRemote("odd", address, Trust())])
+    answer = ask(generator, hurried(AnswerMode.FREE))
+    (used,) = books.ledger.read()
+    assert (used.requests, used.prompt_tokens) == (0, 0)
+    assert 1 <= used.generated_tokens < answer.end.usage.generated_tokens

@@ -1,0 +1,28 @@
+"""The trail of decisions and what clients used, kept for a test to read."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from edge_rag.core.answer import Usage
+from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.unrecognized import recognized
+from edge_rag.telemetry.usage import UsageLedger
+
+
+class Books:
+    """Keeps decisions in a list and usage in a ledger."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+        self.ledger = UsageLedger()
+
+    def record(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
+        self.ledger.written_elsewhere(client, usage, alone)
+
+    @property
+    def kinds(self) -> Counter[DecisionKind]:
+        return Counter(recognized(decision.kind) for decision in self.decisions)
