@@ -106,10 +106,9 @@ class OffloadSettings(Section):
         max_length=256,
         description="Regular expressions (RE2) of what leaves as placeholders where a collection's rule is `redacted`.",
     )
-    hot_celsius: float | None = Field(
-        default=None,
-        gt=0,
-        description="Temperature from which on mode `overflow` asks others, degrees Celsius; left out, none.",
+    when_throttled: bool = Field(
+        default=True,
+        description="Whether mode `overflow` asks others while heat or power hold this box back (`throttle`).",
     )
     on_battery: bool = Field(default=False, description="Whether mode `overflow` asks others while on battery.")
 

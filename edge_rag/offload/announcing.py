@@ -10,7 +10,7 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.offload import OffloadRule
 from edge_rag.offload.breaker import BreakerState
 from edge_rag.offload.policy import Choice, Facts, Place, numbers
-from edge_rag.offload.ports import Books
+from edge_rag.offload.ports import DecisionSink
 
 _PLACES = {Place.LOCAL: "here", Place.REMOTE: "on another machine", Place.BOTH: "on both sides"}
 _BREAKERS = {
@@ -27,7 +27,7 @@ class OffloadAnnouncer:
         sink: Where they go.
     """
 
-    def __init__(self, sink: Books) -> None:
+    def __init__(self, sink: DecisionSink) -> None:
         self._sink = sink
 
     def placed(self, request: GenerationRequest, facts: Facts, choice: Choice, now: float) -> None:

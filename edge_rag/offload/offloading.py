@@ -80,7 +80,7 @@ class OffloadingGenerator:
         limits: The operator's choices.
         redactor: Knows what must not leave where it is redacted.
         books: Keep the trail of decisions, and what clients used.
-        strained: Whether this box is too hot or on battery.
+        strained: Whether this box is held back or on battery.
         clock: Monotonic seconds; deadlines are on it.
     """
 

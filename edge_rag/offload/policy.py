@@ -53,7 +53,7 @@ class Facts:
         prompt_tokens: Length of its prompt.
         documents: What it has in common with requests that use the same documents.
         waiting: Requests that wait here for a slot.
-        strained: Whether this box is too hot or on battery.
+        strained: Whether this box is held back or on battery.
         local: What is expected here.
         remotes: The others.
     """
@@ -140,7 +140,7 @@ def numbers(facts: Facts) -> dict[str, float]:
 def _overflow(facts: Facts, timely: tuple[str, ...], usable: list[RemoteFacts]) -> Choice:
     spare = timely or tuple(remote.candidate.name for remote in usable)
     if facts.strained and timely:
-        return Choice(Place.REMOTE, timely, "this box is too hot or on battery")
+        return Choice(Place.REMOTE, timely, "this box is held back or on battery")
     if _in_time(facts.local, facts.deadline_in_s, unknown=facts.waiting == 0):
         return Choice(Place.LOCAL, spare, "it will be in time here")
     if timely:

@@ -203,12 +203,16 @@ class LocalGenerator(Protocol):
         ...
 
 
-class Books(Protocol):
-    """Keeps the trail of decisions, and what clients used. Any thread; must return at once and not raise."""
+class DecisionSink(Protocol):
+    """Keeps the trail of decisions."""
 
     def record(self, decision: Decision) -> None:
-        """Takes a decision."""
+        """Takes a decision; must return at once and not raise."""
         ...
+
+
+class Books(DecisionSink, Protocol):
+    """Keeps the trail of decisions, and what clients used. Any thread; must return at once and not raise."""
 
     def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
         """Takes what other machines wrote of an answer that is over.

@@ -57,7 +57,6 @@ from edge_rag.telemetry.engine_watch import EngineWatch
 from edge_rag.telemetry.metrics import Metrics
 from edge_rag.throttle.board_watch import BoardWatch, Levers
 from edge_rag.throttle.memory_watch import MemoryWatch, Relief
-from edge_rag.throttle.thermal import temperatures
 
 SWAP_DRAIN_S: Final = 120.0
 """How long requests of a model that is replaced may take to finish."""
@@ -228,12 +227,14 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
     generator = GeneratorExchange(installed)
     working = _working(watch.activity, embedder_model, reranker_model)
     precedence = Precedence()
+    levers = Levers(generator.restrain, watch.activity.generated.per_second, watch)
+    board = make_board_watch(settings.throttle, profile, generator.snapshot().slots, levers)
     offloading: OffloadingGenerator | None = None
     try:
-        heat, unread_s = partial(temperatures, settings.throttle.root), settings.limits.unread_seconds
-        offloading = make_offloading(settings.offload, generator, watch, heat, unread_s)
+        unread_s = settings.limits.unread_seconds
+        offloading = make_offloading(settings.offload, generator, watch, lambda: board.state, unread_s)
         models = Encoders(embedder.name, embedder.dimension, reranker_name)
-        loan = make_loan(settings.offload, offloading, models, watch, heat)
+        loan = make_loan(settings.offload, offloading, models, watch, lambda: board.state)
         embedding = None if loan is None else OffloadingEmbedding(loan, embedder.embed_questions, TEXTS_AT_ONCE)
         borrowed = () if loan is None or embedding is None else (embedding, OffloadingReranker(loan, reranker))
         directory = open_data_directory(
@@ -273,8 +274,6 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
     )
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
-    levers = Levers(generator.restrain, watch.activity.generated.per_second, watch)
-    board = make_board_watch(settings.throttle, profile, generator.snapshot().slots, levers)
     board.start()
     relief = Relief(generator.relieve, partial(_keep, keepers), give_back_free_memory, watch)
     shedder = make_memory_watch(settings.throttle, relief)

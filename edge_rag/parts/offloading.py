@@ -10,7 +10,7 @@ import psutil
 
 from edge_rag.config.offload import OffloadSettings, RemoteKind, RemoteSettings
 from edge_rag.core.offload import OffloadMode, OffloadUse
-from edge_rag.core.status import Temperature
+from edge_rag.core.status import Throttling
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.offload.breaker import Breaker
 from edge_rag.offload.courier import Courier
@@ -22,7 +22,7 @@ from edge_rag.offload.loan import Loan
 from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.openai_remote import OpenAiRemote
 from edge_rag.offload.patience import Bounds
-from edge_rag.offload.ports import Books, Remote
+from edge_rag.offload.ports import Books, DecisionSink, Remote
 from edge_rag.offload.redaction import Redactor
 from edge_rag.offload.trust import Trust
 
@@ -33,7 +33,7 @@ def make_offloading(
     settings: OffloadSettings,
     local: GeneratorExchange,
     books: Books,
-    temperatures: Callable[[], tuple[Temperature, ...]],
+    throttling: Callable[[], Throttling],
     unread_s: float,
 ) -> OffloadingGenerator | None:
     """Returns a generator over this box's and the configured machines; None where offload is off.
@@ -42,7 +42,7 @@ def make_offloading(
         settings: What the operator chose.
         local: This box's generator.
         books: Keep the trail, and what clients used.
-        temperatures: Reads the thermal zones.
+        throttling: Returns what holds this box back.
         unread_s: Longest time that an answer waits for its reader, seconds.
 
     Raises:
@@ -57,7 +57,7 @@ def make_offloading(
         breaker=Breaker(settings.failures, settings.rest_seconds),
     )
     remotes = [_remote(each) for each in settings.remotes]
-    return OffloadingGenerator(local, remotes, limits, redactor, books, _Strain(settings, temperatures))
+    return OffloadingGenerator(local, remotes, limits, redactor, books, _Strain(settings, throttling))
 
 
 def make_loan(
@@ -65,7 +65,7 @@ def make_loan(
     offloading: OffloadingGenerator | None,
     models: Encoders,
     decisions: DecisionSink,
-    temperatures: Callable[[], tuple[Temperature, ...]],
+    throttling: Callable[[], Throttling],
 ) -> Loan | None:
     """Returns what borrows other machines' encoders; None where none is used for that. Asks them which they have.
 
@@ -74,7 +74,7 @@ def make_loan(
         offloading: What talks to the machines.
         models: This box's encoders.
         decisions: Keeps the trail.
-        temperatures: Reads the thermal zones.
+        throttling: Returns what holds this box back.
     """
     if offloading is None:
         return None
@@ -87,7 +87,7 @@ def make_loan(
     if not desks:
         return None
     courier = Courier(dispatch, models, EncodingAnnouncer(decisions))
-    strained = _Strain(settings, temperatures)
+    strained = _Strain(settings, throttling)
     loan = Loan(courier, desks, settings.mode, settings.first_text_seconds, strained)
     loan.introduce()
     return loan
@@ -103,33 +103,27 @@ def _remote(settings: RemoteSettings) -> Remote:
 
 
 class _Strain:
-    """Whether this box is too hot or on battery, looked at every few seconds at most."""
+    """Whether this box is held back or on battery; the battery is looked at every few seconds at most."""
 
     def __init__(
         self,
         settings: OffloadSettings,
-        temperatures: Callable[[], tuple[Temperature, ...]],
+        throttling: Callable[[], Throttling],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._temperatures = temperatures
-        self._hot_celsius = settings.hot_celsius
-        self._on_battery = settings.on_battery
+        self._throttling = throttling
+        self._when_throttled = settings.when_throttled
+        self._when_on_battery = settings.on_battery
         self._clock = clock
-        self._strained = False
+        self._on_battery = False
         self._look_at = clock()
 
     def __call__(self) -> bool:
+        if self._when_throttled and self._throttling().causes:
+            return True
         now = self._clock()
-        if now >= self._look_at:
+        if self._when_on_battery and now >= self._look_at:
             self._look_at = now + _LOOK_EVERY_S
-            self._strained = self._is_hot() or self._is_on_battery()
-        return self._strained
-
-    def _is_hot(self) -> bool:
-        if self._hot_celsius is None:
-            return False
-        return any(each.celsius >= self._hot_celsius for each in self._temperatures())
-
-    def _is_on_battery(self) -> bool:
-        battery = psutil.sensors_battery() if self._on_battery else None
-        return battery is not None and battery.power_plugged is False
+            battery = psutil.sensors_battery()
+            self._on_battery = battery is not None and battery.power_plugged is False
+        return self._on_battery

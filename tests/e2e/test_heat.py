@@ -9,7 +9,10 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from edge_rag.client import Client
+from edge_rag.client.requests import AskOptions
+from edge_rag.core.collection import CollectionSettings
 from edge_rag.core.decision import AuditEntry, DecisionKind
+from edge_rag.core.offload import OffloadRule
 from edge_rag.core.status import ThrottleCause
 from tests.e2e.running_daemon import RunningDaemon, ingest
 from tests.unit.throttle.boards import JETSON_ORIN_NANO, JETSON_ORIN_NANO_POWER, write_tree, zone
@@ -26,9 +29,11 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
     running = start(
         config=f"[throttle]\nroot = {json.dumps(str(root))}\ninterval_seconds = 0.05\n"
         f"celsius = 80\nresume_celsius = 70\n[generator]\nmax_slots = 8\n[metrics]\nport = {port}\n"
+        '[offload]\nmode = "overflow"\n[[offload.remotes]]\nname = "gone"\naddress = "127.0.0.1:1"\n'
     )
     ingest(running.address, VALVE)
     with Client(running.address) as client:
+        client.update_collection("default", CollectionSettings(offload=OffloadRule.ALLOWED), {"offload"})
         reports = client.watch_status(0.1)
         report = next(reports)
         assert (report.throttling.share, report.engine.slots) == (1.0, 8)
@@ -43,7 +48,13 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
         metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         assert 'edge_rag_throttled{cause="heat"} 1.0' in metrics
         assert 'edge_rag_temperature_celsius{zone="tj-thermal"} 92.0' in metrics
-        assert list(client.ask("When does the relief valve open?"))
+        assert list(client.ask("When does the relief valve open?", AskOptions(request_id="hot")))
+        placed = next(
+            entry.decision.reason
+            for entry in client.decisions(request_id="hot")
+            if isinstance(entry, AuditEntry) and entry.decision.kind is DecisionKind.PLACED
+        )
+        assert placed == "written on another machine: this box is held back or on battery"
 
         write_tree(root, zone(9, "tj-thermal", 55_000, passive=99_000, critical=104_500))
         while report.engine.slots < 8:
