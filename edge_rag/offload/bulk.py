@@ -56,6 +56,13 @@ class HereToo:
     at_once: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    desk: EncodingDesk
+    due_at: float
+    late_at: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Came:
     desk: EncodingDesk
@@ -97,7 +104,7 @@ class BulkEmbedding:
         self._came: deque[_Came] = deque()
         self._banned: set[str] = set()
         self._at_work = 0
-        self._late_at: dict[range, tuple[EncodingDesk, float]] = {}
+        self._sent: dict[range, _Sent] = {}
         self._over = False
 
     def run(self) -> Vectors:
@@ -117,7 +124,7 @@ class BulkEmbedding:
         finally:
             with self._changed:
                 self._over = True
-                late = {desk.name: desk for desk, at in self._late_at.values() if self._loan.clock() >= at}
+                late = {sent.desk.name: sent.desk for sent in self._sent.values() if self._loan.clock() >= sent.late_at}
             for each in begun:
                 each.cancel()
             dispatch = self._loan.courier.dispatch
@@ -157,19 +164,29 @@ class BulkEmbedding:
         """Waits until there is something to do here or something came; returns what to do here."""
         with self._changed:
             while not self._came:
-                now, idle = self._loan.clock(), not self._at_work
-                if self._takes_part or idle:
-                    part = self._pool.take_here(self._here.at_once) or self._pool.doubled(self._here.at_once)
-                    if part or idle:
+                alone = not self._at_work
+                if self._takes_part or alone:
+                    part = self._pool.take_here(self._here.at_once)
+                    if part or alone:
                         return part
-                late_at = min((at for _, at in self._late_at.values()), default=math.inf)
-                if now >= late_at:
-                    part = self._pool.doubled(self._here.at_once)
-                    if part:
-                        return part
-                    late_at = math.inf
+                now = self._loan.clock()
+                if part := self._worth_doubling(now):
+                    return part
+                late_at = min((sent.late_at for sent in self._sent.values() if sent.late_at > now), default=math.inf)
                 self._changed.wait(None if late_at == math.inf else late_at - now)
             return range(0)
+
+    def _worth_doubling(self, now: float) -> range:
+        """Returns what others have and should be done here as well, if anything.
+
+        That is what is late, and where this box takes part, what it would have sooner.
+        """
+        for part, sent in self._sent.items():
+            doubled = self._pool.doubled(part, self._here.at_once)
+            sooner = self._takes_part and now + self._loan.expected_s(Work.PASSAGES, len(doubled)) < sent.due_at
+            if doubled and (sooner or now >= sent.late_at):
+                return doubled
+        return range(0)
 
     def _do(self, part: range) -> None:
         began = self._loan.clock()
@@ -199,10 +216,13 @@ class BulkEmbedding:
         """Has a machine do one batch after the other, until nothing is left or it fails; on the event loop."""
         while part := self._next_batch(desk):
             wanted = Wanted(Work.PASSAGES, NOBODY, OffloadRule.ALLOWED, len(part), b"")
-            patience = self._loan.waiting(desk, wanted)
-            if patience.hedge_s is not None:
-                with self._changed:
-                    self._late_at[part] = desk, self._loan.clock() + patience.hedge_s
+            patience, now = self._loan.waiting(desk, wanted), self._loan.clock()
+            expected = desk.paces[Work.PASSAGES].expected_s(len(part))
+            due_at = math.inf if expected is None else now + expected
+            late_at = math.inf if patience.hedge_s is None else now + patience.hedge_s
+            with self._changed:
+                self._sent[part] = _Sent(desk, due_at, late_at)
+                self._changed.notify_all()
             parcel = Parcel(Work.PASSAGES, NOBODY, len(part), partial(self._seal, part), partial(self._ask, part))
             came: _Came | None = None
             try:
@@ -220,13 +240,11 @@ class BulkEmbedding:
         with self._changed:
             if self._over or desk.name in self._banned:
                 return range(0)
-            part = self._pool.take_away(most, MOST_CHARACTERS)
-            self._changed.notify_all()
-            return part
+            return self._pool.take_away(most, MOST_CHARACTERS)
 
     def _bring(self, part: range, came: _Came | None) -> None:
         with self._changed:
-            self._late_at.pop(part, None)
+            self._sent.pop(part, None)
             if came is None:
                 self._pool.give_back(part)
             else:

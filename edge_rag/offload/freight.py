@@ -12,13 +12,14 @@ from edge_rag.core.offload import OffloadRule
 from edge_rag.core.passage import RerankRequest
 from edge_rag.errors import PermissionDenied
 
-MOST_PASSAGES: Final = 1000
+MOST_PASSAGES: Final = 256
+LARGEST_LIMIT: Final = 1000
 MOST_HEADINGS: Final = 64
 MOST_TERMS: Final = 1024
 LONGEST_TERM: Final = 1024
 LONGEST_TEXT: Final = 65_536
 MOST_CHARACTERS: Final = 1 << 18
-"""Most characters that are sent at once; a lender takes four times as many."""
+"""Most characters that are sent at once."""
 
 
 @dataclass(frozen=True, slots=True)

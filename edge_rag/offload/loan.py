@@ -104,6 +104,10 @@ class Loan:
         within = _within(wanted, self.clock())
         return waiting(wanted.texts, within, self.longest_s, desk.paces[wanted.work], self._here[wanted.work])
 
+    def expected_s(self, work: Work, texts: int) -> float:
+        """Returns how long so many texts are likely to take here, seconds; 0 where nothing was measured."""
+        return self._here[work].expected_s(texts) or 0.0
+
     def measure(self, work: Work, texts: int, took_s: float) -> None:
         """Takes what texts took here; one that another thread takes at the same moment may be lost."""
         if texts:

@@ -5,8 +5,8 @@ FREE ── taken, here or elsewhere ──> TAKEN ── came back ──> FILL
   ├────────── failed there ───────────┘                       │
   └────────── who filled it turned out to lie ────────────────┘
 
-Where nothing is free any more, this box does what others have taken as well, and whoever is first fills it: so the end
-of a document never waits for a machine that is slow, as MapReduce's backup tasks have it (Dean and Ghemawat, 2004).
+Where nothing is free any more, this box may do what others have taken as well, and whoever is first fills it: so the
+end of a document does not wait for a machine that is slow, as MapReduce's backup tasks have it (Dean and Ghemawat, 2004).
 """
 
 from __future__ import annotations
@@ -71,13 +71,16 @@ class Pool:
             first -= 1
         return self._taken(range(first, self._back))
 
-    def doubled(self, most: int) -> range:
-        """Returns up to so many texts from the front that others have and this box may do as well; takes none."""
-        first = self._state.find(_TAKEN)
-        if first < 0:
-            return range(0)
+    def doubled(self, part: range, most: int) -> range:
+        """Returns up to so many texts that somebody has and this box may do as well; takes none.
+
+        Args:
+            part: What somebody has.
+            most: Most texts.
+        """
+        first = next((position for position in part if self._state[position] == _TAKEN), part.stop)
         stop = first
-        while stop < len(self._state) and stop - first < most and self._state[stop] == _TAKEN:
+        while stop < part.stop and stop - first < most and self._state[stop] == _TAKEN:
             stop += 1
         return range(first, stop)
 

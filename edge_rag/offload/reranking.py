@@ -16,7 +16,15 @@ from edge_rag.core.sentences import sentence_spans
 from edge_rag.offload.courier import Arrived, Parcel
 from edge_rag.offload.encoding_desk import EncodingRemote
 from edge_rag.offload.encoding_policy import Work
-from edge_rag.offload.freight import LONGEST_TERM, MOST_HEADINGS, MOST_PASSAGES, MOST_TERMS, fits, release_candidates
+from edge_rag.offload.freight import (
+    LARGEST_LIMIT,
+    LONGEST_TERM,
+    MOST_HEADINGS,
+    MOST_PASSAGES,
+    MOST_TERMS,
+    fits,
+    release_candidates,
+)
 from edge_rag.offload.loan import Loan, Wanted
 from edge_rag.offload.replies import Ranks, checked_ranks
 from edge_rag.offload.sharing import Errand, Sharing
@@ -77,7 +85,7 @@ class OffloadingReranker:
 def _sendable(request: RerankRequest) -> bool:
     hits, terms = request.retrieved.hits, request.retrieved.term_weights
     texts = [request.question, *(text for hit in hits for text in (hit.passage.text, *hit.passage.context))]
-    few = 1 <= len(hits) <= MOST_PASSAGES and request.limit <= MOST_PASSAGES and len(terms) <= MOST_TERMS
+    few = 1 <= len(hits) <= MOST_PASSAGES and request.limit <= LARGEST_LIMIT and len(terms) <= MOST_TERMS
     whole = all(hit.passage.text and len(hit.passage.context) <= MOST_HEADINGS for hit in hits)
     return few and whole and fits(texts) and max(map(len, terms), default=0) <= LONGEST_TERM
 

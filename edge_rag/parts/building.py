@@ -269,9 +269,8 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         working=working,
         anticipate=generator.anticipate if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
     )
-    lending = Lending(
-        embedder, reranker_name, pipeline.rerank, precedence, LendingLimits(reranks=_lent(settings.reranker.queue))
-    )
+    lending_limits = LendingLimits(reranks=plan.sizes.questions)
+    lending = Lending(embedder, reranker_name, pipeline.rerank, precedence, lending_limits)
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
     board.start()
@@ -321,11 +320,6 @@ def _working(
     embeds = device_of(embedder.placement.used)
     devices = {"retriever": embeds, "ingest": embeds, "reranker": device_of(reranker.placement.used)}
     return lambda stage: activity.working(stage, devices[stage])
-
-
-def _lent(queue: int) -> int:
-    """Returns how many questions of peers may be reranked or wait for it: a quarter, the rest is this box's own."""
-    return max(1, queue // 4)
 
 
 def _milvus(wanted: MilvusSettings) -> MilvusAddress | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import Reranked, RerankRequest
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, RequestCancelled
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
 from edge_rag.pipeline.ports import LentEmbedder
 from edge_rag.pipeline.precedence import Precedence
 from edge_rag.pipeline.stage import Stage, Timed
@@ -34,13 +34,13 @@ class LendingLimits:
     Attributes:
         passages: Requests for vectors of passages.
         questions: Requests for vectors of questions.
-        reranks: Requests for ranks, those in work included; they wait in the queue of this box's own questions, so
-            fewer than that holds.
+        reranks: Requests for ranks, those in work included; they wait in the queue of this box's own questions, which
+            should find one batch of them before themselves at most.
     """
 
     passages: int = 32
     questions: int = 64
-    reranks: int = 16
+    reranks: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,10 @@ class Lending:
         precedence: Told of peers' questions; peers' passages give way to questions.
         limits: How much may wait.
         clock: Monotonic seconds.
+
+    Attributes:
+        reranker: Names the reranker's scores.
+        closing: Set once nothing more is lent.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Lending:
         self._limits = limits or LendingLimits()
         self._clock = clock
         self._reranks = 0
+        self.closing = threading.Event()
         self._passages: Stage[_Texts, Vectors] = Stage(
             "lent-passages", self._embed_passages, self._limits.passages, 1, clock
         )
@@ -132,7 +137,8 @@ class Lending:
             return await self._rerank(request, deadline)
 
     def close(self) -> None:
-        """Lets the batch in work finish and fails what waits with NotReady."""
+        """Fails what waits, and what is in work after the texts that are just embedded, with NotReady."""
+        self.closing.set()
         self._passages.close()
         self._questions.close()
 
@@ -156,27 +162,35 @@ class Lending:
             self._reranks -= 1
 
     def _embed_passages(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
-        return [self._one_after_the_other(request) for request in requests]
+        return [self._in_slices(request, self._embedder.embed, self._precedence.give_way) for request in requests]
 
-    def _one_after_the_other(self, request: _Texts) -> Vectors | Exception:
+    def _embed_questions(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
+        embed = self._embedder.embed_questions
+        if sum(len(request.texts) for request in requests) > _QUESTIONS_AT_ONCE:
+            return [self._in_slices(request, embed, lambda took: None) for request in requests]
+        try:
+            vectors = embed([text for request in requests for text in request.texts])
+        except EdgeRagError as error:
+            return [error] * len(requests)
+        ends = np.cumsum([len(request.texts) for request in requests])
+        return list(np.split(vectors, ends[:-1]))
+
+    def _in_slices(
+        self, request: _Texts, embed: Callable[[Sequence[str]], Vectors], rest: Callable[[float], None]
+    ) -> Vectors | Exception:
+        """Embeds a few texts at a time; looks between two of them whether it is still wanted."""
         parts: list[Vectors] = []
         for first in range(0, len(request.texts), _TEXTS_AT_ONCE):
             began = self._clock()
+            if self.closing.is_set():
+                return NotReady("the daemon is shutting down")
             if request.given_up.is_set():
                 return RequestCancelled("the peer gave it up")
             if request.deadline is not None and began >= request.deadline:
                 return DeadlineExceeded("embedder")
             try:
-                parts.append(self._embedder.embed(request.texts[first : first + _TEXTS_AT_ONCE]))
+                parts.append(embed(request.texts[first : first + _TEXTS_AT_ONCE]))
             except EdgeRagError as error:
                 return error
-            self._precedence.give_way(self._clock() - began)
+            rest(self._clock() - began)
         return np.concatenate(parts)
-
-    def _embed_questions(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
-        try:
-            vectors = self._embedder.embed_questions([text for request in requests for text in request.texts])
-        except EdgeRagError as error:
-            return [error] * len(requests)
-        ends = np.cumsum([len(request.texts) for request in requests])
-        return list(np.split(vectors, ends[:-1]))

@@ -18,9 +18,11 @@ from edge_rag.errors import InvalidRequest
 from edge_rag.server.wire import RequestLimits, given_text, whole_number
 
 MOST_TEXTS: Final = 128
-MOST_PASSAGES: Final = 1000
+MOST_PASSAGES: Final = 256
+LARGEST_LIMIT: Final = 1000
 LONGEST_TEXT: Final = 65_536
 MOST_CHARACTERS: Final = 1 << 20
+MOST_CHARACTERS_RANKED: Final = 1 << 18
 MOST_HEADINGS: Final = 64
 MOST_TERMS: Final = 1024
 LONGEST_TERM: Final = 1024
@@ -45,7 +47,7 @@ def texts_to_embed(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, ...],
     for number, text in enumerate(request.texts):
         if len(text) > LONGEST_TEXT:
             raise InvalidRequest(f"texts[{number}]", f"at most {LONGEST_TEXT:,} characters, has {len(text):,}")
-    _bounded("texts", sum(map(len, request.texts)))
+    _bounded("texts", sum(map(len, request.texts)), MOST_CHARACTERS)
     return tuple(request.texts), _QUESTIONS[request.purpose]
 
 
@@ -66,7 +68,8 @@ def passages_to_rerank(request: encoding_pb2.RerankRequest, caller: Identity, li
     whole_number("terms", len(request.terms), 0, MOST_TERMS)
     chunk = _stranger(f"{caller.name}/{request.sharing}")
     hits = tuple(_hit(number, passage, chunk) for number, passage in enumerate(request.passages))
-    _bounded("passages", sum(len(hit.passage.text) + sum(map(len, hit.passage.context)) for hit in hits))
+    characters = sum(len(hit.passage.text) + sum(map(len, hit.passage.context)) for hit in hits)
+    _bounded("passages", characters, MOST_CHARACTERS_RANKED)
     terms: dict[str, float] = {}
     for number, term in enumerate(request.terms):
         if not 1 <= len(term.word) <= LONGEST_TERM or not (math.isfinite(term.weight) and term.weight >= 0):
@@ -75,7 +78,7 @@ def passages_to_rerank(request: encoding_pb2.RerankRequest, caller: Identity, li
     return RerankRequest(
         question=given_text("question", request.question, limits.question_characters),
         retrieved=Retrieved(hits, terms),
-        limit=whole_number("limit", request.limit, 1, MOST_PASSAGES),
+        limit=whole_number("limit", request.limit, 1, LARGEST_LIMIT),
     )
 
 
@@ -123,9 +126,9 @@ def _hit(number: int, given: encoding_pb2.Candidate, chunk: ChunkId) -> Hit:
     return Hit(passage, 0.0, boost=boost)
 
 
-def _bounded(field: str, characters: int) -> None:
-    if characters > MOST_CHARACTERS:
-        raise InvalidRequest(field, f"at most {MOST_CHARACTERS:,} characters together, have {characters:,}")
+def _bounded(field: str, characters: int, most: int) -> None:
+    if characters > most:
+        raise InvalidRequest(field, f"at most {most:,} characters together, have {characters:,}")
 
 
 def _stranger(domain: str) -> ChunkId:

@@ -88,8 +88,8 @@ Spoil = Callable[[encoding_pb2.RerankRequest], object]
     [
         ("question", lambda request: request.ClearField("question")),
         ("passages", lambda request: request.ClearField("passages")),
-        ("passages", lambda request: request.passages.extend(candidates() * 200)),
-        ("passages", lambda request: request.passages.extend([encoding_pb2.Candidate(text="x" * 65_536)] * 17)),
+        ("passages", lambda request: request.passages.extend(candidates() * 50)),
+        ("passages", lambda request: request.passages.extend([encoding_pb2.Candidate(text="x" * 65_536)] * 5)),
         ("passages[1].text", lambda request: request.passages[1].ClearField("text")),
         ("passages[0].headings", lambda request: request.passages[0].headings.extend(["h"] * 65)),
         ("passages[0].boost", lambda request: setattr(request.passages[0], "boost", float("nan"))),

@@ -172,14 +172,14 @@ class RerankRequest(_message.Message):
     question: _builtins.str
     """The question, UTF-8. Required, limits as for AskRequest.question."""
     limit: _builtins.int
-    """Most passages to return, 1 to 1,000. INVALID_ARGUMENT otherwise."""
+    """Most passages to return, 1 to 1,000, also where there are fewer. INVALID_ARGUMENT otherwise."""
     request_id: _builtins.str
     """As AskRequest.request_id."""
     sharing: _builtins.str
     """As GenerateRequest.sharing, of token vectors of passages."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]:
-        """1 to 1,000 passages, in the caller's order, which decides between equal ones; with their headings up to 1,048,576
+        """1 to 256 passages, in the caller's order, which decides between equal ones; with their headings up to 262,144
         characters together. INVALID_ARGUMENT otherwise.
         """
 

@@ -35,11 +35,11 @@ def test_what_is_too_long_to_be_sent_is_done_here() -> None:
 def test_what_others_have_may_be_done_here_as_well_and_whoever_is_first_counts() -> None:
     pool = Pool([1] * 6, LONGEST)
     part = pool.take_away(6, 100)
-    assert pool.doubled(4) == range(4)
+    assert pool.doubled(part, 4) == range(4)
     assert pool.fill(range(4), HERE) == [0, 1, 2, 3]
     assert pool.fill(part, "big") == [4, 5]
     assert pool.is_full
-    assert not pool.doubled(4)
+    assert not pool.doubled(part, 4)
 
 
 def test_what_failed_is_free_again_but_not_what_was_done_here_meanwhile() -> None:
@@ -105,10 +105,15 @@ class PoolAtWork(RuleBasedStateMachine):
         assert fresh == [position for position in part if position not in self.by]
         self.by |= dict.fromkeys(fresh, who)
 
-    @rule(most=st.integers(1, 9))
-    def double(self, most: int) -> None:
-        part = self.pool.doubled(most)
-        assert {position for each in self.away for position in each} >= set(part)
+    @precondition(lambda self: self.away)
+    @rule(data=st.data(), most=st.integers(1, 9))
+    def double(self, data: st.DataObject, most: int) -> None:
+        whole = data.draw(st.sampled_from(sorted(self.away, key=lambda each: each.start)))
+        part = self.pool.doubled(whole, most)
+        assert len(part) <= most
+        assert set(whole) >= set(part)
+        assert not set(part) & set(self.by)
+        assert part or set(whole) <= set(self.by)
         for position in self.pool.fill(part, HERE):
             self.by[position] = HERE
 

@@ -76,7 +76,7 @@ def test_vectors_come_in_order_and_passages_a_few_at_a_time() -> None:
                 assert vectors[:, 0].tolist() == list(range(20))
 
         asyncio.run(run())
-    assert embedder.batches == [8, 8, 4, 20]
+    assert embedder.batches == [8, 8, 4] * 2
 
 
 def test_questions_of_several_peers_share_a_run_and_each_gets_its_own() -> None:
@@ -151,6 +151,25 @@ def test_more_than_may_wait_is_refused() -> None:
             assert (await lent.rerank(request, None)).value.evidence == 0.5
 
         asyncio.run(run())
+
+
+def test_the_end_of_the_daemon_waits_for_no_long_request() -> None:
+    embedder = Counting()
+    embedder.let_go.clear()
+
+    async def run() -> None:
+        waiting = asyncio.create_task(lent.passages(("a",) * 80, None))
+        await asyncio.to_thread(embedder.begun.wait, 30)
+        closing = asyncio.create_task(asyncio.to_thread(lent.close))
+        await asyncio.to_thread(lent.closing.wait, 30)
+        embedder.let_go.set()
+        with pytest.raises(NotReady):
+            await waiting
+        await closing
+
+    with lending(embedder) as lent:
+        asyncio.run(run())
+    assert embedder.batches == [8]
 
 
 def test_only_what_the_model_reads_counts() -> None:
