@@ -6,7 +6,7 @@ FREE ── taken, here or elsewhere ──> TAKEN ── came back ──> FILL
   └────────── who filled it turned out to lie ────────────────┘
 
 Where nothing is free any more, this box may do what others have taken as well, and whoever is first fills it: so the
-end of a document does not wait for a machine that is slow, as MapReduce's backup tasks have it (Dean and Ghemawat, 2004).
+end of a document does not wait for a machine that is slow, as with MapReduce's backup tasks (Dean and Ghemawat, 2004).
 """
 
 from __future__ import annotations
