@@ -11,8 +11,15 @@ from edge_rag.core.answer import Citation, StageTime
 from edge_rag.core.collection import CollectionInfo
 from edge_rag.core.document import DocumentInfo
 from edge_rag.core.measures import Latency
+from edge_rag.core.memory_pressure import MemoryPressure
 from edge_rag.core.metadata import Metadata, MetadataValue
-from edge_rag.core.status import DaemonStatus, EngineSnapshot, IndexInUse, MemoryPressure, ModelInUse, Throttling
+from edge_rag.core.status import (
+    DaemonStatus,
+    EngineSnapshot,
+    IndexInUse,
+    ModelInUse,
+)
+from edge_rag.core.throttling import Throttling
 
 
 def citation_object(citation: Citation) -> dict[str, Any]:

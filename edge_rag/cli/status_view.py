@@ -16,8 +16,10 @@ from edge_rag.cli.answers import duration
 from edge_rag.cli.page_picture import page_picture
 from edge_rag.cli.terminal import visible
 from edge_rag.core.measures import Measure
+from edge_rag.core.memory_pressure import MemoryPressure
 from edge_rag.core.query import Priority
-from edge_rag.core.status import DaemonState, DaemonStatus, MemoryPressure, SlotUse, Temperature, Throttling
+from edge_rag.core.status import DaemonState, DaemonStatus, SlotUse
+from edge_rag.core.throttling import Temperature, Throttling
 from edge_rag.core.unrecognized import Unrecognized
 
 _BESIDE: Final = 112

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edge_rag.core.status import MemoryPressure, Throttling
+from edge_rag.core.memory_pressure import MemoryPressure
+from edge_rag.core.throttling import Throttling
 
 
 def throttling_lines(throttling: Throttling) -> list[str]:

@@ -9,27 +9,24 @@ from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.client.recognizing import read_word
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import Latency, Measure
+from edge_rag.core.memory_pressure import Ballast, MemoryPressure
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
 from edge_rag.core.query import Priority
 from edge_rag.core.status import (
-    Ballast,
     DaemonState,
     DaemonStatus,
     DeviceUse,
     EngineSnapshot,
     IndexInUse,
     IndexKind,
-    MemoryPressure,
     ModelInUse,
     PageMap,
     RemoteInUse,
     SlotUse,
     StageSnapshot,
-    Temperature,
-    ThrottleCause,
-    Throttling,
 )
+from edge_rag.core.throttling import Temperature, ThrottleCause, Throttling
 from edge_rag.core.unrecognized import Unrecognized
 
 _STATES = {

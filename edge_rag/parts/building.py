@@ -12,8 +12,10 @@ from typing import Final
 
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
+from edge_rag.core.memory_pressure import MemoryPressure
 from edge_rag.core.placement import Stage
-from edge_rag.core.status import MemoryPressure, ModelInUse, RemoteInUse, Throttling, device_of
+from edge_rag.core.status import ModelInUse, RemoteInUse, device_of
+from edge_rag.core.throttling import Throttling
 from edge_rag.device.choosing import Choice
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place

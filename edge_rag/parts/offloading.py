@@ -10,7 +10,7 @@ import psutil
 
 from edge_rag.config.offload import OffloadSettings, RemoteKind, RemoteSettings
 from edge_rag.core.offload import OffloadMode, OffloadUse
-from edge_rag.core.status import Throttling
+from edge_rag.core.throttling import Throttling
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.offload.breaker import Breaker
 from edge_rag.offload.courier import Courier

@@ -10,18 +10,17 @@ from pathlib import Path
 import psutil
 
 import edge_rag
+from edge_rag.core.memory_pressure import MemoryPressure
 from edge_rag.core.planned_memory import PlannedMemory
 from edge_rag.core.status import (
     DaemonState,
     DaemonStatus,
     EngineSnapshot,
-    MemoryPressure,
     ModelInUse,
     RemoteInUse,
     StageSnapshot,
-    Temperature,
-    Throttling,
 )
+from edge_rag.core.throttling import Temperature, Throttling
 from edge_rag.generator.exchange import GeneratorExchange
 from edge_rag.pipeline.answering import Pipeline
 from edge_rag.pipeline.ingesting import Ingesting

@@ -22,8 +22,8 @@ from edge_rag.core.status import (
     PageMap,
     RemoteInUse,
     SlotUse,
-    Throttling,
 )
+from edge_rag.core.throttling import Throttling
 from edge_rag.core.unrecognized import recognized
 
 _STATES: Final = {

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from edge_rag.core.status import Ballast, MemoryPressure, Temperature, ThrottleCause, Throttling
+from edge_rag.core.memory_pressure import Ballast, MemoryPressure
+from edge_rag.core.throttling import Temperature, ThrottleCause, Throttling
 from edge_rag.telemetry.activity import Activity
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from edge_rag.core.decision import Decision, DecisionKind
-from edge_rag.core.status import Throttling
+from edge_rag.core.throttling import Throttling
 from edge_rag.throttle.power import EnergyMeter, read_power
 from edge_rag.throttle.thermal import read_event_counts, read_slowdowns, read_zones
 from edge_rag.throttle.throttling import BoardReading, Throttle, ThrottleChange

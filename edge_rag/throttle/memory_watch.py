@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from edge_rag.core.decision import Decision, DecisionKind
-from edge_rag.core.status import Ballast, MemoryPressure
+from edge_rag.core.memory_pressure import Ballast, MemoryPressure
 from edge_rag.throttle.board_watch import DecisionSink
 from edge_rag.throttle.pressure import PressureTrigger, read_pressure
 from edge_rag.throttle.shedding import Shedding

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from edge_rag.core.status import Ballast
+from edge_rag.core.memory_pressure import Ballast
 from edge_rag.throttle.notches import Burden, Notches
 from edge_rag.throttle.pressure import MemoryReading
 

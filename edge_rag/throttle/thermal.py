@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from edge_rag.core.status import Temperature
+from edge_rag.core.throttling import Temperature
 from edge_rag.device.facts import ThermalZone
 from edge_rag.device.files import integer_of, text_of
 from edge_rag.device.read_board import read_thermal

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, log
 from typing import Final
 
-from edge_rag.core.status import ThrottleCause
+from edge_rag.core.throttling import ThrottleCause
 from edge_rag.device.facts import ThermalZone
 from edge_rag.throttle.burdens import HeatPolicy, heat, hottest, power
 from edge_rag.throttle.notches import Notches

@@ -13,7 +13,7 @@ from edge_rag.client.requests import AskOptions
 from edge_rag.core.collection import CollectionSettings
 from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.offload import OffloadRule
-from edge_rag.core.status import ThrottleCause
+from edge_rag.core.throttling import ThrottleCause
 from tests.e2e.running_daemon import RunningDaemon, ingest
 from tests.unit.throttle.boards import JETSON_ORIN_NANO, JETSON_ORIN_NANO_POWER, write_tree, zone
 

@@ -36,25 +36,22 @@ from edge_rag.cli.status_view import StatusView
 from edge_rag.client import status_replies
 from edge_rag.core.ids import RequestId
 from edge_rag.core.measures import Latency, Measure
+from edge_rag.core.memory_pressure import Ballast, MemoryPressure
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
 from edge_rag.core.query import Priority
 from edge_rag.core.status import (
-    Ballast,
     DaemonState,
     DaemonStatus,
     DeviceUse,
     EngineSnapshot,
-    MemoryPressure,
     ModelInUse,
     PageMap,
     RemoteInUse,
     SlotUse,
     StageSnapshot,
-    Temperature,
-    ThrottleCause,
-    Throttling,
 )
+from edge_rag.core.throttling import Temperature, ThrottleCause, Throttling
 from edge_rag.server import status_messages
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
 

@@ -16,8 +16,10 @@ from prometheus_client import CollectorRegistry
 from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.document import IngestStatus
+from edge_rag.core.memory_pressure import MemoryPressure
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
-from edge_rag.core.status import MemoryPressure, ModelInUse, StageSnapshot, Temperature, Throttling
+from edge_rag.core.status import ModelInUse, StageSnapshot
+from edge_rag.core.throttling import Temperature, Throttling
 from edge_rag.generator.counts import EngineSnapshot
 from edge_rag.generator.disk.page_tier import DiskCounts
 from edge_rag.server.status import STATUS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.decision import Decision, DecisionKind
-from edge_rag.core.status import ThrottleCause
+from edge_rag.core.throttling import ThrottleCause
 from edge_rag.throttle.board_watch import BoardWatch, Levers
 from edge_rag.throttle.burdens import HeatPolicy
 from edge_rag.throttle.throttling import Throttle

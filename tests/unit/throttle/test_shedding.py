@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.decision import Decision, DecisionKind
-from edge_rag.core.status import Ballast
+from edge_rag.core.memory_pressure import Ballast
 from edge_rag.throttle.memory_watch import MemoryWatch, Relief
 from edge_rag.throttle.notches import Burden
 from edge_rag.throttle.pressure import MemoryReading, PressureTrigger, read_pressure

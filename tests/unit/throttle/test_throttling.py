@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.status import ThrottleCause
+from edge_rag.core.throttling import ThrottleCause
 from edge_rag.device.facts import ThermalZone
 from edge_rag.throttle.burdens import HeatPolicy, heat, hottest, power
 from edge_rag.throttle.notches import Burden
