@@ -22,12 +22,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from edge_rag.core.answer import Citation, FinishReason, TextDelta
+from edge_rag.core.answer import Citation, TextDelta
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import RequestId
 from edge_rag.core.kv_reuse import KvReuse
@@ -35,7 +34,6 @@ from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.constraint import Ended, Move, OneOf
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.grammar_compiler import GrammarCompiler
 from edge_rag.generator.live import TokenRequest
@@ -46,11 +44,10 @@ from edge_rag.generator.prompt import PromptSettings
 from edge_rag.generator.prompt_encoding import PassageReuse, Prompt, PromptEncoder
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
-from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.sessions import configure_thread_pool
 from edge_rag.runtime.text_encoder import TextEncoder
-from scripts.bench.passing_decoder import PassingDecoder
+from scripts.quality.dictated import DictatedText, ScoringDecoder
 from scripts.quality.perplexity import Losses, perplexity, ratio
 from scripts.quality.questions import Case, find_cases, squad
 
@@ -96,43 +93,6 @@ class _Answer:
             case Generated():
                 self.copied = event.usage.copied_prompt_tokens
                 self.ended.set()
-
-
-@dataclass(frozen=True, slots=True)
-class _Dictation:
-    """Says one text, and asks the model about each token of it."""
-
-    left: tuple[int, ...]
-
-    def next(self) -> Move:
-        """The next token, against another that has no chance."""
-        if not self.left:
-            return Ended(FinishReason.STOP)
-        pair = sorted((self.left[0], 0 if self.left[0] else 1))
-        bias = np.where(np.array(pair) == self.left[0], 1e9, 0).astype(np.float32)
-        return OneOf(np.array(pair, np.int64), bias)
-
-    def after(self, tokens: tuple[int, ...]) -> _Dictation:
-        """What is left to say."""
-        return _Dictation(self.left[len(tokens) :])
-
-
-class _Scoring(PassingDecoder):
-    """A decoder that notes what each token of a dictated text costs."""
-
-    def __init__(self, decoder: PagedDecoder) -> None:
-        super().__init__(decoder)
-        self.dictated: list[int] = []
-        self.losses: list[float] = []
-
-    def run(self, step: PackedStep) -> NDArray[np.float32]:
-        """Computes a step; see ``ModelRunner``."""
-        logits = super().run(step)
-        if self.dictated and len(logits):
-            row = logits[0].astype(np.float64)
-            token = self.dictated.pop(0)
-            self.losses.append(float(np.log(np.exp(row - row.max()).sum()) + row.max() - row[token]))
-        return logits
 
 
 class _Done:
@@ -202,7 +162,7 @@ class Measurement:
 
     def losses(self, recompute: int | None) -> list[Losses]:
         """Returns what the tokens of each answering sentence cost, nats."""
-        scoring = _Scoring(self._decoder)
+        scoring = ScoringDecoder(self._decoder)
         prompts, found = self._prompts(recompute), []
         with _running(Engine(scoring, SchedulerLimits(1, 512, 256), max_waiting=8)) as engine:
             for number, case in enumerate(track(self._cases, f"perplexity, {_said(recompute)}", console=self._console)):
@@ -266,7 +226,7 @@ def _token_request(number: int, prompt: Prompt, said: tuple[int, ...], spans: bo
     return TokenRequest(
         request_id=RequestId(str(number)),
         prompt=prompt.tokens,
-        constraint=_Dictation(said),
+        constraint=DictatedText(said),
         sampling=Sampling(max_tokens=len(said)),
         priority=Priority.NORMAL,
         client="measurement",
