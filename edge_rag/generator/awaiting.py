@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_rag.generator.disk.page_tier import PageTier, Reading
+from edge_rag.generator.disk.page_tier import PageTier
+from edge_rag.generator.disk.reading import Reading
 from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.live import LiveRequest
 from edge_rag.generator.sequence import SequenceId

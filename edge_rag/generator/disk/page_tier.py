@@ -14,11 +14,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from edge_rag.generator.disk.page_file import PageFileInvalid, StoredPage
+from edge_rag.generator.disk.page_file import PageFileInvalid
 from edge_rag.generator.disk.page_store import PageStore
+from edge_rag.generator.disk.reading import Reading, ReadingPays, reading_pays
 from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.kv.prefix import Evicted, PageId, PageKey, extend_chain
 
@@ -32,9 +33,6 @@ _NEWEST: Final = 0.2
 _LEAST_HOLD_S: Final = 0.05
 _MEASURE_EVERY: Final = 32
 """Times that reading was found too slow, after which one is tried again: the disk may have become faster."""
-
-
-ReadingPays = Callable[[float | None, float | None, int, int, int], bool]
 
 
 class PageBytes(Protocol):
@@ -75,27 +73,6 @@ class DiskCounts:
     damaged: int = 0
     slower: int = 0
     failed: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Reading:
-    """Pages on their way from the disk.
-
-    Attributes:
-        trust_domain: Whose.
-        keys: Keys of a sequence's first pages, up to the last one that is read.
-        first: Index of the first one that is read.
-        until: When it is no longer waited for, seconds.
-        found: Those that were read, in order; fewer than wanted where one was missing.
-        done: Whether they are in the cache.
-    """
-
-    trust_domain: str
-    keys: tuple[PageKey, ...]
-    first: int
-    until: float
-    found: list[StoredPage] = field(default_factory=list)
-    done: bool = False
 
 
 class PageTier:
@@ -321,21 +298,6 @@ class PageTier:
                 return
             self._off = True
         self._on_failed(f"cannot {what} the disk's KV pages, they are left alone from now on: {error}")
-
-
-def reading_pays(read_s: float | None, compute_s: float | None, pages: int, ahead: int, page_tokens: int) -> bool:
-    """Decides whether to read pages or to compute them again; what was not measured yet is taken for fast.
-
-    Args:
-        read_s: To read a page, seconds; None if not measured.
-        compute_s: To compute a token of a prompt, seconds; None if not measured.
-        pages: Pages that could be read.
-        ahead: Pages that are read before.
-        page_tokens: Tokens of a page.
-    """
-    if read_s is None or compute_s is None:
-        return True
-    return (ahead + pages) * read_s < pages * page_tokens * compute_s
 
 
 def _average(before: float | None, value: float) -> float:

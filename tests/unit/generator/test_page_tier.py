@@ -13,7 +13,8 @@ import pytest
 
 from edge_rag.generator.disk.page_file import StoredPage, file_bytes
 from edge_rag.generator.disk.page_store import PageStore
-from edge_rag.generator.disk.page_tier import PageTier, reading_pays
+from edge_rag.generator.disk.page_tier import PageTier
+from edge_rag.generator.disk.reading import reading_pays
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.kv.prefix import PageKey
 from edge_rag.runtime.paged_decoder import PagedDecoder
