@@ -11,6 +11,14 @@ from edge_rag.api.v1 import documents_pb2
 from tests.e2e.guarded_box import OPEN, SECRET, Box, edge_rag, token
 from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
 
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.alone)
+
 
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:

@@ -23,6 +23,8 @@ from edge_rag.discovery.interfaces import multicast_addresses
 from edge_rag.errors import DiscoveryUnavailable
 from tests.network_namespaces import Machine
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[3]
 LOOK_S = 0.1
 WAIT_S = 20.0

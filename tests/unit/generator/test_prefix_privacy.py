@@ -6,10 +6,13 @@ import random
 import time
 
 import numpy as np
+import pytest
 
 from edge_rag.generator.engine import Engine
 from edge_rag.generator.policy import SchedulerLimits
 from tests.unit.generator.support import Recorder, prompts, request, tiny_decoder
+
+pytestmark = pytest.mark.alone
 
 PROMPT_TOKENS = 256
 ONE_STEP = SchedulerLimits(max_slots=8, max_step_tokens=512, prefill_tokens=16)
