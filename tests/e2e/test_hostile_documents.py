@@ -88,7 +88,7 @@ def test_the_command_line_lists_what_it_cannot_take_from_a_folder_and_takes_the_
     (folder / "line\nend.txt").write_text("x")
     (folder / "turned\u202efdp.exe").write_text("x")
     with (folder / "sparse.bin").open("wb") as sparse:
-        sparse.truncate(2 * 2**30)
+        sparse.truncate(256 << 20)
     result = CliRunner(env={"EDGE_RAG_SERVER": daemon.address}).invoke(
         main, ["ingest", "--collection", "hostile", str(folder)]
     )

@@ -18,7 +18,7 @@ from edge_rag.cli.main import main
 from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents, status_of
 from tests.service_manager import Manager, Message, has
 
-WATCHDOG_S = 3.0
+WATCHDOG_S = 2.0
 DOCUMENT = {"pump.txt": b"The pump bearings must be greased every 2,000 operating hours."}
 
 
