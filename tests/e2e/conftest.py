@@ -23,16 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    running = start_daemon(folder / "data", folder / "log")
-    try:
+    with start_daemon(folder / "data", folder / "log") as running:
         taken = documents_pb2.INGEST_STATUS_ADDED
         assert {outcome.status for outcome in ingest(running.address, sample_documents())} == {taken}
         yield running
-    finally:
-        running.process.terminate()
-        running.process.wait(30)
-        assert running.process.stdout is not None
-        running.process.stdout.close()
 
 
 @pytest.fixture
@@ -52,10 +46,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
 
     yield start_one
     for running in started:
-        running.process.kill()
-        running.process.wait(30)
-        assert running.process.stdout is not None
-        running.process.stdout.close()
+        running.kill()
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +66,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         "frugal-peer": token("frugal-peer", data, "--roles", "peer", "--quota", "500 tokens/min"),
     }
     config = f'local_listen = "unix:{folder}/socket"\n[tls]\nalways = true\n'
-    running = start_daemon(data, folder / "log", config)
-    ingest(f"unix:{folder}/socket", {"galley.txt": OPEN.encode()}, "a")
-    ingest(f"unix:{folder}/socket", {"reactor.txt": SECRET.encode()}, "b")
-    try:
+    with start_daemon(data, folder / "log", config) as running:
+        ingest(f"unix:{folder}/socket", {"galley.txt": OPEN.encode()}, "a")
+        ingest(f"unix:{folder}/socket", {"reactor.txt": SECRET.encode()}, "b")
         yield Box(running, data, tokens)
-    finally:
-        running.process.terminate()
-        running.process.wait(30)
-        assert running.process.stdout is not None
-        running.process.stdout.close()

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import grpc
 
@@ -27,9 +27,26 @@ class RunningDaemon:
     process: subprocess.Popen[str]
     log: Path
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.terminate()
+        self._reap()
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
+
+    def kill(self) -> None:
+        """Ends it as a loss of power would, wherever it is."""
+        self.process.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 def start_daemon(

@@ -99,10 +99,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         try:
             yield Place(box, client, stranger, running, folder)
         finally:
-            running.process.kill()
-            running.process.wait(30)
-            assert running.process.stdout is not None
-            running.process.stdout.close()
+            running.kill()
     finally:
         network.__exit__()
 

@@ -152,26 +152,22 @@ def test_a_full_disk_refuses_what_is_handed_over_and_keeps_what_was_accepted(tmp
         ).returncode
     ):
         pytest.skip("a small disk can only be mounted as root")
-    running = start_daemon(disk / "data", tmp_path / "log")
     try:
-        small = {"a.txt": b"Grease the bearings every 2,000 hours."}
-        assert start_job(running.address, small)[1] == ["a.txt"]
-        with pytest.raises(grpc.RpcError) as refused:
-            start_job(running.address, {f"{n}.txt": os.urandom(3 << 20) for n in range(6)})
-        status, message = status_of(refused.value)
-        assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "free some space" in message
-        with Client(running.address) as client:
-            jobs = client.jobs()
-            for job in jobs:
-                watch(running.address, job.job_id)
-            assert "2,000 hours" in client.document("a.txt").text
-            assert client.search("How often are the bearings greased?").hits
+        with start_daemon(disk / "data", tmp_path / "log") as running:
+            small = {"a.txt": b"Grease the bearings every 2,000 hours."}
+            assert start_job(running.address, small)[1] == ["a.txt"]
+            with pytest.raises(grpc.RpcError) as refused:
+                start_job(running.address, {f"{n}.txt": os.urandom(3 << 20) for n in range(6)})
+            status, message = status_of(refused.value)
+            assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "free some space" in message
+            with Client(running.address) as client:
+                jobs = client.jobs()
+                for job in jobs:
+                    watch(running.address, job.job_id)
+                assert "2,000 hours" in client.document("a.txt").text
+                assert client.search("How often are the bearings greased?").hits
     finally:
-        running.process.terminate()
-        running.process.wait(30)
-        assert running.process.stdout is not None
-        running.process.stdout.close()
         subprocess.run(["umount", str(disk)], check=True)
 
 

@@ -50,15 +50,9 @@ def long_question(request_id: str, tokens: int = 300) -> rag_pb2.AskRequest:
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("limited")
-    running = start_daemon(folder / "data", folder / "log", LIMITS)
-    try:
+    with start_daemon(folder / "data", folder / "log", LIMITS) as running:
         ingest(running.address, DOCUMENT)
         yield running
-    finally:
-        running.process.terminate()
-        running.process.wait(60)
-        assert running.process.stdout is not None
-        running.process.stdout.close()
 
 
 @pytest.fixture

@@ -80,8 +80,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     lender = lending(folder)
     board = borrowing(folder, lender.address)
     yield Pair(board, lender)
-    ended(board)
-    ended(lender)
+    board.kill()
+    lender.kill()
 
 
 def asked(

@@ -75,15 +75,9 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     data = folder / "data"
     on_box("tls", "init", "--host", "127.0.0.1", data=data)
     on_box("pair", "--name", "the-first", data=data)  # and no token yet
-    running = start_daemon(data, folder / "log", f'local_listen = "unix:{folder}/socket"\n{TLS}')
-    ingest(f"unix:{folder}/socket", {"galley.txt": b"The galley opens at six in the morning."}, "a")
-    try:
+    with start_daemon(data, folder / "log", f'local_listen = "unix:{folder}/socket"\n{TLS}') as running:
+        ingest(f"unix:{folder}/socket", {"galley.txt": b"The galley opens at six in the morning."}, "a")
         yield Box(running, data)
-    finally:
-        running.process.terminate()
-        running.process.wait(30)
-        assert running.process.stdout is not None
-        running.process.stdout.close()
 
 
 @pytest.fixture

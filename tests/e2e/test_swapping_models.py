@@ -35,15 +35,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(models: Path) -> Iterator[RunningDaemon]:
     config = f'[models]\ndirectory = "{models}"\n[generator]\nkv_memory_mib = {KV_MIB}\n'
-    running = start_daemon(models.parent / "data", models.parent / "log", config)
-    try:
+    with start_daemon(models.parent / "data", models.parent / "log", config) as running:
         ingest(running.address, sample_documents())
         yield running
-    finally:
-        running.process.kill()
-        running.process.wait(30)
-        assert running.process.stdout is not None
-        running.process.stdout.close()
 
 
 @pytest.fixture
