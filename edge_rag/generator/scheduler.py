@@ -128,10 +128,7 @@ class Scheduler:
         """
         gave_up = {"computed_tokens": sequence.computed, "pages_held": self._pool.held(sequence.id)}
         if sequence.status is Status.RUNNING:
-            self._running.remove(sequence)
-            self._pool.release(sequence.id)
-            sequence.computed = 0
-            sequence.loans = ()
+            self._empty(sequence)
         else:
             self._waiting.discard(sequence)
         self._shares[sequence.level].leave(sequence.client)
@@ -367,15 +364,20 @@ class Scheduler:
             "pages_held": self._pool.held(sequence.id),
             "pages_available": self._pool.available,
         }
-        self._running.remove(sequence)
-        self._pool.release(sequence.id)
-        sequence.computed = 0
-        sequence.loans = ()
+        self._empty(sequence)
         sequence.preemptions += 1
         sequence.status = Status.WAITING
         self._waiting.add(sequence, now)
         favoured = None if other is None else other.id
         verdicts.append(Verdict(DecisionKind.PREEMPTED, sequence.id, why.value, numbers, favoured))
+
+    def _empty(self, sequence: Sequence) -> None:
+        """Takes a sequence out of those that run, with its slot, its pages and what it drafted."""
+        self._running.remove(sequence)
+        self._pool.release(sequence.id)
+        sequence.computed = 0
+        sequence.loans = ()
+        sequence.draft = ()
 
     def _standing(self, sequence: Sequence, now: float) -> dict[str, float]:
         """Returns the numbers that decide a sequence's place, and how many slots there are."""

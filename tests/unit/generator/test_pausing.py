@@ -13,8 +13,8 @@ from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.sequence import SequenceId, Status
 from edge_rag.runtime.packed_step import PackedStep
 from tests.unit.generator.decisions import Trail, assert_legal
+from tests.unit.generator.scheduler_bench import Bench
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
-from tests.unit.generator.test_scheduler import Bench
 
 ONE_SLOT = SchedulerLimits(max_slots=1, max_step_tokens=64, prefill_tokens=16)
 

@@ -1,186 +1,16 @@
+"""What the scheduler plans, whom it lets in and who gives way."""
+
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from math import inf
-
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge_rag.core.decision import DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.errors import NeverFits
-from edge_rag.generator.kv.invariants import violations
-from edge_rag.generator.kv.passages import PassageSpan
-from edge_rag.generator.kv.pool import PagePool
-from edge_rag.generator.kv.prefix import PageId
-from edge_rag.generator.kv.reservation import Reservation
-from edge_rag.generator.packing import moves, pack
-from edge_rag.generator.plan import Displacement, StepPlan, Verdict
+from edge_rag.generator.plan import Displacement
 from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.scheduler import Scheduler
-from edge_rag.generator.sequence import Deferral, Sequence, SequenceId, Status
-from tests.unit.generator.decisions import assert_legal
-
-PAGE = 4
-
-
-class Bench:
-    """A scheduler over a pool, with steps that compute nothing but account for everything."""
-
-    def __init__(self, pages: int, limits: SchedulerLimits, max_context: int = 10_000, aging_s: float = inf) -> None:
-        self.limits = limits
-        self.pool = PagePool(pages, PAGE)
-        self.scheduler = Scheduler(limits, self.pool, max_context, aging_s)
-        self.now = 0.0
-        self.sequences: dict[SequenceId, Sequence] = {}
-        self.finished: list[SequenceId] = []
-        self.verdicts: dict[SequenceId, list[Verdict]] = {}
-        self.content: dict[int, int] = {}
-
-    def submit(
-        self,
-        prompt: int | list[int],
-        max_tokens: int,
-        priority: Priority = Priority.NORMAL,
-        domain: str = "d",
-        client: str = "c",
-        deadline: float | None = None,
-        spans: tuple[PassageSpan, ...] = (),
-    ) -> Sequence:
-        name = SequenceId(len(self.sequences) + 1)
-        tokens = prompt if isinstance(prompt, list) else [1000 * name + i for i in range(prompt)]
-        sequence = Sequence(
-            name, priority, domain, list(tokens), max_tokens, client=client, arrived=self.now, deadline=deadline
-        )
-        sequence.spans = spans
-        self.scheduler.submit(sequence, self.now)
-        self.sequences[name] = sequence
-        self.verdicts[name] = []
-        return sequence
-
-    def kinds(self, sequence: Sequence) -> list[DecisionKind]:
-        return [verdict.kind for verdict in self.verdicts[sequence.id]]
-
-    def step(self, fail: bool = False, draft: int = 0, right: int = 0) -> StepPlan:
-        """Runs a step.
-
-        Args:
-            fail: Whether the model fails.
-            draft: Tokens that each sequence drafts.
-            right: How many of them are right.
-        """
-        for sequence in self.scheduler.running:
-            room = sequence.max_tokens - sequence.generated - 1
-            comes = range(len(sequence.tokens), len(sequence.tokens) + right)
-            sequence.draft = (*comes, *[7] * draft)[: min(draft, room)] if sequence.pending == 1 else ()
-        plan = self.scheduler.schedule(self.now)
-        self.now += 1
-        self.check(plan)
-        if fail:
-            with Reservation(self.pool, plan):
-                pass
-            self.scheduler.remove([self.sequences[entry.sequence] for entry in plan.entries])
-            return plan
-        with Reservation(self.pool, plan) as pages:
-            self.check_writes(plan, pages.tables)
-            self.compute(plan, pages.tables)
-            accepted = {entry.sequence: min(right, entry.drafted) for entry in plan.entries}
-            pages.commit(accepted)
-        self.scheduler.commit(plan)
-        for entry in plan.entries:
-            sequence = self.sequences[entry.sequence]
-            if entry.wants_logits:
-                said = accepted[entry.sequence] + 1
-                sequence.tokens += range(len(sequence.tokens), len(sequence.tokens) + said)
-                if sequence.generated == sequence.max_tokens:
-                    self.scheduler.remove([sequence])
-                    self.finished.append(sequence.id)
-                else:
-                    self.scheduler.accept(sequence, said - 1)
-        return plan
-
-    def compute(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
-        """Copies and writes tokens where a model would their keys and values."""
-        for move in moves(plan, tables, PAGE):
-            copied = [self.content[slot] for slot in move.sources.tolist()]
-            self.content.update(zip(move.targets.tolist(), copied, strict=True))
-        if plan.entries:
-            step = pack(plan, self.sequences, tables, PAGE)
-            assert len(set(step.slot_mapping.tolist())) == plan.tokens
-            self.content.update(zip(step.slot_mapping.tolist(), step.input_ids.tolist(), strict=True))
-
-    def check_writes(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
-        """Nobody writes to a page that another holds or could find."""
-        before = self.pool.snapshot()
-        for entry in plan.entries:
-            end = entry.end + entry.drafted
-            written = tables[entry.sequence][entry.first // PAGE : -(-end // PAGE)]
-            assert len(written) == -(-end // PAGE) - entry.first // PAGE
-            assert all(before.references[page] == 1 and page not in before.parents for page in written)
-
-    def check(self, plan: StepPlan) -> None:
-        for verdict in plan.verdicts:
-            self.verdicts[verdict.sequence].append(verdict)
-        assert plan.tokens <= self.limits.max_step_tokens
-        assert len(self.scheduler.running) <= max(self.limits.max_slots, self.scheduler.limits.max_slots)
-        assert len({entry.sequence for entry in plan.entries}) == len(plan.entries)
-        for entry in plan.entries:
-            sequence = self.sequences[entry.sequence]
-            assert sequence.status is Status.RUNNING
-            assert entry.first == sequence.computed
-            assert entry.wants_logits == (entry.end == len(sequence.tokens))
-            assert entry.drafted <= len(sequence.draft)
-        assert plan.tokens <= self.scheduler.limits.max_step_tokens
-        if not self.scheduler.idle:
-            assert plan.entries, "there was work, and none of it was planned"
-
-    def pause(self, sequence: Sequence) -> None:
-        numbers = self.scheduler.pause(sequence)
-        self.verdicts[sequence.id].append(Verdict(DecisionKind.PAUSED, sequence.id, "its reader is slow", numbers))
-
-    def run(self) -> int:
-        """Steps until there is nothing to do; returns the number of steps."""
-        steps = 0
-        while not self.scheduler.idle:
-            self.step()
-            steps += 1
-            assert steps < 10_000, "livelock"
-        return steps
-
-    def wrong(self) -> list[str]:
-        held = {s.id: s.computed for s in self.scheduler.running}
-        return violations(self.pool.snapshot(), held) + [
-            f"sequence {s.id} has something else than its token {position} in the cache"
-            for s in self.scheduler.running
-            for position, token in enumerate(s.tokens[: s.computed])
-            if self.content[self.pool.table(s.id)[position // PAGE] * PAGE + position % PAGE] != token
-        ]
-
-
-BEGINNING = tuple(range(6))
-
-
-def alone(passage: int) -> tuple[int, ...]:
-    """The beginning of every prompt, a passage, and what fills up its last page."""
-    text = (*BEGINNING, *range(500 + 20 * passage, 500 + 20 * passage + 7 + passage))
-    return (*text, *[9] * (-len(text) % PAGE + 1))
-
-
-def with_passages(passages: Iterable[int], recompute: int) -> tuple[list[int], tuple[PassageSpan, ...]]:
-    """A prompt of passages, and where they are."""
-    prompt, spans = list(BEGINNING), []
-    for passage in passages:
-        text = alone(passage)[len(BEGINNING) : len(BEGINNING) + 7 + passage]
-        start, offset = len(prompt) + recompute, len(BEGINNING) + recompute
-        spans.append(PassageSpan(start, len(text) - recompute, alone(passage), offset))
-        prompt += text
-    return [*prompt, 9], tuple(spans)
-
-
-def entries(plan: StepPlan) -> list[tuple[int, int, int]]:
-    return [(entry.sequence, entry.first, entry.count) for entry in plan.entries]
+from edge_rag.generator.sequence import Deferral, Status
+from tests.unit.generator.scheduler_bench import Bench, alone, entries, with_passages
 
 
 def test_a_sequence_enters_as_soon_as_another_leaves() -> None:
@@ -367,103 +197,6 @@ def test_equal_histories_give_equal_plans() -> None:
     assert histories[0] == histories[1]
 
 
-def test_a_batch_request_finishes_however_many_interactive_ones_come() -> None:
-    bench = Bench(40, SchedulerLimits(2, 64, 8), aging_s=20)
-    low = bench.submit(3, 15, Priority.BATCH, client="nightly")
-    for _ in range(400):
-        bench.submit(3, 4, Priority.INTERACTIVE, client="counter")
-        bench.step()
-        if low.status is Status.FINISHED:
-            break
-    assert low.status is Status.FINISHED
-    assert len(bench.scheduler.waiting) > 20, "there was no overload"
-
-
-def test_a_batch_request_that_is_put_out_again_and_again_finishes_too() -> None:
-    bench = Bench(40, SchedulerLimits(1, 64, 8), aging_s=20)
-    low = bench.submit(3, 60, Priority.BATCH)
-    for step in range(500):
-        if step % 4 == 0:
-            bench.submit(3, 2, Priority.INTERACTIVE, client="counter")
-        bench.step()
-        if low.status is Status.FINISHED:
-            break
-    assert low.status is Status.FINISHED
-    assert low.preemptions > 5
-    assert low.level is Priority.INTERACTIVE
-
-
-def test_aging_interrupts_nobody() -> None:
-    bench = Bench(400, SchedulerLimits(4, 64, 8), aging_s=10)
-    for _ in range(40):
-        bench.submit(3, 30, Priority.BATCH)
-    bench.run()
-    assert sum(s.preemptions for s in bench.sequences.values()) == 0
-    assert bench.finished == sorted(bench.finished)
-
-
-def test_a_request_that_has_risen_is_not_displaced_any_more() -> None:
-    bench = Bench(40, SchedulerLimits(1, 64, 8), aging_s=10)
-    bench.submit(3, 25, Priority.NORMAL)
-    low = bench.submit(3, 20, Priority.BATCH)
-    while low.status is not Status.RUNNING:
-        bench.step()
-    bench.submit(3, 2, Priority.INTERACTIVE)
-    bench.run()
-    assert low.level is Priority.INTERACTIVE
-    assert bench.finished == [1, 2, 3]
-
-
-def test_an_interactive_request_does_not_wait_behind_a_batch_request_that_has_risen_and_lacks_a_slot() -> None:
-    bench = Bench(40, SchedulerLimits(1, 64, 8), aging_s=10)
-    running = bench.submit(3, 100, Priority.BATCH, client="a")
-    bench.step()
-    risen = bench.submit(3, 4, Priority.BATCH, client="b")
-    for _ in range(25):
-        bench.step()
-    assert risen.level is Priority.INTERACTIVE
-    bench.submit(3, 4, Priority.INTERACTIVE, client="c")
-    plan = bench.step()
-    assert (plan.preempted, plan.admitted) == ((running.id,), (3,))
-    bench.run()
-    assert bench.finished == [3, 2, 1]
-
-
-def test_one_client_with_a_hundred_requests_does_not_shut_out_one_with_a_single_one() -> None:
-    def longest_wait(queued: int, moments: range) -> float:
-        """Most steps that a single request waits while another client has all slots, and so many requests more."""
-        waits = []
-        for moment in moments:
-            bench = Bench(400, SchedulerLimits(4, 64, 8), aging_s=30)
-            for n in range(4 + queued):
-                bench.submit(3, 20 + n % 7, client="busy")
-            for _ in range(moment):
-                bench.step()
-            single = bench.submit(3, 10, client="quiet")
-            came = bench.now
-            while single.status is not Status.RUNNING:
-                bench.step()
-            waits.append(bench.now - came)
-        return max(waits)
-
-    alone = longest_wait(0, range(1, 20))
-    assert alone > 10
-    assert longest_wait(96, range(100, 140, 3)) <= 2 * alone
-
-
-def test_clients_that_always_have_work_get_equal_service() -> None:
-    bench = Bench(400, SchedulerLimits(4, 64, 8))
-    for _ in range(60):
-        bench.submit(4, 40, client="long answers")
-        for _ in range(5):
-            bench.submit(4, 5, client="short answers")
-    served = dict.fromkeys(["long answers", "short answers"], 0)
-    while len(bench.finished) < 200:
-        for entry in bench.step().entries:
-            served[bench.sequences[entry.sequence].client] += entry.count
-    assert max(served.values()) < 1.3 * min(served.values())
-
-
 def test_a_sequence_put_out_for_pages_comes_back_only_to_more_room_each_time() -> None:
     bench = Bench(60, SchedulerLimits(8, 64, 8))
     for n in range(40):
@@ -558,6 +291,17 @@ def test_pages_of_what_was_drafted_in_vain_are_free_again() -> None:
     assert bench.pool.held(sequence.id) == 5
 
 
+def test_what_was_drafted_before_a_sequence_gave_its_slot_up_is_not_tried_after_it() -> None:
+    bench = Bench(20, SchedulerLimits(4, 32, 28))
+    sequence = bench.submit(3, 30)
+    bench.step()
+    bench.step(draft=2, right=0)
+    bench.pause(sequence)
+    bench.scheduler.resume(sequence, bench.now)
+    plan = bench.step()
+    assert [(entry.end, entry.drafted) for entry in plan.entries] == [(5, 0)]
+
+
 def test_what_was_computed_alone_is_copied_and_the_rest_computed() -> None:
     bench = Bench(60, SchedulerLimits(4, 64, 8))
     for passage in (2, 3):
@@ -587,126 +331,3 @@ def test_pages_that_run_out_are_not_kept_for_copying() -> None:
     bench.submit(4, 20)
     bench.run()
     assert bench.finished[-2:] in ([4, 5], [5, 4])
-
-
-class SchedulerMachine(RuleBasedStateMachine):
-    """Anything may happen in any order."""
-
-    @initialize(
-        pages=st.integers(3, 24),
-        slots=st.integers(1, 5),
-        share=st.integers(1, 8),
-        spare=st.integers(0, 16),
-        aging_s=st.sampled_from([2.0, 20.0, inf]),
-    )
-    def start(self, pages: int, slots: int, share: int, spare: int, aging_s: float) -> None:
-        self.bench = Bench(pages, SchedulerLimits(slots, slots + share + spare, share), aging_s=aging_s)
-
-    @rule(
-        shared=st.integers(0, 20),
-        own=st.integers(1, 20),
-        answer=st.integers(1, 30),
-        priority=st.sampled_from(Priority),
-        domain=st.sampled_from("xy"),
-        client=st.sampled_from("abc"),
-        allowance=st.none() | st.integers(1, 50),
-    )
-    def submit(
-        self, shared: int, own: int, answer: int, priority: Priority, domain: str, client: str, allowance: int | None
-    ) -> None:
-        name = len(self.bench.sequences) + 1
-        prompt = [*range(shared), *(1000 * name + i for i in range(own))]
-        deadline = None if allowance is None else self.bench.now + allowance
-        if len(prompt) + answer <= self.bench.scheduler.capacity:
-            self.bench.submit(prompt, answer, priority, domain, client, deadline)
-        else:
-            with pytest.raises(NeverFits):
-                self.bench.submit(prompt, answer, priority, domain, client, deadline)
-
-    @rule(
-        passages=st.lists(st.integers(0, 3), max_size=3),
-        recompute=st.integers(0, 6),
-        answer=st.integers(1, 20),
-        priority=st.sampled_from(Priority),
-        domain=st.sampled_from("xy"),
-    )
-    def submit_with_passages(
-        self, passages: list[int], recompute: int, answer: int, priority: Priority, domain: str
-    ) -> None:
-        prompt, spans = with_passages(passages, recompute)
-        if len(prompt) + answer <= self.bench.scheduler.capacity:
-            self.bench.submit(prompt, answer, priority, domain, spans=spans)
-
-    @rule(passage=st.integers(0, 3), domain=st.sampled_from("xy"))
-    def compute_a_passage_alone(self, passage: int, domain: str) -> None:
-        if len(alone(passage)) < self.bench.scheduler.capacity:
-            self.bench.submit(list(alone(passage)), 1, domain=domain)
-
-    @rule(pick=st.integers(0, 1000))
-    def cancel(self, pick: int) -> None:
-        unfinished = [s for s in self.bench.sequences.values() if s.status is not Status.FINISHED]
-        if unfinished:
-            self.bench.scheduler.remove([unfinished[pick % len(unfinished)]])
-
-    @rule(pick=st.integers(0, 1000))
-    def pause(self, pick: int) -> None:
-        states = (Status.WAITING, Status.RUNNING)
-        unfinished = [s for s in self.bench.sequences.values() if s.status in states]
-        if unfinished:
-            self.bench.pause(unfinished[pick % len(unfinished)])
-
-    @rule(pick=st.integers(0, 1000))
-    def resume(self, pick: int) -> None:
-        paused = [s for s in self.bench.sequences.values() if s.status is Status.PAUSED]
-        if paused:
-            self.bench.scheduler.resume(paused[pick % len(paused)], self.bench.now)
-
-    @rule(count=st.integers(1, 6), draft=st.integers(0, 12), right=st.integers(0, 12))
-    def step(self, count: int, draft: int, right: int) -> None:
-        for _ in range(count):
-            self.bench.step(draft=draft, right=right)
-
-    @rule()
-    def failing_step(self) -> None:
-        self.bench.step(fail=True)
-
-    @rule(run=st.integers(2, 5), pick=st.integers(0, 1000))
-    def force_a_run(self, run: int, pick: int) -> None:
-        running = [s for s in self.bench.scheduler.running if s.max_tokens - s.generated > run]
-        if running:
-            sequence = running[pick % len(running)]
-            sequence.tokens += range(run)
-
-    @rule(pick=st.integers(0, 1000))
-    def resize(self, pick: int) -> None:
-        self.bench.scheduler.resize(1 + pick % self.bench.limits.max_slots)
-
-    @rule(passes=st.integers(1, 30))
-    def let_time_pass(self, passes: int) -> None:
-        self.bench.now += passes
-
-    @invariant()
-    def decisions_are_legal(self) -> None:
-        if hasattr(self, "bench"):
-            for sequence in self.bench.sequences.values():
-                assert_legal(self.bench.kinds(sequence), ended=False)
-
-    @invariant()
-    def accounting_holds(self) -> None:
-        if hasattr(self, "bench"):
-            assert self.bench.wrong() == []
-
-    def teardown(self) -> None:
-        if not hasattr(self, "bench"):
-            return
-        for sequence in self.bench.sequences.values():
-            if sequence.status is Status.PAUSED:
-                self.bench.scheduler.resume(sequence, self.bench.now)
-        self.bench.run()
-        self.decisions_are_legal()
-        assert self.bench.pool.available == self.bench.pool.pages
-        assert self.bench.pool.snapshot().tables == {}
-
-
-SchedulerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
-TestAnyOrderOfEvents = SchedulerMachine.TestCase
