@@ -27,22 +27,27 @@ class BackgroundBuilds:
 
     Args:
         build: Builds the index of a collection; must call the checkpoint often, which raises to stop it.
+        is_due: Whether the index of a collection is to be built, as it is now.
     """
 
-    def __init__(self, build: Callable[[int, Checkpoint], None]) -> None:
+    def __init__(self, build: Callable[[int, Checkpoint], None], is_due: Callable[[int], bool]) -> None:
         self._build = build
+        self._is_due = is_due
         self._changed = threading.Condition()
-        self._wanted: list[int] = []
+        self._wanted: dict[int, bool] = {}  # whether it is to be built even if it is not due any more
         self._building: int | None = None
         self._closing = False
         self._thread: threading.Thread | None = None
 
     def request(self, collection: int) -> None:
-        """Has a collection's index built, once, however often that is asked for before it begins."""
+        """Has a collection's index built, once, however often that is asked for before it begins.
+
+        Where it is being built, that is looked at again afterwards: what asked may have come too late for that build.
+        """
         with self._changed:
-            if self._closing or collection in self._wanted or collection == self._building:
+            if self._closing or collection in self._wanted:
                 return
-            self._wanted.append(collection)
+            self._wanted[collection] = collection != self._building
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="index-builder")
                 self._thread.start()
@@ -76,10 +81,11 @@ class BackgroundBuilds:
                 self._changed.wait_for(lambda: self._closing or self._wanted)
                 if self._closing:
                     return
-                self._building = self._wanted.pop(0)
-                collection = self._building
+                collection = self._building = next(iter(self._wanted))
+                sure = self._wanted.pop(collection)
             try:
-                self._build(collection, self._checkpoint)
+                if sure or self._is_due(collection):
+                    self._build(collection, self._checkpoint)
             except BuildGivenUp:
                 _log.info("building an index was given up because the daemon stops", collection=collection)
 

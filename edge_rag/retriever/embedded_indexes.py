@@ -92,7 +92,7 @@ class EmbeddedIndexes:
         self._limits = limits or IndexLimits()
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
-        self.builds = BackgroundBuilds(self._build_beside)
+        self.builds = BackgroundBuilds(self._build_beside, self._is_due)
 
     def load(self, collections: tuple[Collection, ...]) -> None:
         """Takes the index of each collection from its file, or rebuilds it where the file is not to be trusted.
@@ -115,7 +115,7 @@ class EmbeddedIndexes:
             if path.name not in known:
                 path.unlink()
         for collection in collections:
-            self._consider_building(collection.number, self._held[collection.number])
+            self._consider_building(collection.number)
 
     def search(
         self, collection: int, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
@@ -143,7 +143,7 @@ class EmbeddedIndexes:
         held.unsaved += len(change.removed) + len(change.added)
         if held.unsaved >= max(_CHANGES_WORTH_SAVING, len(held.index) // 4):
             self._save(number, held)
-        self._consider_building(number, held)
+        self._consider_building(number)
 
     def prepare(self, collection: Collection) -> None:
         """Builds the segment that a collection which comes here will need, while it may still change.
@@ -268,15 +268,22 @@ class EmbeddedIndexes:
         self._stored.record_segment(collection.number, name)
         return _Held(LayeredIndex(ExactIndex(self._dimension), segment), collection.generation, 0, segment=name)
 
-    def _consider_building(self, number: int, held: _Held) -> None:
+    def _consider_building(self, number: int) -> None:
+        if self._is_due(number):
+            self.builds.request(number)
+
+    def _is_due(self, number: int) -> bool:
+        with self._lock:
+            held = self._held.get(number)
+        if held is None:
+            return False
         segment, drift = held.index.segment, held.index.drift
         most = self._limits.exact_vectors
         if segment is None:
             wanted = drift > most
         else:
             wanted = drift > min(most, max(_CHANGES_WORTH_BUILDING, len(segment) // 8)) or len(held.index) <= most // 2
-        if wanted and drift >= held.build_at:
-            self.builds.request(number)
+        return wanted and drift >= held.build_at
 
     def _build_beside(self, number: int, checkpoint: Checkpoint) -> None:
         with self._lock:

@@ -58,7 +58,7 @@ class MilvusIndexes:
         self._states = f"{self._prefix}states"
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
-        self.updates = BackgroundBuilds(self._update)
+        self.updates = BackgroundBuilds(self._update, self._is_behind)
 
     def load(self, collections: tuple[Collection, ...]) -> None:
         """Takes up the collections that are here; one that cannot be reached is tried again when it is asked for."""
@@ -174,6 +174,11 @@ class MilvusIndexes:
     def _fall_behind(self, number: int, held: _Held, error: StorageError) -> None:
         held.in_step, held.problem = False, str(error)
         _log.error("Milvus did not take a change; it is brought up to date later", collection=number, error=str(error))
+
+    def _is_behind(self, number: int) -> bool:
+        with self._lock:
+            held = self._held.get(number)
+        return held is not None and not held.in_step
 
     def _update(self, number: int, checkpoint: Checkpoint) -> None:
         with self._lock:

@@ -1,0 +1,74 @@
+"""What is asked for is built, also where it is asked for while a build goes on, and nothing is built for nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from edge_rag.retriever.background_builds import BackgroundBuilds
+from edge_rag.retriever.segment_build import Checkpoint
+
+
+class Building:
+    """Builds that go on until they are let, and what is due."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Semaphore(0)
+        self.built: list[int] = []
+        self.due: set[int] = set()
+        self.builds = BackgroundBuilds(self.build, self.due.__contains__)
+
+    def build(self, collection: int, checkpoint: Checkpoint) -> None:
+        self.begun.release()
+        assert self.go_on.acquire(timeout=60)
+        checkpoint(0.5)
+        self.built.append(collection)
+
+
+@pytest.fixture
+def building() -> Iterator[Building]:
+    there = Building()
+    yield there
+    there.go_on.release()
+    there.builds.close()
+
+
+@pytest.mark.parametrize("due", [True, False])
+def test_what_is_asked_for_during_its_build_is_built_again_where_it_is_still_due(building: Building, due: bool) -> None:
+    building.builds.request(1)
+    assert building.begun.acquire(timeout=60)
+    for _ in range(3):
+        building.builds.request(1)
+    assert building.builds.pending(1)
+    if due:
+        building.due.add(1)
+    building.go_on.release(2)
+    building.builds.wait()
+    assert building.built == [1] * (2 if due else 1)
+
+
+def test_what_is_asked_for_before_its_build_begins_is_built_once_and_in_turn(building: Building) -> None:
+    building.builds.request(1)
+    assert building.begun.acquire(timeout=60)
+    for collection in (2, 3, 2, 3):
+        building.builds.request(collection)
+    building.go_on.release(3)
+    building.builds.wait()
+    assert building.built == [1, 2, 3]
+
+
+def test_closing_gives_up_what_is_being_built_and_what_waits(building: Building) -> None:
+    building.builds.request(1)
+    assert building.begun.acquire(timeout=60)
+    building.builds.request(2)
+    closing = threading.Thread(target=building.builds.close)
+    closing.start()
+    while building.builds.pending(2):
+        pass
+    building.go_on.release()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert building.built == []
