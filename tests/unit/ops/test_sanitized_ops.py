@@ -48,7 +48,7 @@ def sanitized_library(compiler: str, tmp_path_factory: pytest.TempPathFactory) -
         f"-DCMAKE_CXX_COMPILER={compiler}",
         "-DCMAKE_BUILD_TYPE=Sanitized",
         "-DEDGE_RAG_WARNINGS_AS_ERRORS=ON",
-        f"-DCMAKE_CXX_FLAGS=-O1 -g {SANITIZE}",
+        f"-DCMAKE_CXX_FLAGS=-O1 -g1 {SANITIZE}",
     ]
     subprocess.run(["cmake", "-S", str(ROOT), "-B", str(build), *options], check=True, capture_output=True)
     subprocess.run(["cmake", "--build", str(build), "--target", "edge_rag_ops", "--parallel", "2"], check=True)
