@@ -20,7 +20,7 @@ from edge_rag.retriever.ports import Embedder
 from edge_rag.runtime.npu.opening import open_text_encoder_on_npu
 from edge_rag.runtime.text_encoder import TextEncoder
 from tests.borrowing_encoders import Borrower, borrowing
-from tests.e2e.running_daemon import ended, start_daemon
+from tests.e2e.running_daemon import start_daemon
 from tests.gpu import padded_text_encoder
 from tests.npu import EMBEDDER, heard, needs_npu, small_embedder
 
@@ -60,7 +60,7 @@ def borrowed_encoder(folder: Path) -> Iterator[Encoder]:
             assert borrower.desks["m0"].embedded_texts > len(TEXTS)
             assert not borrower.trail.kinds[DecisionKind.TAKEN_OVER]
     finally:
-        ended(lender)
+        lender.kill()
 
 
 @pytest.fixture(

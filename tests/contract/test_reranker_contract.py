@@ -25,7 +25,7 @@ from edge_rag.runtime.pair_encoder import PairEncoder
 from edge_rag.runtime.text_encoder import TextEncoder
 from edge_rag.runtime.token_vectors import TokenVectors
 from tests.borrowing_encoders import Borrower, borrowing
-from tests.e2e.running_daemon import ended, start_daemon
+from tests.e2e.running_daemon import start_daemon
 from tests.gpu import padded_pair_encoder
 from tests.npu import needs_npu, npu_pair_encoder
 
@@ -84,7 +84,7 @@ def borrowed(encoder: TextEncoder, tmp_path_factory: pytest.TempPathFactory) -> 
             reranker, config, name = own[kind]
             shutil.copytree(CROSS_ENCODER, folder / "lender" / "models" / CROSS_ENCODER.name)
             lender = start_daemon(folder / "lender", folder / "lender.log", config)
-            stack.callback(ended, lender)
+            stack.callback(lender.kill)
             borrower = stack.enter_context(borrowing(encoder, reranker, [lender.address], named=name))
             stack.callback(was_used, borrower)
             return BorrowedReranker(borrower)

@@ -39,7 +39,7 @@ class RunningDaemon:
         return self.process.wait(30)
 
     def kill(self) -> None:
-        """Ends it as a loss of power would, wherever it is."""
+        """Ends it as a loss of power would, frozen or not."""
         self.process.kill()
         self._reap()
 
@@ -111,12 +111,3 @@ def status_of(refused: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     """Returns a failed call's status and message."""
     call = cast(grpc.Call, refused)
     return call.code(), call.details() or ""
-
-
-def ended(running: RunningDaemon) -> None:
-    """Kills a daemon, frozen or not."""
-    running.process.send_signal(signal.SIGCONT)
-    running.process.kill()
-    running.process.wait(30)
-    assert running.process.stdout is not None
-    running.process.stdout.close()

@@ -20,7 +20,7 @@ from edge_rag.core.offload import OffloadRule
 from edge_rag.core.query import AnswerMode
 from edge_rag.core.unrecognized import recognized
 from tests.e2e.guarded_box import edge_rag, token
-from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ended, ingest, start_daemon
+from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
 from tests.slowed import slowed
 
 MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
@@ -161,8 +161,8 @@ def hurried(tmp_path: Path) -> Iterator[Pair]:
     lender = lending(tmp_path)
     pair = Pair(borrowing(tmp_path, lender.address, HURRIED), lender)
     yield pair
-    ended(pair.board)
-    ended(pair.lender)
+    pair.board.kill()
+    pair.lender.kill()
 
 
 def written(
@@ -198,7 +198,7 @@ def test_frozen_or_killed_at_any_word_the_other_machine_costs_nobody_a_word(
             if blow is signal.SIGSTOP:
                 hurried.lender.process.send_signal(signal.SIGCONT)
             else:
-                ended(hurried.lender)
+                hurried.lender.kill()
                 hurried.lender = lending_at(hurried.lender.address, tmp_path)
         assert kinds(client, "struck-0") & {DecisionKind.TAKEN_OVER, DecisionKind.HEDGED}
 

@@ -14,7 +14,7 @@ from edge_rag.core.collection import CollectionSettings
 from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
 from edge_rag.core.offload import OffloadRule
 from tests.e2e.jobs import final_states, start_job, watch
-from tests.e2e.running_daemon import ended, ingest, start_daemon
+from tests.e2e.running_daemon import ingest, start_daemon
 from tests.e2e.test_offload import Pair, lending
 
 MANUAL = "\n\n".join(
@@ -47,8 +47,8 @@ uses = ["embed", "rerank"]
         for rule in OffloadRule:
             client.create_collection(rule.value, CollectionSettings(offload=rule))
     yield Pair(board, lender)
-    ended(board)
-    ended(lender)
+    board.kill()
+    lender.kill()
 
 
 def decisions(client: Client, request_id: str = "") -> list[Decision]:
