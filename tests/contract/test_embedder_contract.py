@@ -24,6 +24,9 @@ from tests.e2e.running_daemon import start_daemon
 from tests.gpu import padded_text_encoder
 from tests.npu import EMBEDDER, heard, needs_npu, small_embedder
 
+# One of them is a daemon's, which is given up where the machine is busy with something else.
+pytestmark = pytest.mark.alone
+
 TEXTS = (
     "How often must the bearings be greased?",
     "valve",

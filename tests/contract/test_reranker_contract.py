@@ -29,6 +29,9 @@ from tests.e2e.running_daemon import start_daemon
 from tests.gpu import padded_pair_encoder
 from tests.npu import needs_npu, npu_pair_encoder
 
+# One of them is a daemon's, which is given up where the machine is busy with something else.
+pytestmark = pytest.mark.alone
+
 REPOSITORY = Path(__file__).parents[2]
 CROSS_ENCODER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"
 TEXTS = (
