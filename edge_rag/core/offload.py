@@ -20,9 +20,9 @@ class OffloadRule(Enum):
 class OffloadMode(Enum):
     """When other machines compute.
 
-    NEVER: at no time. OVERFLOW: when this box would miss a request's deadline, or is too hot; documents are embedded on
-    both sides. PREFER_REMOTE: whenever one is there. RACE: interactive requests are begun on both sides, and the first
-    to speak goes on; the others as OVERFLOW.
+    NEVER: at no time. OVERFLOW: when this box would miss a request's deadline, or is held back; documents are embedded
+    on both sides. PREFER_REMOTE: whenever one is there. RACE: interactive requests are begun on both sides, and the
+    first to speak goes on; the others as OVERFLOW.
     """
 
     NEVER = "never"

@@ -23,7 +23,6 @@ STAGE_SHARE: Final = 0.25
 SOONEST_HEDGE_S: Final = 0.1
 """However quick a remote mostly is, it is not taken for slow before, seconds."""
 
-
 MOST_TEXTS: Final = 64
 """Most texts that a remote is sent at once."""
 
@@ -82,7 +81,7 @@ class EncodingFacts:
         ahead: Texts that are done here before.
         longest_s: Longest time that a remote is waited for, seconds.
         key: What it has in common with requests about the same text.
-        strained: Whether this box is too hot or on battery.
+        strained: Whether this box is held back or on battery.
         local: How fast this box does such work.
         remotes: The others.
     """
@@ -189,7 +188,9 @@ def waiting(texts: int, within_s: float | None, longest_s: float, remote: Pace, 
     give_up, here = longest_s, local.expected_s(texts)
     if within_s is not None:
         kept = UNKNOWN_SHARE * within_s if here is None else KEPT * here
-        give_up = min(give_up, max(LEAST_SHARE * within_s, within_s - kept))
+        # Where this box would be late in any case, the remote gets all of the time.
+        left = within_s if here is not None and here >= within_s else within_s - kept
+        give_up = min(give_up, max(LEAST_SHARE * within_s, left))
     unusual = remote.unusual_s(texts)
     hedge = None if unusual is None else max(SOONEST_HEDGE_S, unusual)
     return Waiting(None if hedge is None or hedge >= give_up else hedge, give_up)
@@ -200,7 +201,7 @@ def _in_bulk(facts: EncodingFacts, usable: list[EncoderFacts]) -> Choice:
     if facts.mode is OffloadMode.PREFER_REMOTE:
         return Choice(Place.REMOTE, names, "a remote is preferred")
     if facts.strained:
-        return Choice(Place.REMOTE, names, "this box is too hot or on battery")
+        return Choice(Place.REMOTE, names, "this box is held back or on battery")
     here = facts.local.expected_s(facts.texts)
     helpful = tuple(
         remote.candidate.name
@@ -225,7 +226,7 @@ def _while_somebody_waits(facts: EncodingFacts, usable: list[EncoderFacts]) -> C
         case OffloadMode.RACE if timely and facts.priority in (Priority.INTERACTIVE, None):
             return Choice(Place.BOTH, timely, "somebody waits, so both begin")
     if facts.strained and timely:
-        return Choice(Place.REMOTE, timely, "this box is too hot or on battery")
+        return Choice(Place.REMOTE, timely, "this box is held back or on battery")
     if _in_time(here, facts.within_s, unknown=facts.ahead == 0):
         return _here("it will be in time here")
     if timely:

@@ -52,7 +52,7 @@ class Loan:
         desks: The machines that encode, by name.
         mode: When they are asked.
         longest_s: Longest time that one is waited for, seconds.
-        strained: Whether this box is too hot or on battery.
+        strained: Whether this box is held back or on battery.
 
     Attributes:
         longest_s: Longest time that a machine is waited for, seconds.

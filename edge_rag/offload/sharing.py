@@ -157,6 +157,8 @@ class _Batch(Generic[_In, _Out]):
         finally:
             for trip in self._trips.values():
                 self._drop(trip)
+            if self._local is not None:
+                self._local.cancel()  # where it has begun, nobody hears what comes of it
         return [self._done[index] for index in range(len(self._requests))]
 
     def _go_on_here(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -25,9 +26,12 @@ from edge_rag.core.decision import DecisionKind
 from edge_rag.core.ids import RequestId
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
+from edge_rag.core.question import Question
 from edge_rag.errors import InferenceFailed
 from edge_rag.offload.breaker import Breaker
+from edge_rag.offload.embedding import OffloadingEmbedding
 from edge_rag.offload.encoding_desk import Encoders
+from edge_rag.offload.encoding_policy import Work
 from edge_rag.offload.trust import Trust
 from edge_rag.reranker.max_sim import METHOD, MaxSimReranker
 from edge_rag.runtime.text_encoder import TextEncoder
@@ -254,19 +258,131 @@ def test_after_failures_a_machine_is_left_alone(stack: ExitStack, own: TextEncod
 def test_documents_and_machines_share_the_work_and_it_is_told_how_far_it_is(
     stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32]
 ) -> None:
-    async def embed(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        texts = encoding_pb2.EmbedRequest.FromString(request).texts
-        return encoding_pb2.EmbedResponse(vectors=own.embed(texts).tobytes()).SerializeToString()
+    begun, answer = threading.Event(), answering(own)
 
-    borrower, machine = beside(stack, own, embed, OffloadMode.OVERFLOW, longest_s=60)
+    async def once_begun_here(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        assert await asyncio.to_thread(begun.wait, 30)
+        return await answer(request, context)
+
+    borrower, machine = beside(stack, own, once_begun_here, OffloadMode.OVERFLOW, longest_s=60)
+
+    def here(texts: Sequence[str]) -> NDArray[np.float32]:
+        begun.set()
+        assert machine.asked.wait(30)
+        return own.embed(texts)
+
     told: list[int] = []
-    got = borrower.passages(TEXTS, here=slowly(own, machine), told=told.append)
+    got = borrower.passages(TEXTS, here=here, told=told.append)
     np.testing.assert_array_equal(got, vectors)
     assert told[0] == 0
     assert told == sorted(told)
     assert told[-1] == len(TEXTS)
     there = [text for request in machine.texts() for text in encoding_pb2.EmbedRequest.FromString(request).texts]
     assert 0 < len(there) == len(set(there)) < len(TEXTS)
+
+
+def answering(own: TextEncoder) -> Reply:
+    """Returns what embeds as it must."""
+
+    async def embed(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        asked = encoding_pb2.EmbedRequest.FromString(request)
+        questions = asked.purpose == encoding_pb2.EMBED_PURPOSE_QUESTION
+        vectors = own.embed_questions(asked.texts) if questions else own.embed(asked.texts)
+        return encoding_pb2.EmbedResponse(vectors=vectors.tobytes(), compute_seconds=0.001).SerializeToString()
+
+    return embed
+
+
+def test_several_machines_share_a_document(stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32]) -> None:
+    machines = [stack.enter_context(wayward_encoders(models(own), answering(own))) for _ in range(2)]
+    addresses = [machine.address for machine in machines]
+    borrower = stack.enter_context(borrowing(own, MaxSimReranker(own), addresses))
+    np.testing.assert_array_equal(borrower.passages(TEXTS), vectors)
+    assert all(machine.texts() for machine in machines)
+    there = {
+        text
+        for machine in machines
+        for request in machine.texts()
+        for text in encoding_pb2.EmbedRequest.FromString(request).texts
+    }
+    assert there == set(TEXTS)
+
+
+class HeldUp:
+    """An embedder of questions that waits until it is let go."""
+
+    def __init__(self, own: TextEncoder) -> None:
+        self._own = own
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self._at_once = self.questions = 0
+        self.most_at_once = 0
+
+    def embed(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        self.questions += len(questions)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        self.begun.set()
+        assert self.let_go.wait(30)
+        self._at_once -= 1
+        return self._own.embed_questions(questions)
+
+
+def test_of_a_race_the_first_is_heard_and_this_box_never_does_two_things_at_once(
+    stack: ExitStack, own: TextEncoder
+) -> None:
+    borrower, _ = beside(stack, own, answering(own), OffloadMode.RACE, longest_s=60)
+    here = HeldUp(own)
+    racing = OffloadingEmbedding(borrower.loan, here.embed, 8)
+    stack.callback(racing.close)
+    stack.callback(here.let_go.set)
+    asked = [Question(QUESTIONS[0], OffloadRule.ALLOWED, hurried())]
+    for _ in range(2):
+        np.testing.assert_array_equal(racing.questions(asked), own.embed_questions(QUESTIONS[:1]))
+    assert here.begun.wait(30)
+    assert here.questions == 1, "what had not begun was given up"
+    here.let_go.set()
+    kept = [Question(QUESTIONS[1], OffloadRule.NEVER, hurried())]
+    np.testing.assert_array_equal(racing.questions(kept), own.embed_questions(QUESTIONS[1:2]))
+    assert here.most_at_once == 1
+
+
+async def turn() -> None:
+    """Takes a turn on the event loop, after what was noted before."""
+
+
+def test_a_machine_that_slows_down_is_not_waited_for_alone_and_that_is_held_against_it(
+    stack: ExitStack, own: TextEncoder
+) -> None:
+    frozen = threading.Event()
+    answer = answering(own)
+
+    async def freezing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        return await (silent if frozen.is_set() else answer)(request, context)
+
+    borrower, machine = beside(stack, own, freezing, longest_s=600)
+    for _ in range(3):
+        borrower.questions(QUESTIONS[:1])
+    before = len(machine.texts())
+    frozen.set()
+    np.testing.assert_array_equal(borrower.questions(QUESTIONS[:1]), own.embed_questions(QUESTIONS[:1]))
+    assert len(machine.texts()) == before + 1
+    assert borrower.trail.kinds[DecisionKind.HEDGED] >= 1
+    borrower.loan.courier.dispatch.begin(turn()).result(30)
+    assert borrower.desks["m0"].last_problem == "this box was asked later and was done first"
+
+
+def test_what_would_be_late_here_goes_elsewhere_and_the_rest_does_not(stack: ExitStack, own: TextEncoder) -> None:
+    borrower, machine = beside(stack, own, answering(own), OffloadMode.OVERFLOW, longest_s=600)
+    borrower.loan.measure(Work.QUESTIONS, 1, 100.0)  # a hundred seconds a question
+    deadline = time.monotonic() + 4 * 350 * 1.25  # with the margin, a quarter of it is three questions and a half
+    asked = [
+        Question(question, OffloadRule.ALLOWED, Asker(RequestId(f"r{number}"), deadline=deadline))
+        for number, question in enumerate(QUESTIONS[:6])
+    ]
+    np.testing.assert_array_equal(borrower.embedding.questions(asked), own.embed_questions(QUESTIONS[:6]))
+    there = [encoding_pb2.EmbedRequest.FromString(request) for request in machine.texts()]
+    assert sorted(request.request_id for request in there) == ["r3", "r4", "r5"]
+    assert all(request.purpose == encoding_pb2.EMBED_PURPOSE_QUESTION for request in there)
 
 
 def test_a_failure_here_ends_it_and_what_is_under_way_elsewhere(stack: ExitStack, own: TextEncoder) -> None:

@@ -153,6 +153,11 @@ def test_a_remote_that_takes_longer_than_it_mostly_does_is_not_waited_for_alone(
     assert waiting(20, None, 10.0, UNKNOWN, pace(0.1)) == Waiting(None, 10.0)
 
 
+def test_a_remote_is_not_given_up_for_a_box_that_would_be_late_anyway() -> None:
+    assert waiting(20, 2.0, 10.0, UNKNOWN, pace(0.2)).give_up_s == 2.0
+    assert waiting(20, 2.0, 10.0, UNKNOWN, pace(0.05)).give_up_s == 0.5
+
+
 def test_a_batch_is_what_a_remote_does_in_two_seconds_and_small_before_that_is_known() -> None:
     assert batch_texts(UNKNOWN, 10) == 16
     assert batch_texts(pace(0.001), 10) == 64
