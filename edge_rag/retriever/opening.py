@@ -166,7 +166,7 @@ def open_data_directory(
         resources.callback(database.close)
         store = DocumentStore(database)
         stored = StoredVectors(database)
-        stored.renew(store.collections(), embedder)
+        stored.renew(store.collections(), embedder, embedding)
         vectors = VectorIndexes(_homes(path, embedder, stored, settings), stored, embedder.dimension)
         resources.callback(vectors.close)
         vectors.load(store.collections())

@@ -10,16 +10,18 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from edge_rag.core.offload import OffloadRule
 from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import StorageCorrupt
 from edge_rag.retriever.chunking import index_text
 from edge_rag.retriever.database import Database
-from edge_rag.retriever.ports import Embedder
+from edge_rag.retriever.embedding import OwnEmbedding
+from edge_rag.retriever.ports import Embedder, Embedding
 from edge_rag.retriever.records import Collection
 from edge_rag.retriever.rows import COLLECTIONS, collection_of, encode_vector, make_embedder, renew_generation
 
 _log = structlog.get_logger(__name__)
-_CHUNKS_AT_ONCE = 64
+_CHUNKS_AT_ONCE = 256
 _ROWS_AT_ONCE = 4096
 _IDS_AT_ONCE = 500
 
@@ -129,11 +131,16 @@ class StoredVectors:
                 first = past
         return generation, ids, vectors
 
-    def renew(self, collections: tuple[Collection, ...], embedder: Embedder) -> int:
+    def renew(self, collections: tuple[Collection, ...], embedder: Embedder, embedding: Embedding | None = None) -> int:
         """Embeds every chunk anew whose vector another embedder made.
 
         Works in small transactions, so that being interrupted costs little: the next start goes on where this one
         ended.
+
+        Args:
+            collections: The collections, whose settings nobody may change meanwhile.
+            embedder: This box's.
+            embedding: Where vectors come from; the embedder where that is not said.
 
         Returns:
             Number of chunks that were embedded.
@@ -144,7 +151,7 @@ class StoredVectors:
         """
         renewed = 0
         for collection in collections:
-            done = sum(self._renew(collection, embedder))
+            done = sum(self._renew(collection, embedder, embedding or OwnEmbedding(embedder)))
             if done:
                 _log.warning(
                     "embedded again because the embedding model has changed",
@@ -155,7 +162,10 @@ class StoredVectors:
             renewed += done
         return renewed
 
-    def _renew(self, collection: Collection, embedder: Embedder) -> Iterator[int]:
+    def _renew(self, collection: Collection, embedder: Embedder, embedding: Embedding) -> Iterator[int]:
+        def rule() -> OffloadRule:
+            return collection.settings.offload
+
         with self._database.writing() as connection:
             current = make_embedder(connection, embedder.name, embedder.dimension)
         while True:
@@ -166,7 +176,8 @@ class StoredVectors:
                 ).fetchall()
             if not rows:
                 return
-            vectors = embedder.embed([index_text(json.loads(context), text) for _, context, text in rows])
+            texts = [index_text(json.loads(context), text) for _, context, text in rows]
+            vectors = embedding.passages(texts, rule, embedder.embed, _go_on, _unheard)
             with self._database.writing() as connection:
                 connection.executemany(
                     "UPDATE chunks SET embedder = ?, embedding = ? WHERE chunk = ?",
@@ -177,6 +188,14 @@ class StoredVectors:
                 )
                 renew_generation(connection, collection.number)
             yield len(rows)
+
+
+def _go_on(worked_s: float) -> None:
+    """Nobody asks before the daemon serves."""
+
+
+def _unheard(done: int) -> None:
+    """Progress that nobody asked for."""
 
 
 class CollectionVectors:

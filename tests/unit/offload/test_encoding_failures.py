@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +22,12 @@ from numpy.typing import NDArray
 from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import encoding_pb2
 from edge_rag.core.asker import Asker
+from edge_rag.core.collection import CollectionSettings
 from edge_rag.core.decision import DecisionKind
+from edge_rag.core.document import Upload
 from edge_rag.core.ids import RequestId
 from edge_rag.core.offload import OffloadMode, OffloadRule
+from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.core.query import Priority
 from edge_rag.core.question import Question
 from edge_rag.errors import InferenceFailed
@@ -34,9 +37,11 @@ from edge_rag.offload.encoding_desk import Encoders
 from edge_rag.offload.encoding_policy import Work
 from edge_rag.offload.trust import Trust
 from edge_rag.reranker.max_sim import METHOD, MaxSimReranker
+from edge_rag.retriever.opening import open_data_directory
 from edge_rag.runtime.text_encoder import TextEncoder
 from tests.borrowing_encoders import EMBEDDER, PATIENT, Borrower, borrowing
 from tests.contract.test_reranker_contract import QUESTIONS, ask
+from tests.unit.retriever.hashed_words import HashedWords
 from tests.wayward_encoders import EMBEDDING, LYING, RANKING, Reply, WaywardEncoders, dying, silent, wayward_encoders
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
@@ -306,6 +311,26 @@ def test_several_machines_share_a_document(stack: ExitStack, own: TextEncoder, v
         for text in encoding_pb2.EmbedRequest.FromString(request).texts
     }
     assert there == set(TEXTS)
+
+
+def test_vectors_that_are_made_anew_for_another_embedder_are_borrowed_where_they_may_leave(
+    stack: ExitStack, own: TextEncoder, tmp_path: Path
+) -> None:
+    with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
+        for rule in OffloadRule:
+            directory.collections.create(rule.value, CollectionSettings(offload=rule))
+            text = f"The {rule.value} pump is greased every hour."
+            directory.library.ingest(Upload(rule.value, "note.txt", "text/plain", text.encode()))
+    borrower, machine = beside(stack, own, answering(own), longest_s=60)
+    with closing(open_data_directory(tmp_path / "data", own, embedding=borrower.embedding)) as directory:
+        for rule in OffloadRule:
+            (found,) = directory.retriever.retrieve([RetrievalRequest("Which pump?", rule.value, 1, explain=True)])
+            assert isinstance(found, Retrieved)
+            (hit,) = found.hits
+            one, other = own.embed_questions(["Which pump?"])[0], own.embed([hit.passage.text])[0]
+            assert hit.dense_score == pytest.approx(float(one @ other), abs=1e-5)
+    there = [text for each in machine.texts() for text in encoding_pb2.EmbedRequest.FromString(each).texts]
+    assert there == ["The allowed pump is greased every hour.", "Which pump?"]
 
 
 class HeldUp:
