@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 
@@ -67,7 +68,7 @@ def test_closing_gives_up_what_is_being_built_and_what_waits(building: Building)
     closing = threading.Thread(target=building.builds.close)
     closing.start()
     while building.builds.pending(2):
-        pass
+        os.sched_yield()
     building.go_on.release()
     closing.join(60)
     assert not closing.is_alive()
