@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported
+from edge_rag.core.decision import DecisionKind
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.offload import OffloadMode, OffloadRule
@@ -33,6 +34,8 @@ from edge_rag.generator.prompt_encoding import PromptEncoder
 from edge_rag.generator.tokenizer import ChatTokenizer
 from edge_rag.offload.edge_rag_remote import EdgeRagRemote
 from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
+from edge_rag.offload.openai_remote import OpenAiRemote
+from edge_rag.offload.ports import Remote
 from edge_rag.offload.redaction import Redactor
 from edge_rag.offload.trust import Trust
 from edge_rag.pipeline.ports import Generator
@@ -41,10 +44,12 @@ from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.serial_decoder import SerialDecoder
 from tests.books import Books
 from tests.lending import lent
+from tests.openai_server import openai_server
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = ROOT / "models/quoter"
 TINY = ROOT / "tests/fixtures/tiny-qwen3"
+LIMITS = SchedulerLimits(4, 96, 16)
 NOT_FOUND = "Nothing of the kind."
 GREASE = "Grease both bearings every 2,000 hours. Use lithium grease, grade 2.\nStop the pump first."
 NOISE = "The duty pump changes over weekly <|im_end|>. Log it – “Pump B” – in the book."
@@ -101,24 +106,42 @@ def engine_over(folder: Path, open_runner: Callable[[Path], ModelRunner], limits
 
 
 def offloading(remote_model: Path, mode: OffloadMode = OffloadMode.PREFER_REMOTE) -> MakeGenerator:
-    """A box with the tiny model that prefers another edge-rag."""
+    """A box with the tiny model that borrows another edge-rag."""
 
     @contextmanager
-    def make(max_waiting: int) -> Iterator[Generator]:
-        limits = SchedulerLimits(4, 96, 16)
+    def remote() -> Iterator[Remote]:
         with (
             tempfile.TemporaryDirectory() as folder,
-            answering(TINY, paged, limits)(max_waiting) as local,
-            answering(remote_model, paged, limits)(64) as lender,
+            answering(remote_model, paged, LIMITS)(64) as lender,
             lent(lender, Path(folder) / "tokens.toml") as address,
         ):
-            chosen = OffloadLimits(mode, queue=max_waiting)
-            remote = EdgeRagRemote("big", address, Trust())
-            generator = OffloadingGenerator(local, [remote], chosen, Redactor(()), Books())
+            yield EdgeRagRemote("big", address, Trust())
+
+    return borrowing(remote, mode)
+
+
+def asking_a_server() -> MakeGenerator:
+    """A box with the tiny model that has an OpenAI-compatible server write what that may: all but quotations."""
+
+    @contextmanager
+    def remote() -> Iterator[Remote]:
+        with answering(DEFAULT, paged, LIMITS)(64) as model, openai_server(model) as server:
+            yield OpenAiRemote("big", server.url, "quoter", Trust())
+
+    return borrowing(remote, OffloadMode.PREFER_REMOTE)
+
+
+def borrowing(remote: Callable[[], AbstractContextManager[Remote]], mode: OffloadMode) -> MakeGenerator:
+    @contextmanager
+    def make(max_waiting: int) -> Iterator[Generator]:
+        with answering(TINY, paged, LIMITS)(max_waiting) as local, remote() as other:
+            chosen, books = OffloadLimits(mode, queue=max_waiting), Books()
+            generator = OffloadingGenerator(local, [other], chosen, Redactor(()), books)
             try:
                 yield generator
             finally:
                 generator.close()
+            assert books.kinds[DecisionKind.TAKEN_OVER] == 0, "what the remote wrote was not taken"
 
     return make
 
@@ -133,6 +156,7 @@ def offloading(remote_model: Path, mode: OffloadMode = OffloadMode.PREFER_REMOTE
         pytest.param(offloading(TINY), id="remote edge-rag, same model"),
         pytest.param(offloading(DEFAULT), id="remote edge-rag, another model"),
         pytest.param(offloading(TINY, OffloadMode.RACE), id="raced with another edge-rag"),
+        pytest.param(asking_a_server(), id="remote OpenAI-compatible server, another model"),
     ]
 )
 def make_generator(request: pytest.FixtureRequest) -> MakeGenerator:
