@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, generation_pb2_grpc
@@ -14,6 +16,7 @@ from edge_rag.generator.answer_generator import Handle
 from edge_rag.pipeline.channel import AnswerChannel
 from edge_rag.server.calls import Calls, ServicerContext
 from edge_rag.server.generation_wire import generation_request, load_message, said_message
+from edge_rag.server.said_pacing import paced
 from edge_rag.server.wire import RequestLimits
 
 _UNREAD_EVENTS: Final = 64
@@ -47,13 +50,13 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
             submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
             context.add_done_callback(lambda _: submitting.add_done_callback(_cancel_admitted))  # type: ignore[arg-type]
             said.admitted(await asyncio.shield(submitting))
-            while (event := await said.take()) is not None:
-                if isinstance(event, GenerationFailed):
-                    raise event.error
-                if isinstance(event, Generated):
-                    self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
-                    said.end()
-                yield said_message(event)
+            async with aclosing(paced(said.take, time.monotonic)) as events:
+                async for event in events:
+                    if isinstance(event, GenerationFailed):
+                        raise event.error
+                    if isinstance(event, Generated):
+                        self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
+                    yield said_message(event)
 
 
 def _cancel_admitted(submitting: asyncio.Future[Handle]) -> None:

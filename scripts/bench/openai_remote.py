@@ -18,14 +18,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions
@@ -38,6 +35,7 @@ from edge_rag.core.query import AnswerMode
 ROOT: Final = Path(__file__).parents[2]
 SAMPLES: Final = ROOT / "deploy" / "samples"
 QUESTION: Final = "How often must the pump bearings be greased?"
+SERVING: Final = "Uvicorn running on"
 _READY_S: Final = 180.0
 
 
@@ -73,27 +71,34 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(python: str, checkpoint: Path, log: Path) -> Iterator[tuple[subprocess.Popen[Any], str]]:
-    """Runs `transformers serve`; gives its process and base URL."""
+def server(python: str, checkpoint: Path, log: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Runs `transformers serve`; gives its process and base URL once it says that it serves."""
     port = free_port()
     start = "from transformers.cli.transformers import main; main()"
     command = [python, "-c", start, "serve", "--host", "127.0.0.1", "--port", str(port), str(checkpoint)]
-    with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    serving = threading.Event()
+
+    def follow() -> None:
+        assert process.stderr is not None
+        with log.open("w") as output:
+            for line in process.stderr:
+                output.write(line)
+                output.flush()
+                if SERVING in line:
+                    serving.set()
+        serving.set()  # it has ended
+
+    following = threading.Thread(target=follow)
+    following.start()
     try:
-        ends = time.monotonic() + _READY_S
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1)
-                break
-            except (urllib.error.URLError, OSError):
-                if process.poll() is not None or time.monotonic() > ends:
-                    raise SystemExit(f"the server did not start:\n{log.read_text()[-2000:]}") from None
-                time.sleep(0.2)
+        if not serving.wait(_READY_S) or process.poll() is not None:
+            raise SystemExit(f"the server did not start:\n{log.read_text()[-2000:]}")
         yield process, f"http://127.0.0.1:{port}/v1"
     finally:
         process.kill()
         process.wait(30)
+        following.join()
 
 
 @contextmanager

@@ -1,0 +1,73 @@
+"""What is said to a peer arrives whole and in order, in few messages, the first words and the end at once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.core.generation import Generated, GenerationFailed
+from edge_rag.core.said import SaidEvent, SaidSentence, SaidText, SaidTokens
+from edge_rag.errors import NotReady
+from edge_rag.server.said_pacing import paced
+
+END = Generated(FinishReason.STOP, Usage(), 0.0, 0.0, None)
+NEVER_S = 3600.0
+
+
+async def heard(said: list[SaidEvent], together_s: float) -> list[SaidEvent]:
+    """Says all at once and returns what comes of it."""
+    queue = asyncio.Queue[SaidEvent]()
+    for each in said:
+        queue.put_nowait(each)
+    async with aclosing(paced(queue.get, asyncio.get_running_loop().time, together_s)) as events:
+        return [event async for event in events]
+
+
+words = st.one_of(
+    st.builds(SaidTokens, st.lists(st.integers(0, 99), min_size=1).map(tuple)),
+    st.builds(SaidText, st.text(min_size=1)),
+    st.builds(SaidSentence, st.integers(0, 9), st.integers(0, 9)),
+)
+
+
+@given(st.lists(words), st.sampled_from([END, GenerationFailed(NotReady("gone"))]), st.sampled_from([0.0, NEVER_S]))
+def test_nothing_is_lost_added_or_put_in_another_place(
+    said: list[SaidEvent], end: Generated | GenerationFailed, together_s: float
+) -> None:
+    def pieces(events: list[SaidEvent]) -> list[object]:
+        found: list[object] = []
+        for event in events:
+            match event:
+                case SaidTokens():
+                    found += event.tokens
+                case SaidText():
+                    found += event.text
+                case _:
+                    found.append(event)
+        return found
+
+    came = asyncio.run(heard([*said, end], together_s))
+    assert pieces(came) == pieces([*said, end])
+    assert came[-1] is end
+
+
+def test_the_first_words_go_at_once_and_those_that_come_together_go_together() -> None:
+    said: list[SaidEvent] = [*(SaidTokens((n,)) for n in range(9)), END]
+    assert asyncio.run(heard(said, NEVER_S)) == [SaidTokens((0,)), SaidTokens(tuple(range(1, 9))), END]
+    assert asyncio.run(heard(said, 0.0)) == said
+
+
+def test_words_are_not_held_for_longer_although_nothing_more_comes() -> None:
+    async def last_of_two() -> SaidEvent:
+        queue = asyncio.Queue[SaidEvent]()
+        queue.put_nowait(SaidText("a"))
+        queue.put_nowait(SaidText("b"))
+        async with aclosing(paced(queue.get, asyncio.get_running_loop().time, 0.01)) as events:
+            assert await anext(events) == SaidText("a")
+            return await asyncio.wait_for(anext(events), 60)
+
+    assert asyncio.run(last_of_two()) == SaidText("b")
