@@ -10,6 +10,7 @@
 #include "block.h"
 #include "exponential.h"
 #include "kernels.h"
+#include "move.h"
 #include "multiply.h"
 #include "quantize.h"
 
@@ -295,6 +296,7 @@ constexpr KernelBuild make_build(const char* name, const QuantizedKernels& quant
               merge_tile<V, decltype(elements)::value>(step, range, first_span, spans);
             });
           },
+          move_tokens<V>,
           quantized,
           encoder};
 }

@@ -41,6 +41,20 @@ struct RowRange {
   int64_t end;
 };
 
+// Tokens of one layer that are copied to other slots.
+struct Move {
+  PageLayout layout;
+  int64_t kv_heads;
+  uint8_t* pages;  // [pages, page_bytes]
+  int64_t page_bytes;
+  const float* cosine;  // [rotary_pairs] of the angles that keys are turned by; null to leave them as they are
+  const float* sine;
+  int64_t rotary_pairs;
+  int64_t tokens;
+  const int64_t* sources;  // [tokens] page * page_tokens + offset
+  const int64_t* targets;  // [tokens] none twice, and none a source
+};
+
 struct KernelBuild {
   const char* name;
 
@@ -56,6 +70,8 @@ struct KernelBuild {
   // Merges what attend_span made of the rows' first span to their last and writes the rows' output, as attend would
   // have.
   void (*merge_spans)(const Step& step, const RowRange& rows, int64_t first_span, const Partial* spans);
+
+  void (*move)(const Move& move);
 
   QuantizedKernels quantized;
   EncoderKernels encoder;

@@ -16,14 +16,11 @@ constexpr float kSmallestMagnitude = 1e-30f;
 // Elements of a row are integers up to this: two digits of 7 bits.
 constexpr float kRowLimit = 127.0f * 128.0f;
 
-// Su et al., RoFormer, 2021, in the half-split form: pair (i, i + pairs) is turned by the angle of its position. Fills
-// out up to a whole number of vectors, with zeros.
+// Su et al., RoFormer, 2021, in the half-split form: pair (i, i + pairs) is turned by an angle of its own. Fills out up
+// to a whole number of vectors, with zeros.
 template <class V>
-EDGE_RAG_INLINE void rotate(const float* in, const Step& step, int64_t position, float* out) {
-  const int64_t pairs = step.rotary_pairs;
-  const int64_t size = step.layout.head_size;
-  const float* cosine = step.cosine + position * pairs;
-  const float* sine = step.sine + position * pairs;
+EDGE_RAG_INLINE void turn(const float* in, int64_t size, int64_t pairs, const float* cosine, const float* sine,
+                          float* out) {
   int64_t i = 0;
   for (; i + kLanes <= pairs; i += kLanes) {
     const auto first = V::load(in + i);
@@ -41,6 +38,13 @@ EDGE_RAG_INLINE void rotate(const float* in, const Step& step, int64_t position,
   }
   for (int64_t rest = 2 * pairs; rest < size; ++rest) out[rest] = in[rest];
   for (int64_t rest = size; rest % kLanes != 0; ++rest) out[rest] = 0.0f;
+}
+
+// Turns a head by the angles of a position.
+template <class V>
+EDGE_RAG_INLINE void rotate(const float* in, const Step& step, int64_t position, float* out) {
+  const int64_t pairs = step.rotary_pairs;
+  turn<V>(in, step.layout.head_size, pairs, step.cosine + position * pairs, step.sine + position * pairs, out);
 }
 
 EDGE_RAG_INLINE void copy_padded(const float* __restrict__ in, int64_t size, float* __restrict__ out) {

@@ -7,9 +7,10 @@ Cache, 2024). It is rounded to INT8 once more.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,10 +18,9 @@ from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.geometry import GRAPH_FILE, PagedGeometry
+from edge_rag.runtime.ops_library import ops_library
 from edge_rag.runtime.stored_tensors import StoredTensors
 
-_KEY_BIAS: Final = 128
-_LARGEST: Final = 127
 _COSINE, _SINE = 4, 5
 
 Slots = NDArray[np.int64]
@@ -55,14 +55,21 @@ class MovedTokens:
         geometry: The model's sizes.
         layers: int8 [pages, bytes of a page of a layer] for each layer; see ``edge_rag/ops/page_layout.h``.
         tables: Rotary tables of each layer.
+
+    Raises:
+        ModelError: The library of operators was not built.
     """
 
     def __init__(
         self, geometry: PagedGeometry, layers: Sequence[NDArray[np.int8]], tables: Sequence[tuple[Table, Table]]
     ) -> None:
         self._geometry = geometry
-        self._layers = [PageViews(geometry, layer) for layer in layers]
+        self._layers = layers
         self._tables = tables
+        self._move = ctypes.CDLL(str(ops_library())).edge_rag_move_tokens
+        pointer, count = ctypes.c_void_p, ctypes.c_int64
+        self._move.argtypes = (pointer, *[count] * 4, pointer, pointer, count, pointer, pointer)
+        self._move.restype = ctypes.c_int
 
     def move(self, sources: Slots, targets: Slots, distance: int) -> None:
         """Copies tokens, in all layers.
@@ -73,48 +80,24 @@ class MovedTokens:
             distance: How many positions later they stand there, from 0 to the last position of the rotary tables.
 
         Raises:
-            InferenceFailed: The distance is outside the tables.
+            InferenceFailed: The distance is outside the tables, or the library cannot read such pages.
         """
-        page_tokens = self._geometry.page_tokens
-        source, target = np.divmod(sources, page_tokens), np.divmod(targets, page_tokens)
-        for layer, (cosine, sine) in zip(self._layers, self._tables, strict=True):
-            if not 0 <= distance < len(cosine):
-                raise InferenceFailed(f"tokens cannot be moved by {distance} positions")
-            layer.values[target[0], :, target[1] // 4, :, target[1] % 4] = layer.values[
-                source[0], :, source[1] // 4, :, source[1] % 4
-            ]
-            layer.value_scales[target[0], :, target[1]] = layer.value_scales[source[0], :, source[1]]
-            keys, scales = layer.keys[source[0], :, :, source[1]], layer.key_scales[source[0], :, source[1]]
-            if distance:
-                keys, scales = _turned(keys, scales, cosine[distance], sine[distance])
-            layer.keys[target[0], :, :, target[1]] = keys
-            layer.key_scales[target[0], :, target[1]] = scales
+        sources, targets = (np.ascontiguousarray(slots, np.int64) for slots in (sources, targets))
+        if not all(0 <= distance < len(cosine) for cosine, _ in self._tables):
+            raise InferenceFailed(f"tokens cannot be moved by {distance} positions")
+        sizes = self._geometry.kv_heads, self._geometry.head_size, self._geometry.page_tokens
+        for layer, (cosines, sines) in zip(self._layers, self._tables, strict=True):
+            cosine, sine = _unit(cosines[distance], sines[distance])
+            angles = (cosine.ctypes.data, sine.ctypes.data) if distance else (None, None)
+            slots = (len(sources), sources.ctypes.data, targets.ctypes.data)
+            if self._move(layer.ctypes.data, *sizes, len(cosine), *angles, *slots):
+                raise InferenceFailed("the library of operators has no pages of this model's sizes")
 
 
-def _turned(
-    keys: NDArray[np.uint8], scales: Table, cosine: Table, sine: Table
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Turns keys.
-
-    Args:
-        keys: uint8 [n, heads, head size / 4, 4].
-        scales: float32 [n, heads].
-        cosine: float32 [pairs].
-        sine: float32 [pairs].
-    """
-    pairs = len(cosine)
-    # Tables of models for long contexts have a factor in them that must not enter a second time.
+def _unit(cosine: Table, sine: Table) -> tuple[Table, Table]:
+    """Takes a factor out that tables of models for long contexts have, and that must not enter a second time."""
     length: Table = np.sqrt(cosine * cosine + sine * sine, dtype=np.float32)
-    cosine, sine = cosine / length, sine / length
-    before = (keys.reshape(*keys.shape[:2], -1).astype(np.float32) - _KEY_BIAS) * scales[..., None]
-    after = before.copy()
-    first, second = before[..., :pairs], before[..., pairs : 2 * pairs]
-    after[..., :pairs] = first * cosine - second * sine
-    after[..., pairs : 2 * pairs] = second * cosine + first * sine
-    magnitude: Table = np.abs(after).max(axis=-1)
-    inverse = np.divide(_LARGEST, magnitude, out=np.zeros_like(magnitude), where=magnitude > 0)
-    rounded = np.rint(after * inverse[..., None]) + _KEY_BIAS
-    return rounded.astype(np.uint8).reshape(keys.shape), (magnitude / _LARGEST).astype(np.float32)
+    return np.ascontiguousarray(cosine / length), np.ascontiguousarray(sine / length)
 
 
 class PageViews:

@@ -1,4 +1,4 @@
-"""This project's engine under questions over passages, with its prefix cache and nothing lossy."""
+"""This project's engine under questions over passages: with its prefix cache alone, or copying passages as well."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from edge_rag.core.query import Priority, Sampling
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraint import FreeText
 from edge_rag.generator.engine import Engine
+from edge_rag.generator.kv.passages import PassageSpan
 from edge_rag.generator.live import TokenRequest
+from edge_rag.generator.passage_spans import passage_spans
 from edge_rag.generator.policy import SchedulerLimits
 from edge_rag.generator.ports import Outcome
 from edge_rag.runtime.geometry import read_geometry
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from edge_rag.runtime.sessions import configure_thread_pool
 from scripts.bench.passages.serving import program
+from scripts.bench.passages.workload import Trace
 
 _STEP_TOKENS = 512
 
@@ -44,13 +47,15 @@ class _Sink:
 class EdgeRagServer:
     """An engine on a thread of its own."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, trace: Trace) -> None:
         configure_thread_pool(arguments.threads)
         pages = (arguments.cache_mib << 20) // read_geometry(arguments.model).page_bytes
         decoder = PagedDecoder.open(arguments.model, pages)
         slots = arguments.slots
         self._engine = Engine(decoder, SchedulerLimits(slots, _STEP_TOKENS, _STEP_TOKENS - slots), max_waiting=10_000)
         self._said: queue.SimpleQueue[tuple[int, bool] | EdgeRagError] = queue.SimpleQueue()
+        self._trace, self._page_tokens = trace, decoder.page_tokens
+        self._recompute: int | None = arguments.recompute
         self._engine.start()
 
     def submit(self, number: int, prompt: NDArray[np.int64], answer_tokens: int) -> None:
@@ -64,8 +69,17 @@ class EdgeRagServer:
             client="bench",
             trust_domain="bench",
             deadline=None,
+            spans=self._spans(prompt),
         )
         self._engine.submit(request, _Sink(number, self._said))
+
+    def _spans(self, prompt: NDArray[np.int64]) -> tuple[PassageSpan, ...]:
+        if self._recompute is None:
+            return ()
+        trace = self._trace
+        middle = prompt[trace.system_tokens : -trace.question_tokens]
+        texts = middle.reshape(-1, trace.passage_tokens).tolist()
+        return passage_spans(prompt.tolist(), trace.system_tokens, texts, texts, self._page_tokens, self._recompute)
 
     def turn(self, wait_s: float) -> list[tuple[int, bool]]:
         """Waits for tokens."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scripts.bench.passages.serving import program
+from scripts.bench.passages.workload import Trace
 
 _BATCH = 512
 _F16_BYTES = 2
@@ -39,7 +40,7 @@ class _Slot:
 class LlamaCppServer:
     """A context with many sequences, each in a stream of its own."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, trace: Trace) -> None:
         api: Any = importlib.import_module("llama_cpp")
         self._api, self._most = api, arguments.slots
         api.llama_backend_init()
@@ -50,7 +51,7 @@ class LlamaCppServer:
             raise RuntimeError(f"llama.cpp cannot open {arguments.model}")
         head = api.llama_model_n_embd(self._model) // api.llama_model_n_head(self._model)
         width = 2 * api.llama_model_n_head_kv(self._model) * head * api.llama_model_n_layer(self._model)
-        room = arguments.room
+        room = trace.room
         slots = max(self._most, min(_MOST_SLOTS, (arguments.cache_mib << 20) // (room * width * _F16_BYTES)))
         parameters = api.llama_context_default_params()
         parameters.n_ctx, parameters.n_batch = slots * room, _BATCH

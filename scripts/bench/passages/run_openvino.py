@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scripts.bench.passages.serving import program
+from scripts.bench.passages.workload import Trace
 
 _BLOCK_TOKENS = 32
 _STEP_TOKENS = 512
@@ -21,7 +22,7 @@ _STEP_TOKENS = 512
 class OpenVinoServer:
     """A pipeline with as much cache as the others, u8 keys and values."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, trace: Trace) -> None:
         openvino = importlib.import_module("openvino")
         genai = importlib.import_module("openvino_genai")
         scheduler = genai.SchedulerConfig()

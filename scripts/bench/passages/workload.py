@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -99,20 +99,34 @@ class Trace:
 
     Attributes:
         prompts: int64 [requests, tokens].
+        cover: int64 [n, tokens]; prompts that have every passage once, or none.
         gaps: float64 [requests], exponentially distributed with mean 1: times between arrivals at one a second.
+        system_tokens: Tokens before the first passage.
+        passage_tokens: Length of a passage.
+        question_tokens: Tokens after the last one.
         answer_tokens: Length of every answer.
     """
 
     prompts: NDArray[np.int64]
+    cover: NDArray[np.int64]
     gaps: NDArray[np.float64]
+    system_tokens: int
+    passage_tokens: int
+    question_tokens: int
     answer_tokens: int
+
+    @property
+    def room(self) -> int:
+        """Tokens that a prompt and its answer come to."""
+        return int(self.prompts.shape[1]) + self.answer_tokens
 
     def write(self, path: Path) -> None:
         """Writes it to a file."""
-        np.savez(path, prompts=self.prompts, gaps=self.gaps, answer_tokens=self.answer_tokens)
+        np.savez(path, **asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Trace:
         """Reads what ``write`` wrote."""
         with np.load(path) as held:
-            return cls(held["prompts"], held["gaps"], int(held["answer_tokens"]))
+            sizes = {name: int(held[name]) for name in held.files if name.endswith("_tokens")}
+            return cls(held["prompts"], held["cover"], held["gaps"], **sizes)

@@ -234,6 +234,56 @@ void add_to(uint64_t& checksum, const Outcome& out) {
   add(out.output.data(), out.output.size() * sizeof(float));
 }
 
+// What pages hold after tokens of the first sequence were moved to the slots of a second copy of all pages: by a distance,
+// or, for none, copied as they are.
+std::vector<uint8_t> moved(const KernelBuild& build, const Inputs& in, const std::vector<uint8_t>& pages,
+                           int64_t distance) {
+  std::vector<uint8_t> twice(pages);
+  twice.insert(twice.end(), in.pages.begin(), in.pages.end());
+  const auto slots = static_cast<int64_t>(pages.size()) / in.step.page_bytes * in.step.layout.page_tokens;
+  std::vector<int64_t> sources, targets;
+  for (int64_t token = 0; token < in.sequences.front().end; token += 3) {
+    const auto at = static_cast<size_t>(token);
+    sources.push_back(in.slots[at]);
+    targets.push_back(2 * slots - 1 - in.slots[at]);
+  }
+  const float* cosine = distance == 0 ? nullptr : in.cosine.data() + distance * in.shape.pairs;
+  const float* sine = in.sine.data() + distance * in.shape.pairs;
+  build.move({in.step.layout, in.step.kv_heads, twice.data(), in.step.page_bytes, cosine, sine, in.shape.pairs,
+              static_cast<int64_t>(sources.size()), sources.data(), targets.data()});
+  return twice;
+}
+
+// Whether moved tokens are what they were, keys turned and rounded once more, and nothing else has changed.
+bool moved_well(const Inputs& in, const std::vector<uint8_t>& pages, int64_t distance) {
+  const std::vector<uint8_t> twice = moved(*kernel_builds().front(), in, pages, distance);
+  if (!std::equal(pages.begin(), pages.end(), twice.begin())) return false;
+  const auto slots = static_cast<int64_t>(pages.size()) / in.step.page_bytes * in.step.layout.page_tokens;
+  const auto size = static_cast<size_t>(in.shape.head_size);
+  const auto pairs = static_cast<size_t>(in.shape.pairs);
+  for (int64_t token = 0; token < in.sequences.front().end; token += 3) {
+    const int64_t slot = in.slots[static_cast<size_t>(token)];
+    for (int64_t head = 0; head < in.step.kv_heads; ++head) {
+      std::vector<double> expected = read_token(in, pages, slot, head);
+      const std::vector<double> found = read_token(in, twice, 2 * slots - 1 - slot, head);
+      for (size_t i = 0; i < pairs && distance != 0; ++i) {
+        const size_t at = static_cast<size_t>(distance) * pairs + i;
+        const double first = expected[i];
+        const double second = expected[i + pairs];
+        expected[i] = first * static_cast<double>(in.cosine[at]) - second * static_cast<double>(in.sine[at]);
+        expected[i + pairs] = second * static_cast<double>(in.cosine[at]) + first * static_cast<double>(in.sine[at]);
+      }
+      double largest = 0.0;
+      for (size_t d = 0; d < size; ++d) largest = std::max(largest, std::abs(expected[d]));  // of the key
+      for (size_t d = 0; d < 2 * size; ++d) {
+        const double allowed = d < size && distance != 0 ? 0.5001 * largest / 127.0 + 1e-6 * largest : 0.0;
+        if (!(std::abs(found[d] - expected[d]) <= allowed)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 bool test(const Shape& shape, uint32_t seed, uint64_t& checksum) {
   const Inputs in = make_inputs(shape, seed);
   const Outcome expected = run(*kernel_builds().front(), in, false);
@@ -241,6 +291,21 @@ bool test(const Shape& shape, uint32_t seed, uint64_t& checksum) {
   const double error = largest_error(in, expected);
   bool good = error <= kTolerance;
   if (!good) std::printf("scalar: relative error %g\n", error);
+  const int64_t farthest = *std::max_element(shape.contexts.begin(), shape.contexts.end()) - 1;
+  for (const int64_t distance : {int64_t{0}, farthest}) {
+    if (!moved_well(in, expected.pages, distance)) {
+      std::printf("scalar: tokens moved by %d are not what they were\n", static_cast<int>(distance));
+      good = false;
+    }
+    const std::vector<uint8_t> pages = moved(*kernel_builds().front(), in, expected.pages, distance);
+    add_to(checksum, {pages, {}});
+    for (const KernelBuild* build : kernel_builds()) {
+      if (!same_bits(moved(*build, in, expected.pages, distance), pages)) {
+        std::printf("%s: moved to other bits than scalar\n", build->name);
+        good = false;
+      }
+    }
+  }
   for (const KernelBuild* build : kernel_builds()) {
     for (const bool divided : {false, true}) {
       const Outcome out = run(*build, in, divided);

@@ -3,15 +3,19 @@ would have stored, up to one rounding more."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed
-from edge_rag.runtime.moved_tokens import MovedTokens, read_rotary_tables
+from edge_rag.runtime.geometry import read_geometry
+from edge_rag.runtime.moved_tokens import MovedTokens, PageViews, read_rotary_tables
 from edge_rag.runtime.packed_step import PackedStep
 from edge_rag.runtime.paged_decoder import PagedDecoder
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES
+from tests.unit.runtime.moved_tokens_reference import move
 
 TEXT = np.random.default_rng(5).integers(3, 512, 45)
 PAGES = 12
@@ -28,7 +32,7 @@ def store(decoder: PagedDecoder, pages: NDArray[np.int32], first: int) -> NDArra
 
 def contents(decoder: PagedDecoder, slots: NDArray[np.int64], layer: int = 0) -> tuple[NDArray[np.float32], ...]:
     """Keys, key scales, values as they are read by the operator: float32 [n, heads, head size]."""
-    views = MovedTokens(decoder.geometry, decoder._layers, [])._layers[layer]
+    views = PageViews(decoder.geometry, decoder._layers[layer])
     page, offset = np.divmod(slots, 32)
     heads = decoder.geometry.kv_heads
     scales = views.key_scales[page, :, offset]
@@ -77,6 +81,33 @@ def test_keys_are_only_turned_however_large_the_tables_make_them() -> None:
         lengths.append(np.linalg.norm(contents(decoder, np.arange(first, first + 45))[0], axis=-1))
     np.testing.assert_allclose(lengths[0], np.linalg.norm(contents(decoder, sources)[0], axis=-1), rtol=0.03)
     np.testing.assert_allclose(lengths[1], lengths[0], rtol=0.01)
+
+
+@pytest.mark.parametrize(("heads", "size", "tokens"), [(2, 64, 32), (1, 8, 16), (3, 80, 64), (1, 256, 32)])
+@pytest.mark.parametrize("share", [0.5, 0.25])
+def test_the_library_turns_keys_as_numpy_does(heads: int, size: int, tokens: int, share: float) -> None:
+    random = np.random.default_rng(size)
+    geometry = replace(read_geometry(FIXTURES / "tiny-llama"), kv_heads=heads, head_size=size, page_tokens=tokens)
+    pages = random.integers(-127, 128, (6, geometry.layer_page_bytes)).astype(np.int8)
+    for scales in (PageViews(geometry, pages).key_scales, PageViews(geometry, pages).value_scales):
+        scales[:] = random.uniform(0.01, 2, scales.shape)
+    PageViews(geometry, pages).key_scales[0, :, 3] = 0
+    angles = random.uniform(-9, 9, (40, int(size * share)))
+    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    slots = random.permutation(6 * tokens)
+    sources, targets = np.append(slots[slots != 3][:30], 3), slots[slots != 3][-31:]
+    expected = pages.copy()
+    unit = np.sqrt(cosine[7] ** 2 + sine[7] ** 2)
+    move(PageViews(geometry, expected), tokens, sources, targets, cosine[7] / unit, sine[7] / unit)
+    MovedTokens(geometry, [pages], [(cosine, sine)]).move(sources, targets, 7)
+    found, wanted = PageViews(geometry, pages), PageViews(geometry, expected)
+    np.testing.assert_array_equal(found.values, wanted.values)
+    np.testing.assert_array_equal(found.value_scales, wanted.value_scales)
+    np.testing.assert_allclose(found.key_scales, wanted.key_scales, rtol=3e-7)
+    # Sums that end in .5 can be rounded either way where a factor differs in its last bit.
+    differing = np.abs(found.keys.astype(np.int16) - wanted.keys)
+    assert differing.max() <= 1
+    assert (differing > 0).mean() < 1e-3
 
 
 @pytest.mark.parametrize(
