@@ -5,8 +5,8 @@
 Each paragraph of a SQuAD-format file becomes a document, each question is retrieved and reranked as the daemon does it.
 The model then quotes a sentence, once with the daemon's weight of the evidence and once on its own, with all passages
 computed in the prompt and with each number of recomputed first tokens. Printed: the share of answers that are the same
-as with all computed, the share that cite the paragraph that answers, and the perplexity of the answering sentences,
-divided by that with all computed.
+as with all computed, the share that cite the paragraph that answers, and the perplexity of the answering sentences with
+the number of their passage after them, as in mode ``free``, divided by that with all computed.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Measurement:
         answers = [_Answer() for _ in self._cases]
         try:
             for number, (case, answer) in enumerate(zip(self._cases, answers, strict=True)):
-                generator.submit(self._request(number, case, recompute), answer)
+                generator.submit(self._request(number, case, recompute, AnswerMode.QUOTE), answer)
             for answer in track(answers, f"answering, weight {weight:g}, {_said(recompute)}", console=self._console):
                 answer.ended.wait()
                 if answer.failure is not None:
@@ -168,7 +168,7 @@ class Measurement:
             for number, case in enumerate(track(self._cases, f"perplexity, {_said(recompute)}", console=self._console)):
                 if case.said is None:
                     continue
-                prompt = prompts.encode(self._request(number, case, recompute), engine.capacity)
+                prompt = prompts.encode(self._request(number, case, recompute, AnswerMode.FREE), engine.capacity)
                 self._compute_alone(engine, prompt, number)
                 place = prompt.numbering.index(case.passage - 1) + 1
                 said = (*self._tokenizer.encode(f" {case.said} [{place}]"), min(self._decoder.end_tokens))
@@ -188,13 +188,13 @@ class Measurement:
         arranger = PassageArranger(PassageOrder.RANK, PassageHeat())
         return PromptEncoder(self._tokenizer, PromptSettings(), arranger, reuse)
 
-    def _request(self, number: int, case: Case, recompute: int | None) -> GenerationRequest:
+    def _request(self, number: int, case: Case, recompute: int | None, mode: AnswerMode) -> GenerationRequest:
         return GenerationRequest(
             request_id=RequestId(str(number)),
             question=case.question,
             passages=case.passages,
             evidence=1.0,
-            mode=AnswerMode.QUOTE,
+            mode=mode,
             max_sentences=1,
             sampling=Sampling(max_tokens=ANSWER_TOKENS),
             priority=Priority.NORMAL,

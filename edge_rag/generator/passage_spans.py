@@ -12,23 +12,23 @@ def passage_spans(
     prompt: Sequence[int],
     first: int,
     laid_out: Sequence[Sequence[int]],
-    as_only_one: Sequence[Sequence[int]],
+    alone: Sequence[Sequence[int]],
     page_tokens: int,
     recompute: int,
 ) -> tuple[PassageSpan, ...]:
     """Finds the parts of a prompt that may be copied.
 
-    A passage's text alone is the prompt's beginning, the passage as the only one, and its last token again until a page
-    and one token more are full. Its first tokens in the prompt, its number among them, are not part of the span; the
-    first passage sees the same alone and here, so that none of its tokens has to be computed twice.
+    A passage's text alone is the prompt's beginning, the passage, and its last token again until a page and one token
+    more are full. Its first tokens in the prompt, and its number where it has another one alone, are not part of the
+    span; the first passage sees the same alone and here, so that none of its tokens has to be computed twice.
 
     Args:
         prompt: The prompt.
         first: Position of the first passage's first token.
         laid_out: Tokens of each passage as it stands in the prompt.
-        as_only_one: Tokens of each passage as it would stand in a prompt of its own.
+        alone: Tokens of each passage as it stands in the text in which it is computed alone.
         page_tokens: Tokens a page holds.
-        recompute: Tokens of each passage after the first that are computed in the prompt, beside its number.
+        recompute: Tokens of each passage after the first that are computed in the prompt, after those that differ.
 
     Returns:
         The spans in order; none where the prompt's tokens are not those of its parts in a row.
@@ -37,7 +37,7 @@ def passage_spans(
     if list(prompt[first : ends[-1]]) != [token for tokens in laid_out for token in tokens]:
         return ()
     spans = []
-    for start, here, only in zip(ends[:-1], laid_out, as_only_one, strict=True):
+    for start, here, only in zip(ends[:-1], laid_out, alone, strict=True):
         common = _common_end(here, only)
         skipped = 0 if start == first else recompute
         if common > skipped:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.passage import RankedPassage
+from edge_rag.core.query import AnswerMode
 from edge_rag.errors import NeverFits
 from edge_rag.generator.kv.passages import PassageSpan
 from edge_rag.generator.passage_order import PassageArranger
@@ -43,8 +44,8 @@ class PassageReuse:
 
     Attributes:
         page_tokens: Tokens a page of the cache holds.
-        recompute: Tokens at the beginning of each passage but the first that are computed in the prompt, beside its
-            number, so that they see what stands before them.
+        recompute: Tokens at the beginning of each passage but the first that are computed in the prompt, so that they
+            see what stands before them; beside its number where it was computed under another one.
     """
 
     page_tokens: int
@@ -116,8 +117,11 @@ class PromptEncoder:
         laid_out = self._laid_out(texts)
         bare = self._tokenizer.encode_chat(self._settings.system, user_text([], request.question))
         first = next(place for place, (here, there) in enumerate(zip(prompt, bare, strict=False)) if here != there)
-        as_only_one = [ids for text in texts for ids in self._laid_out([text])]
-        return passage_spans(prompt, first, laid_out, as_only_one, reuse.page_tokens, reuse.recompute)
+        # Keys and values of a passage's words hold the number before it, and a model that writes [n] takes n from them.
+        # Where it writes none, or one that only decides between equals, a passage is computed once for all places.
+        numbered = request.mode is AnswerMode.FREE
+        alone = laid_out if numbered else [ids for text in texts for ids in self._laid_out([text])]
+        return passage_spans(prompt, first, laid_out, alone, reuse.page_tokens, reuse.recompute)
 
     def _laid_out(self, texts: Sequence[str]) -> list[list[int]]:
         return self._tokenizer.encode_all([passage_text(number, text) for number, text in enumerate(texts, 1)])

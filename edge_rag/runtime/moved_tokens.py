@@ -31,7 +31,7 @@ def read_rotary_tables(folder: Path) -> list[tuple[Table, Table]]:
     """Reads the rotary tables of each layer of a lowered model.
 
     Returns:
-        For each layer cosines and sines, float32 [positions, pairs].
+        For each layer cosines and sines, float32 [positions, pairs]; layers that have the same ones share them.
 
     Raises:
         ModelFolderInvalid: The graph cannot be read, or has no tables.
@@ -45,7 +45,9 @@ def read_rotary_tables(folder: Path) -> list[tuple[Table, Table]]:
     nodes = [node for node in graph.node if node.op_type == "PagedAttention"]
     if any(stored.find(node.input[index]) is None for node in nodes for index in (_COSINE, _SINE)):
         raise ModelFolderInvalid(f"{path}: a rotary table is not stored in it")
-    return [(stored.array(node.input[_COSINE]), stored.array(node.input[_SINE])) for node in nodes]
+    names = [(node.input[_COSINE], node.input[_SINE]) for node in nodes]
+    tables = {pair: (stored.array(pair[0]), stored.array(pair[1])) for pair in dict.fromkeys(names)}
+    return [tables[pair] for pair in names]
 
 
 class MovedTokens:
@@ -86,8 +88,11 @@ class MovedTokens:
         if not all(0 <= distance < len(cosine) for cosine, _ in self._tables):
             raise InferenceFailed(f"tokens cannot be moved by {distance} positions")
         sizes = self._geometry.kv_heads, self._geometry.head_size, self._geometry.page_tokens
-        for layer, (cosines, sines) in zip(self._layers, self._tables, strict=True):
-            cosine, sine = _unit(cosines[distance], sines[distance])
+        known: tuple[Table, Table] | None = None
+        for layer, tables in zip(self._layers, self._tables, strict=True):
+            if tables is not known:
+                cosine, sine = _unit(tables[0][distance], tables[1][distance])
+                known = tables
             angles = (cosine.ctypes.data, sine.ctypes.data) if distance else (None, None)
             slots = (len(sources), sources.ctypes.data, targets.ctypes.data)
             if self._move(layer.ctypes.data, *sizes, len(cosine), *angles, *slots):

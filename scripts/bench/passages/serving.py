@@ -9,9 +9,10 @@ import argparse
 import fcntl
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from scripts.bench.passages.workload import Trace
 
 _AT_ONCE = 8
-_WARM_NUMBERS, _ALONE_NUMBERS = 1_000_000, 2_000_000
+_WARM_NUMBERS, _ALONE_NUMBERS, _FLOOD_NUMBERS = 1_000_000, 2_000_000, 3_000_000
 """Numbers of requests that are none of the trace's own."""
 
 
@@ -48,20 +49,22 @@ class Plan:
     Attributes:
         warm: Requests that fill its caches, eight at a time, with answers of one token.
         alone: Requests sent one at a time, and as many again with other questions about the same passages.
+        flood: Requests that come all at once, for what the machine can do at most.
         trial_s: How long requests arrive in a trial, seconds.
         least: Requests of a trial at least.
         p95_s: Most that the 95th percentile of the time to the first token may be, seconds.
-        first_rate: Rate of the first trial, requests a second.
+        begin: Share of the rate of the flood that is tried first.
         factor: Between the rates of two trials.
         most_trials: Trials there are at most.
     """
 
     warm: int
     alone: int
+    flood: int
     trial_s: float
     least: int
     p95_s: float
-    first_rate: float
+    begin: float
     factor: float
     most_trials: int
 
@@ -69,11 +72,9 @@ class Plan:
         """Returns how many requests a trial of a rate has."""
         return max(self.least, round(rate * self.trial_s))
 
-    @property
-    def requests(self) -> int:
-        """Requests that it can take at most."""
-        highest = (self.trial(self.first_rate * self.factor**number) for number in range(self.most_trials))
-        return self.warm + 2 * self.alone + sum(highest)
+    def requests(self, highest_rate: float) -> int:
+        """Returns how many requests it can take at most where no rate is higher than that."""
+        return self.warm + 2 * self.alone + self.flood + self.most_trials * self.trial(highest_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,16 @@ class Served:
     Attributes:
         next_p50_s: Median time to the first token of one request at a time, as the law draws them, seconds.
         again_p50_s: The same where the passages were asked about before, in this order, and the question is new.
+        flood_rate: Requests a second that come to an end where all are there from the beginning.
+        flood_cpu_s: Processor time that each of these took, seconds.
         trials: The trials, in order.
         best: The highest rate at which the 95th percentile was kept, requests a second; 0 if none.
     """
 
     next_p50_s: float
     again_p50_s: float
+    flood_rate: float
+    flood_cpu_s: float
     trials: tuple[Trial, ...]
     best: float
 
@@ -117,43 +122,67 @@ class Served:
 def warm(server: Server, trace: Trace, plan: Plan) -> None:
     """Fills the caches: with each passage once where the trace begins so, and with the first requests."""
     prompts = [*trace.cover, *trace.prompts[: plan.warm]]
+    _answer(server, prompts, _WARM_NUMBERS, 1, _AT_ONCE)
+
+
+def _answer(
+    server: Server, prompts: Sequence[NDArray[np.int64]], first_number: int, answer_tokens: int, most: int
+) -> None:
     waiting, running = list(reversed(range(len(prompts)))), 0
     while waiting or running:
-        while waiting and running < _AT_ONCE:
+        while waiting and running < most:
             number = waiting.pop()
-            server.submit(_WARM_NUMBERS + number, prompts[number], 1)
+            server.submit(first_number + number, prompts[number], answer_tokens)
             running += 1
         running -= sum(last for _, last in server.turn(1.0))
 
 
 def measure(server: Server, trace: Trace, plan: Plan) -> Served:
-    """Looks for the highest rate that a warm program bears.
-
-    Rates rise by the factor until one is too high, or fall until one is not; one between these two is the last.
-    """
+    """Asks a warm program one question at a time, then many at once, then looks for the highest rate that it bears."""
     begin = plan.warm
     alone = trace.prompts[begin : begin + plan.alone]
     begin += plan.alone
     asked = trace.prompts[begin : begin + plan.alone, -trace.question_tokens :]
     again = np.concatenate([alone[:, : -trace.question_tokens], asked], axis=1)
-    begin += plan.alone
     first = [_one(server, _ALONE_NUMBERS + number, prompt) for number, prompt in enumerate([*alone, *again])]
+    begin += plan.alone
+    flood = trace.prompts[begin : begin + plan.flood]
+    began, computed = time.perf_counter(), time.process_time()
+    _answer(server, list(flood), _FLOOD_NUMBERS, trace.answer_tokens, len(flood))
+    flood_rate = len(flood) / (time.perf_counter() - began)
+    flood_cpu_s = (time.process_time() - computed) / len(flood)
+    left = iter(range(begin + plan.flood, len(trace.prompts)))
+
+    def trial(rate: float) -> Trial:
+        numbers = list(islice(left, plan.trial(rate)))
+        if len(numbers) < plan.trial(rate):
+            raise RuntimeError(f"the trace ran out of requests at {rate:.1f}/s")
+        return _arriving(server, trace, numbers, rate, plan.p95_s)
+
+    trials, best = find_rate(trial, plan.begin * flood_rate, plan)
+    next_p50_s, again_p50_s = (float(np.median(times)) for times in np.split(np.array(first), 2))
+    return Served(next_p50_s, again_p50_s, flood_rate, flood_cpu_s, trials, best)
+
+
+def find_rate(trial: Callable[[float], Trial], first: float, plan: Plan) -> tuple[tuple[Trial, ...], float]:
+    """Tries rates that rise by the factor until one is too high, or fall until one is not, then one between these two.
+
+    Returns:
+        The trials, in order, and the highest rate that was kept; 0 if none was.
+    """
     trials: list[Trial] = []
-    low, high, rate = 0.0, np.inf, plan.first_rate
+    low, high, rate = 0.0, np.inf, first
     while len(trials) < plan.most_trials:
-        count = plan.trial(rate)
-        trials.append(_arriving(server, trace, range(begin, begin + count), rate, plan.p95_s))
-        begin += count
-        bracketed = low > 0 and high < np.inf
+        between = low > 0 and high < np.inf
+        trials.append(trial(rate))
         low, high = (rate, high) if trials[-1].kept else (low, rate)
-        if bracketed:
+        if between:
             break
         if low > 0 and high < np.inf:
             rate = float(np.sqrt(low * high))
         else:
             rate = rate * plan.factor if trials[-1].kept else rate / plan.factor
-    next_p50_s, again_p50_s = (float(np.median(times)) for times in np.split(np.array(first), 2))
-    return Served(next_p50_s, again_p50_s, tuple(trials), low)
+    return tuple(trials), low
 
 
 def _one(server: Server, number: int, prompt: NDArray[np.int64]) -> float:
@@ -164,8 +193,8 @@ def _one(server: Server, number: int, prompt: NDArray[np.int64]) -> float:
     return time.perf_counter() - began
 
 
-def _arriving(server: Server, trace: Trace, numbers: range, rate: float, bound_s: float) -> Trial:
-    gaps = trace.gaps[numbers.start : numbers.stop]
+def _arriving(server: Server, trace: Trace, numbers: list[int], rate: float, bound_s: float) -> Trial:
+    gaps = trace.gaps[numbers]
     due = (np.cumsum(gaps) - gaps[0]) / (gaps.mean() * rate)
     most_late = len(numbers) // 20
     started = time.perf_counter()

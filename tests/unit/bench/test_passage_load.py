@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from scripts.bench.passages.serving import Plan, measure, warm
+from scripts.bench.passages.serving import Plan, Trial, find_rate, measure, warm
 from scripts.bench.passages.workload import Corpus, PassageLoad, Trace
 from scripts.bench.reuse import EXACT, PASSAGE, Row, best_peer, bounds, make_trace
 
@@ -55,12 +54,11 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 class AtOnce:
-    """A server whose every answer is there at the next turn; after so many requests none is in time any more."""
+    """A server whose every answer is there at the next turn."""
 
-    def __init__(self, slow_from: int = 1 << 30) -> None:
+    def __init__(self) -> None:
         self.taken: list[tuple[int, int]] = []
         self.prompts: list[NDArray[np.int64]] = []
-        self._slow_from = slow_from
         self._said: Iterator[tuple[int, bool]] = iter(())
         self._waiting: list[int] = []
 
@@ -70,29 +68,30 @@ class AtOnce:
         self._waiting.append(number)
 
     def turn(self, wait_s: float) -> list[tuple[int, bool]]:
-        if self._waiting and len(self.taken) > self._slow_from:
-            threading.Event().wait(0.06)
         said, self._waiting = [(number, last) for number in self._waiting for last in (False, True)], []
         return said
 
 
 def test_rates_rise_until_there_are_no_more_trials_and_no_request_is_used_twice() -> None:
-    plan = Plan(4, alone=3, trial_s=1e-3, least=5, p95_s=60.0, first_rate=1e4, factor=2.0, most_trials=3)
-    trace, server = make_trace(LOAD, "rank", 0, plan.requests, covers=True), AtOnce()
+    plan = Plan(4, alone=3, flood=6, trial_s=1e-9, least=5, p95_s=60.0, begin=0.5, factor=2.0, most_trials=3)
+    trace, server = make_trace(LOAD, "rank", 0, plan.requests(1.0), covers=True), AtOnce()
     warm(server, trace, plan)
     assert sorted(map(tuple, trace.cover[:, 4:-3].reshape(-1, 8))) == sorted(map(tuple, Corpus(LOAD, 0).texts))
     assert [tokens for _, tokens in server.taken] == [1] * (len(trace.cover) + 4)
     server.taken.clear()
     served = measure(server, trace, plan)
     assert [tokens for _, tokens in server.taken[:6]] == [1] * 6
-    assert [number for number, _ in server.taken[6:]] == list(range(10, plan.requests))
-    assert [trial.requests for trial in served.trials] == [10, 20, 40]
-    assert served.best == 4e4
+    assert [tokens for _, tokens in server.taken[6:]] == [LOAD.answer_tokens] * 21
+    assert [number for number, _ in server.taken[12:]] == list(range(16, plan.requests(1.0)))
+    assert [trial.requests for trial in served.trials] == [5, 5, 5]
+    rates = [trial.rate / served.flood_rate for trial in served.trials]
+    assert rates == pytest.approx([0.5, 1.0, 2.0])
+    assert served.best == served.trials[-1].rate
 
 
 def test_passages_asked_about_again_come_with_other_questions() -> None:
-    plan = Plan(0, alone=2, trial_s=1e-3, least=1, p95_s=60.0, first_rate=1e3, factor=2.0, most_trials=1)
-    trace, server = make_trace(LOAD, "ours", 1, plan.requests, covers=False), AtOnce()
+    plan = Plan(0, alone=2, flood=1, trial_s=1e-9, least=1, p95_s=60.0, begin=0.5, factor=2.0, most_trials=1)
+    trace, server = make_trace(LOAD, "ours", 1, plan.requests(1.0), covers=False), AtOnce()
     measure(server, trace, plan)
     first, again = np.split(np.array(server.prompts[:4]), 2)
     assert np.array_equal(first[:, :-3], again[:, :-3])
@@ -100,24 +99,26 @@ def test_passages_asked_about_again_come_with_other_questions() -> None:
 
 
 def test_rates_fall_where_none_is_borne_and_nothing_comes_any_more_once_that_is_certain() -> None:
-    plan = Plan(0, alone=1, trial_s=1e-3, least=40, p95_s=-1.0, first_rate=1e4, factor=2.0, most_trials=3)
-    served = measure(AtOnce(), make_trace(LOAD, "rank", 0, plan.requests, covers=False), plan)
-    assert [trial.rate for trial in served.trials] == [1e4, 5e3, 2.5e3]
+    plan = Plan(0, alone=1, flood=1, trial_s=1e-9, least=40, p95_s=-1.0, begin=0.5, factor=2.0, most_trials=3)
+    served = measure(AtOnce(), make_trace(LOAD, "rank", 0, plan.requests(1.0), covers=False), plan)
+    assert [trial.rate / served.flood_rate for trial in served.trials] == pytest.approx([0.5, 0.25, 0.125])
+    assert all(trial.requests < 40 for trial in served.trials)
     assert not any(trial.kept for trial in served.trials)
     assert served.best == 0
 
 
-def test_the_last_trial_lies_between_a_rate_that_was_borne_and_one_that_was_not() -> None:
-    plan = Plan(0, alone=1, trial_s=1e-3, least=2, p95_s=60.0, first_rate=1e3, factor=4.0, most_trials=9)
-    server = AtOnce(slow_from=6)
-    served = measure(server, make_trace(LOAD, "rank", 0, plan.requests, covers=False), replace(plan, p95_s=0.05))
-    assert [trial.rate for trial in served.trials] == [1e3, 4e3, 2e3]
-    assert [trial.kept for trial in served.trials] == [True, False, False]
-    assert served.best == 1e3
+@pytest.mark.parametrize(("bears", "tried"), [(3e3, [1e3, 4e3, 2e3]), (1.5e2, [1e3, 2.5e2, 62.5, 125.0])])
+def test_the_last_trial_lies_between_a_rate_that_was_borne_and_one_that_was_not(
+    bears: float, tried: list[float]
+) -> None:
+    plan = Plan(0, alone=1, flood=1, trial_s=1.0, least=2, p95_s=2.0, begin=0.5, factor=4.0, most_trials=9)
+    trials, best = find_rate(lambda rate: Trial(rate, 2, 0, 0.0, 0.0, kept=rate <= bears), 1e3, plan)
+    assert [trial.rate for trial in trials] == tried
+    assert best == max(rate for rate in tried if rate <= bears)
 
 
 def row(program: str, order: str, seed: int, best: float, next_s: float, again_s: float) -> Row:
-    return Row(program, order, seed, best, next_s, again_s, [])
+    return Row(program, order, seed, best, next_s, again_s, 1.0, 1.0, [])
 
 
 def test_a_bound_is_kept_against_the_better_order_of_the_better_peer() -> None:

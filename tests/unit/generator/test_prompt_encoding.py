@@ -1,0 +1,67 @@
+"""Prompts in which passages may be copied."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.ids import RequestId
+from edge_rag.core.kv_reuse import KvReuse
+from edge_rag.core.passage import RankedPassage
+from edge_rag.core.passage_order import PassageOrder
+from edge_rag.core.query import AnswerMode, Priority, Sampling
+from edge_rag.generator.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt import PromptSettings, passage_text
+from edge_rag.generator.prompt_encoding import PassageReuse, Prompt, PromptEncoder
+from edge_rag.generator.tokenizer import ChatTokenizer
+from tests.unit.generator.support import FIXTURES
+from tests.unit.generator.test_cite_stream import ranked
+
+TOKENIZER = ChatTokenizer.open(FIXTURES / "tiny-llama")
+TEXTS = ("Grease the bearings.", "Check the valve at noon.", "Close the hatch.")
+
+
+def encode(passages: tuple[RankedPassage, ...], mode: AnswerMode, recompute: int) -> Prompt:
+    arranger = PassageArranger(PassageOrder.RANK, PassageHeat())
+    encoder = PromptEncoder(TOKENIZER, PromptSettings(), arranger, PassageReuse(32, recompute))
+    request = GenerationRequest(
+        request_id=RequestId("1"),
+        question="what is to be done?",
+        passages=passages,
+        evidence=1.0,
+        mode=mode,
+        max_sentences=1,
+        sampling=Sampling(max_tokens=20),
+        priority=Priority.NORMAL,
+        client="",
+        trust_domain="",
+        deadline=None,
+        kv_reuse=KvReuse.PASSAGE,
+    )
+    return encoder.encode(request, 10_000)
+
+
+def contains(tokens: tuple[int, ...], part: list[int]) -> bool:
+    return any(list(tokens[at : at + len(part)]) == part for at in range(len(tokens)))
+
+
+@pytest.mark.parametrize("recompute", [0, 2])
+@pytest.mark.parametrize(
+    ("mode", "own"), [(AnswerMode.FREE, True), (AnswerMode.CITE, False), (AnswerMode.QUOTE, False)]
+)
+def test_a_passage_is_computed_under_its_own_number_only_where_the_model_says_numbers(
+    mode: AnswerMode, own: bool, recompute: int
+) -> None:
+    prompt = encode(tuple(ranked(n, text) for n, text in enumerate(TEXTS, 1)), mode, recompute)
+    assert len(prompt.spans) == 3
+    for number, (span, text) in enumerate(zip(prompt.spans, TEXTS, strict=True), 1):
+        assert prompt.tokens[span.start : span.end] == span.alone[span.offset : span.offset + span.length]
+        assert contains(span.alone, TOKENIZER.encode(passage_text(number if own else 1, text)))
+
+
+def test_where_no_numbers_are_said_a_passage_is_the_same_text_alone_in_every_place() -> None:
+    one, two = ranked(1, TEXTS[0]), ranked(2, TEXTS[1])
+    forth, back = (encode(order, AnswerMode.QUOTE, 0) for order in ((one, two), (two, one)))
+    assert [span.alone for span in forth.spans] == [span.alone for span in reversed(back.spans)]
+    free = [encode(order, AnswerMode.FREE, 0) for order in ((one, two), (two, one))]
+    assert free[0].spans[0].alone == forth.spans[0].alone != free[1].spans[1].alone
