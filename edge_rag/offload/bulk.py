@@ -7,6 +7,7 @@ Of every batch that comes back, one passage is embedded here too: what is stored
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import threading
@@ -36,6 +37,9 @@ Vectors = NDArray[np.float32]
 
 _MOST_BYTES: Final = 3 << 20
 """Most bytes of vectors that are asked for at once."""
+
+_REST_S: Final = 0.5
+"""Time between two looks at whether a machine that failed is asked again, seconds."""
 
 _IN_FLIGHT: Final = 2
 """Batches that a machine has at once: one that it works on, and one on its way."""
@@ -213,33 +217,62 @@ class BulkEmbedding:
             self._changed.notify_all()
 
     async def _work_off(self, desk: EncodingDesk) -> None:
-        """Has a machine do one batch after the other, until nothing is left or it fails; on the event loop."""
-        while part := self._next_batch(desk):
-            wanted = Wanted(Work.PASSAGES, NOBODY, OffloadRule.ALLOWED, len(part), b"")
-            patience, now = self._loan.waiting(desk, wanted), self._loan.clock()
-            expected = desk.paces[Work.PASSAGES].expected_s(len(part))
-            due_at = math.inf if expected is None else now + expected
-            late_at = math.inf if patience.hedge_s is None else now + patience.hedge_s
-            with self._changed:
-                self._sent[part] = _Sent(desk, due_at, late_at)
-                self._changed.notify_all()
-            parcel = Parcel(Work.PASSAGES, NOBODY, len(part), partial(self._seal, part), partial(self._ask, part))
-            came: _Came | None = None
-            try:
-                came = _Came(desk, part, await self._loan.courier.carry(desk, parcel, patience.give_up_s))
-            except EdgeRagError as error:
-                announcer, now = self._loan.courier.announcer, self._loan.clock()
-                announcer.taken_over(NOBODY, Work.PASSAGES, desk.name, str(error), len(part), now)
+        """Has a machine do one batch after the other, until nothing is left; on the event loop.
+
+        One that failed is relied on no more: this box takes part from then on. After a rest it is tried again, as its
+        circuit breaker has it.
+        """
+        while not self._is_over(desk):
+            if not self._loan.asks(desk, Work.PASSAGES):
+                await self._rest()
+            elif not (part := self._next_batch(desk)):
                 return
-            finally:
-                self._bring(part, came)
+            elif not await self._send(desk, part):
+                await self._rest()
+
+    async def _send(self, desk: EncodingDesk, part: range) -> bool:
+        """Has a machine do a batch; returns whether it did."""
+        courier = self._loan.courier
+        patience = self._loan.waiting(desk, Wanted(Work.PASSAGES, NOBODY, OffloadRule.ALLOWED, len(part), b""))
+        now, expected = self._loan.clock(), desk.paces[Work.PASSAGES].expected_s(len(part))
+        due_at = math.inf if expected is None else now + expected
+        late_at = math.inf if patience.hedge_s is None else now + patience.hedge_s
+        with self._changed:
+            self._sent[part] = _Sent(desk, due_at, late_at)
+            self._changed.notify_all()
+        parcel = Parcel(Work.PASSAGES, NOBODY, len(part), partial(self._seal, part), partial(self._ask, part))
+        came: _Came | None = None
+        try:
+            came = _Came(desk, part, await courier.carry(desk, parcel, patience.give_up_s))
+        except EdgeRagError as error:
+            now = self._loan.clock()
+            courier.announcer.taken_over(NOBODY, Work.PASSAGES, desk.name, str(error), len(part), now)
+            with self._changed:
+                self._takes_part = True
+            return False
+        finally:
+            self._bring(part, came)
+        return True
+
+    async def _rest(self) -> None:
+        """Waits a little, as one that does not work."""
+        with self._changed:
+            self._at_work -= 1
+            self._changed.notify_all()
+        try:
+            await asyncio.sleep(_REST_S)
+        finally:
+            with self._changed:
+                self._at_work += 1
+
+    def _is_over(self, desk: EncodingDesk) -> bool:
+        with self._changed:
+            return self._over or desk.name in self._banned or self._rule() is not OffloadRule.ALLOWED
 
     def _next_batch(self, desk: EncodingDesk) -> range:
         most = batch_texts(desk.paces[Work.PASSAGES], self._loan.longest_s)
         most = min(most, _MOST_BYTES // (4 * self._loan.courier.models.dimension))
         with self._changed:
-            if self._over or desk.name in self._banned:
-                return range(0)
             return self._pool.take_away(most, MOST_CHARACTERS)
 
     def _bring(self, part: range, came: _Came | None) -> None:

@@ -99,6 +99,11 @@ class Loan:
             self.courier.announcer.placed(wanted.asker, facts, choice, now)
         return choice
 
+    def asks(self, desk: EncodingDesk, work: Work) -> bool:
+        """Whether a machine is asked for such work, now."""
+        now = self.clock()
+        return desk.able(work, now) and desk.desk.breaker.lets_through(now)
+
     def waiting(self, desk: EncodingDesk, wanted: Wanted) -> Waiting:
         """Decides how long a machine is waited for."""
         within = _within(wanted, self.clock())

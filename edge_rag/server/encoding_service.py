@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from edge_rag.api.v1 import encoding_pb2, encoding_pb2_grpc
 from edge_rag.core.identity import Role
 from edge_rag.errors import ConfigurationError
 from edge_rag.reranker.candidate import model_text
-from edge_rag.server.calls import Calls, ServicerContext
+from edge_rag.server.calls import Call, Calls, ServicerContext
 from edge_rag.server.encoding_wire import passages_to_rerank, ranks_message, texts_to_embed, vectors_message
 from edge_rag.server.wire import RequestLimits
 
@@ -47,7 +48,7 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
             _agree("embedder", request.embedder, lending.embedder)
             embed = lending.questions if questions else lending.passages
             embedded = await embed(texts, call.deadline)
-            self._calls.pay(call, await asyncio.to_thread(lending.tokens, texts))
+            await self._pay(call, texts)
             return vectors_message(lending.embedder, embedded.value, embedded.queue_s, embedded.compute_s)
 
     async def Rerank(  # noqa: N802, D102 - named and described by the proto
@@ -59,8 +60,13 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
             _agree("reranker", request.reranker, lending.reranker)
             ranked = await lending.rerank(wanted, call.deadline)
             texts = [wanted.question, *(model_text(hit.passage) for hit in wanted.retrieved.hits)]
-            self._calls.pay(call, await asyncio.to_thread(lending.tokens, texts))
+            await self._pay(call, texts)
             return ranks_message(lending.reranker, ranked.value, ranked.queue_s, ranked.compute_s)
+
+    async def _pay(self, call: Call, texts: Sequence[str]) -> None:
+        """Takes what was read off the caller's quota, if it has one."""
+        if call.identity.quota.tokens_per_minute is not None:
+            self._calls.pay(call, await asyncio.to_thread(call.backend.lending.tokens, texts))
 
 
 def _agree(role: str, wanted: str, here: str) -> None:

@@ -42,7 +42,17 @@ from edge_rag.runtime.text_encoder import TextEncoder
 from tests.borrowing_encoders import EMBEDDER, PATIENT, Borrower, borrowing
 from tests.contract.test_reranker_contract import QUESTIONS, ask
 from tests.unit.retriever.hashed_words import HashedWords
-from tests.wayward_encoders import EMBEDDING, LYING, RANKING, Reply, WaywardEncoders, dying, silent, wayward_encoders
+from tests.wayward_encoders import (
+    EMBEDDING,
+    LYING,
+    RANKING,
+    Reply,
+    WaywardEncoders,
+    dying,
+    full,
+    silent,
+    wayward_encoders,
+)
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
 TEXTS = tuple(f"Pump {number} is greased every {number} hours." for number in range(150))
@@ -296,6 +306,28 @@ def answering(own: TextEncoder) -> Reply:
         return encoding_pb2.EmbedResponse(vectors=vectors.tobytes(), compute_seconds=0.001).SerializeToString()
 
     return embed
+
+
+@pytest.mark.parametrize("failing", [dying, full])
+def test_a_machine_that_comes_back_helps_with_the_rest_of_a_document(
+    stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32], failing: Reply
+) -> None:
+    answer, back = answering(own), threading.Event()
+
+    async def come_back(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        if len(machine.texts()) <= 3:
+            return await failing(request, context)
+        back.set()
+        return await answer(request, context)
+
+    def here(texts: Sequence[str]) -> NDArray[np.float32]:
+        assert back.wait(30)
+        return own.embed(texts)
+
+    breaker = Breaker(threshold=2, rest_s=0.1)
+    borrower, machine = beside(stack, own, come_back, breaker=breaker, longest_s=60)
+    np.testing.assert_array_equal(borrower.passages(TEXTS, here=here), vectors)
+    assert len(machine.texts()) > 3
 
 
 def test_several_machines_share_a_document(stack: ExitStack, own: TextEncoder, vectors: NDArray[np.float32]) -> None:
