@@ -131,6 +131,21 @@ def test_the_trail_says_where_an_answer_was_written_and_what_was_sent(pair: Pair
     assert sent.numbers["bytes"] > 100
 
 
+def test_what_the_other_machine_wrote_is_in_the_clients_usage(pair: Pair) -> None:
+    with Client(pair.board.address) as client:
+        asked(client, OffloadRule.ALLOWED, "before", AnswerMode.FREE)
+        (before,) = client.usage().clients
+        options = AskOptions(collection=OffloadRule.ALLOWED.value, mode=AnswerMode.FREE, max_tokens=40)
+        finished = list(client.ask(QUESTION, options))[-1]
+        (after,) = client.usage().clients
+    assert isinstance(finished, Finished)
+    assert finished.usage.generated_tokens > 1
+    assert after.requests == before.requests + 1
+    assert after.prompt_tokens == before.prompt_tokens + finished.usage.prompt_tokens
+    assert after.generated_tokens == before.generated_tokens + finished.usage.generated_tokens
+    assert after.slot_s == before.slot_s
+
+
 def test_what_is_redacted_comes_back_as_it_was(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         text, citations = asked(client, OffloadRule.REDACTED, "redacted")
