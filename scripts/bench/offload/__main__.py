@@ -105,7 +105,7 @@ def added(model: Path | None, folder: Path) -> str:
 
 def measure(wanted: argparse.Namespace, machines: Pair, folder: Path) -> tuple[Load, ...]:
     """Runs all loads, in turn."""
-    asking = Asking(wanted.warm, wanted.seconds, wanted.deadline_s, wanted.tokens)
+    asking = Asking(wanted.warm, wanted.seconds, wanted.deadline_s, wanted.characters)
     few, many = wanted.board_clients, wanted.lender_clients
     model = added(wanted.model, folder)
     with daemon(machines.lender, folder / "lender", lender_config(model, folder, machines.address)) as lender:
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=10, help="time before it, in which speeds are learnt")
     parser.add_argument("--share", type=float, default=0.4, help="of its processor that the board has")
     parser.add_argument("--deadline-s", type=float, default=15)
-    parser.add_argument("--tokens", type=int, default=128, help="length of every answer, unless the model ends sooner")
+    parser.add_argument("--characters", type=int, default=160, help="length of every answer")
     parser.add_argument("--board-clients", type=int, default=2)
     parser.add_argument("--lender-clients", type=int, default=12)
     parser.add_argument("--delay-ms", type=float, default=5, help="there and back")
@@ -151,7 +151,7 @@ def main() -> None:
     if wanted.json:
         print(json.dumps({"machines": machines.described, "loads": [asdict(each) for each in loads]}))
         return
-    print(f"{machines.described}; deadline {wanted.deadline_s:g} s, answers of {wanted.tokens} tokens")
+    print(f"{machines.described}; deadline {wanted.deadline_s:g} s, answers of {wanted.characters} characters")
     print(f"{'load':<16} clients   good/s  late      p50      p99  first text p50  elsewhere")
     for each in loads:
         print(

@@ -37,14 +37,13 @@ class Asking:
         warm_s: For how long before anything counts, seconds.
         seconds: For how long what ends counts, seconds.
         deadline_s: Deadline of a question, seconds.
-        tokens: Longest answer; every answer has that length where the model does not end by itself, as one with random
-            weights.
+        characters: Length of every answer.
     """
 
     warm_s: float
     seconds: float
     deadline_s: float
-    tokens: int
+    characters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def load(name: str, address: str, clients: int, asking: Asking) -> Load:
             count = number
             while time.monotonic() < ends:
                 asked = time.monotonic()
-                finished = _ask(client, QUESTIONS[count % len(QUESTIONS)], asking.tokens)
+                finished = _ask(client, QUESTIONS[count % len(QUESTIONS)], asking.characters)
                 now = time.monotonic()
                 count += 1
                 if not counts_from <= now < ends:
@@ -143,9 +142,16 @@ def fill(address: str) -> None:
         client.update_collection("default", CollectionSettings(offload=OffloadRule.ALLOWED), {"offload"})
 
 
-def _ask(client: Client, question: str, tokens: int) -> Finished | None:
+def _ask(client: Client, question: str, characters: int) -> Finished | None:
     """Returns the end of an answer; None where it did not come whole and in time."""
-    options = AskOptions(mode=AnswerMode.FREE, max_tokens=tokens, passages=1, priority=Priority.INTERACTIVE)
+    # So long an answer in any case: what the model has to say differs in length.
+    options = AskOptions(
+        mode=AnswerMode.FREE,
+        regex=f"[a-z ]{{{characters}}}",
+        max_tokens=characters,
+        passages=1,
+        priority=Priority.INTERACTIVE,
+    )
     try:
         last = list(client.ask(question, options))[-1]
     except ClientError:
