@@ -121,6 +121,8 @@ class RemoteAnswer:
         try:
             async for heard in answer:
                 self._take(heard)
+                # What came while the reader took this is at hand without waiting: a pause or an end comes before it.
+                await asyncio.sleep(0)
                 if self._stopped:
                     return
                 await self._may_read.wait()
