@@ -108,7 +108,7 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             await self._serve(method, handler, requests, context)
         except asyncio.CancelledError:
             if self._resets.another(caller):
-                self._connections.cut(context.peer(), "it gives up too many calls")
+                self._connections.shut_out(context.peer(), "it gives up too many calls")
             raise
         finally:
             self._places.leave(caller)

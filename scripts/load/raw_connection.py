@@ -61,14 +61,23 @@ class RawConnection:
         window: Bytes a stream may send unread; HTTP/2's own default if None.
         source: Local address to connect from.
         authority: PEM file of who signed the server's certificate; without TLS if None.
+        within_s: How long the server may take to take the connection, seconds.
+
+    Raises:
+        OSError: It does not.
     """
 
     def __init__(
-        self, address: str, window: int | None = None, source: str | None = None, authority: Path | None = None
+        self,
+        address: str,
+        window: int | None = None,
+        source: str | None = None,
+        authority: Path | None = None,
+        within_s: float = 10,
     ) -> None:
         host, _, port = address.rpartition(":")
         came_from = None if source is None else (source, 0)
-        self.socket: socket.socket = socket.create_connection((host, int(port)), 10, came_from)
+        self.socket: socket.socket = socket.create_connection((host, int(port)), within_s, came_from)
         if authority is not None:
             context = ssl.create_default_context(cafile=str(authority))
             context.set_alpn_protocols(["h2"])

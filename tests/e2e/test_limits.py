@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +23,9 @@ QUESTION = "How often must the pump bearings be greased?"
 DOCUMENT = {"pump.txt": b"The pump bearings must be greased every 2,000 operating hours. Use lithium grease."}
 ENHANCE_YOUR_CALM = 11
 ATTACKER = "127.0.0.66"
+HASTY = "127.0.0.67"
+"""Is shut out in the end, with all that comes from there."""
+
 MOST_CONNECTIONS = 24
 LIMITS = f"""
 [limits]
@@ -174,17 +177,19 @@ def test_who_pings_without_end_is_told_to_calm_down_and_cut_off(limited: Running
 
 
 @pytest.mark.usefixtures("others")
-def test_streams_opened_and_reset_without_end_leave_nothing_behind(limited: RunningDaemon) -> None:
+def test_who_opens_and_resets_streams_without_end_is_shut_out_and_leaves_nothing_behind(limited: RunningDaemon) -> None:
     question = rag_pb2.AskRequest(question=QUESTION).SerializeToString()
     before = psutil.Process(limited.process.pid).memory_info().rss
-    for _ in range(4):
-        with RawConnection(limited.address, source=ATTACKER) as hasty:
-            try:
+
+    def open_and_reset() -> None:
+        while True:
+            with suppress(ConnectionError), RawConnection(limited.address, source=HASTY, within_s=1) as hasty:
                 for _ in range(500):
                     hasty.reset(hasty.call(ASK, question))
-            except OSError:
-                assert hasty.socket
-            hasty.read(0.1)
+                hasty.read(0.1)
+
+    with pytest.raises(TimeoutError):
+        open_and_reset()
     assert psutil.Process(limited.process.pid).memory_info().rss - before < 64 << 20
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_rag.server.connections import Connections, address_of, peer_of
+from edge_rag.server.connections import BARRED_S, Connections, address_of, peer_of
+from tests.unit.server.test_barred import is_taken
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,28 @@ def test_connections_to_elsewhere_are_not_counted_or_cut(server: Server) -> None
     assert elsewhere.close_excess() == 0
     elsewhere.cut(f"ipv4:127.0.0.1:{two.getsockname()[1]}", "a test")
     assert len(server.open()) == 2
+
+
+def test_an_address_that_is_shut_out_loses_its_connections_and_gets_none_for_a_while(server: Server) -> None:
+    now = [0.0]
+    made = Connections(9, clock=lambda: now[0])
+    made.belong_to(frozenset({server.port}))
+    other, one, two = server.connect("127.0.0.8"), server.connect("127.0.0.9"), server.connect("127.0.0.9")
+    made.shut_out(f"ipv4:127.0.0.9:{one.getsockname()[1]}", "it floods")
+    assert server.open() == [other]
+    made.shut_out(f"ipv4:127.0.0.9:{two.getsockname()[1]}", "it floods")
+    for at, is_in in ((0.0, False), (BARRED_S - 0.1, False), (BARRED_S, True)):
+        now[0] = at
+        made.let_in()
+        assert is_taken(server.listener, "127.0.0.9") is is_in
+        assert is_taken(server.listener, "127.0.0.8")
+
+
+def test_what_cannot_be_shut_out_only_loses_its_connection(server: Server) -> None:
+    made = connections(server, most=9)
+    server.connect()
+    made.shut_out("unix:", "it floods")
+    made.shut_out("ipv6:%5Bfe80::7%25eth0%5D:5000", "it floods")
+    made.let_in()
+    assert is_taken(server.listener, "127.0.0.1")
+    assert len(server.open()) == 1

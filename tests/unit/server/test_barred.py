@@ -1,0 +1,64 @@
+"""Addresses that the kernel lets nobody in from, with real sockets."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.server.barred import MOST, Address, bar
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has filters of sockets")
+
+SYN_SENT = 2
+"""State of a connection that is not taken; linux/tcp_states.h."""
+
+
+@pytest.fixture
+def both() -> Iterator[socket.socket]:
+    """Listens for IPv4 and IPv6."""
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listening:
+        yield listening
+
+
+def is_taken(listening: socket.socket, source: str) -> bool:
+    """Whether a connection from there is taken: on one machine that is decided once another one was, after it."""
+    port = listening.getsockname()[1]
+    version = ip_address(source).version
+    family, to = (socket.AF_INET, "127.0.0.1") if version == 4 else (socket.AF_INET6, "::1")
+    with socket.socket(family) as client:
+        client.bind((source, 0))
+        client.setblocking(False)
+        client.connect_ex((to, port))
+        socket.create_connection(("127.0.0.1", port), 30, ("127.0.0.99", 0)).close()
+        return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != bytes([SYN_SENT])
+
+
+def test_nobody_comes_from_a_barred_address_and_everybody_else_does(both: socket.socket) -> None:
+    bar(both, [ip_address("127.0.0.66"), ip_address("2001:db8::7"), ip_address("127.0.0.67")])
+    assert [is_taken(both, source) for source in ("127.0.0.66", "127.0.0.67")] == [False, False]
+    assert [is_taken(both, source) for source in ("127.0.0.1", "127.0.0.68", "::1")] == [True, True, True]
+    bar(both, [ip_address("::1")])
+    assert [is_taken(both, source) for source in ("127.0.0.66", "::1")] == [True, False]
+    bar(both, [])
+    assert is_taken(both, "::1")
+
+
+def test_a_connection_that_was_let_in_goes_on_when_its_address_is_barred(both: socket.socket) -> None:
+    with socket.create_connection(both.getsockname()[:2], 30) as client, both.accept()[0] as server:
+        bar(both, [ip_address("::1")])
+        client.sendall(b"still here")
+        server.settimeout(30)
+        assert server.recv(10) == b"still here"
+
+
+@given(st.lists(st.ip_addresses(), min_size=MOST, max_size=2 * MOST))
+def test_as_many_addresses_as_may_be_named_are_taken_by_the_kernel(barred: list[Address]) -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listening:
+        bar(listening, [each for each in barred if str(each) != "127.0.0.99"])
+        assert is_taken(listening, "127.0.0.1") is (ip_address("127.0.0.1") not in barred[-MOST:])
