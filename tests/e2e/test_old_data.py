@@ -9,7 +9,6 @@ import hashlib
 import json
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +24,7 @@ from edge_rag.core.jobs import JobState
 from edge_rag.retriever.page_checksums import load_page_checksums
 from edge_rag.retriever.schema import NEWEST_SCHEMA
 from tests.e2e.running_daemon import ROOT, RunningDaemon
+from tests.old_data import unpack
 
 ARCHIVES = ROOT / "tests" / "fixtures" / "data-directories"
 SCHEMAS = range(1, NEWEST_SCHEMA + 1)
@@ -33,8 +33,7 @@ JOBS_SINCE = 5
 
 def unpacked(schema: int, into: Path) -> tuple[Path, dict[str, Any]]:
     """Returns a data directory as it was, and what it held."""
-    with tarfile.open(ARCHIVES / f"schema-{schema}.tar.xz") as archive:
-        archive.extractall(into, filter="data")
+    unpack(ARCHIVES / f"schema-{schema}.tar.xz", into)
     return into / "data", json.loads((into / "expected.json").read_text())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from edge_rag.retriever.database import Database
 from edge_rag.retriever.page_checksums import load_page_checksums
 from edge_rag.retriever.schema import NEWEST_SCHEMA
+from tests.old_data import unpack
 
 _ROOT = Path(__file__).parents[2]
 _ARCHIVES = _ROOT / "tests" / "fixtures" / "data-directories"
@@ -49,8 +49,7 @@ def held(path: Path) -> tuple[int, dict[str, list[Any]]]:
 def test_a_migration_that_is_killed_leaves_the_old_form_or_a_newer_one_whole(
     shim: Path, tmp_path: Path, schema: int
 ) -> None:
-    with tarfile.open(_ARCHIVES / f"schema-{schema}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(_ARCHIVES / f"schema-{schema}.tar.xz", tmp_path)
     (tmp_path / "left").mkdir()
     command = [sys.executable, str(Path(__file__).with_name("migrating.py")), str(tmp_path / "data")]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "LD_PRELOAD": str(shim)}
