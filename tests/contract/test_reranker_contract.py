@@ -86,6 +86,8 @@ def borrowed(encoder: TextEncoder, tmp_path_factory: pytest.TempPathFactory) -> 
             }
             reranker, config, name = own[kind]
             shutil.copytree(CROSS_ENCODER, folder / "lender" / "models" / CROSS_ENCODER.name)
+            # It takes as many questions at once from others as it scores at once: all that are asked here.
+            config += f"[reranker]\nbatch = {len(QUESTIONS)}\n"
             lender = start_daemon(folder / "lender", folder / "lender.log", config)
             stack.callback(lender.kill)
             borrower = stack.enter_context(borrowing(encoder, reranker, [lender.address], named=name))
