@@ -9,6 +9,7 @@ from dataclasses import replace
 from edge_rag.core.decision import DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.errors import NeverFits
+from edge_rag.generator.draft_room import with_drafts
 from edge_rag.generator.kv.passages import stretch, within
 from edge_rag.generator.kv.pool import PagePool
 from edge_rag.generator.lending import call_in, lend
@@ -177,7 +178,9 @@ class Scheduler:
                 chosen = sequence.speaks and count == sequence.pending
                 entries.append(PlanEntry(sequence.id, sequence.computed, count, chosen, loans=loans))
                 promised += pages
-        return StepPlan(self._with_drafts(entries, promised), tuple(verdicts))
+        drafts = {s.id: len(s.draft) for s in self._running if s.draft}
+        planned = with_drafts(entries, drafts, promised, self._limits.max_step_tokens, self._pool)
+        return StepPlan(planned, tuple(verdicts))
 
     def commit(self, plan: StepPlan) -> None:
         """Records that the step was computed."""
@@ -294,29 +297,6 @@ class Scheduler:
             generated = sequence.computed - sequence.charged_tokens
             self._shares[sequence.level].charge(sequence.client, GENERATED_WEIGHT * generated)
             sequence.charged_tokens = sequence.computed
-
-    def _with_drafts(self, entries: Iterable[PlanEntry], promised: int) -> tuple[PlanEntry, ...]:
-        """Adds drafts where the step and the pages have room to spare; nobody gives way to a draft.
-
-        Args:
-            entries: The step without drafts.
-            promised: Pages that it takes.
-        """
-        pool, planned = self._pool, tuple(entries)
-        drafts = {s.id: len(s.draft) for s in self._running if s.draft}
-        if not drafts:
-            return planned
-        left = self._limits.max_step_tokens - sum(entry.count for entry in planned)
-        result: list[PlanEntry] = []
-        for entry in planned:
-            drafted = min(drafts.get(entry.sequence, 0), left) if entry.wants_logits else 0
-            end = entry.end
-            pages = max(pool.held(entry.sequence), pool.pages_for(end))
-            drafted = max(0, min(drafted, (pages + pool.available - promised) * pool.page_tokens - end))
-            promised += max(0, pool.pages_for(end + drafted) - pages)
-            left -= drafted
-            result.append(replace(entry, drafted=drafted) if drafted else entry)
-        return tuple(result)
 
     def _room(self, sequence: Sequence, leaving: Collection[Sequence] = ()) -> Room:
         return room_for(sequence, self._running, leaving, self._limits.max_slots, self._pool)
