@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import grpc
@@ -62,7 +64,26 @@ class Connection:
         token = self._trust.token()
         return () if token is None else (("authorization", f"Bearer {token}"),)
 
-    def failure(self, error: grpc.aio.AioRpcError) -> RemoteFailed:
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Has whatever a call over it fails with raised as what that means to who asked.
+
+        Raises:
+            RemoteFailed: The call failed, or the connection was closed meanwhile.
+        """
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            raise self._failure(error) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RemoteFailed("the connection was closed") from None
+        except grpc.aio.UsageError as error:
+            raise RemoteFailed(f"the connection was closed: {error}") from error
+
+    def _failure(self, error: grpc.aio.AioRpcError) -> RemoteFailed:
         """Returns what a call's failure means; the next call connects anew where this one failed on the way."""
         code = error.code()
         if code is grpc.StatusCode.UNAVAILABLE and self._trust.is_encrypted and self._channel is not None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-import grpc
-
 from edge_rag.api.v1 import encoding_pb2
-from edge_rag.errors import RemoteFailed
 from edge_rag.offload.connection import Connection
 from edge_rag.offload.encoding_desk import Encoders
 from edge_rag.offload.freight import SentCandidates, SentTexts
@@ -69,20 +65,11 @@ class EdgeRagEncoders:
         return Ranks(ranked, reply.evidence, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
 
     async def _call(self, method: str, sealed: bytes, read: Callable[[bytes], _Reply], within_s: float) -> _Reply:
-        try:
+        with self._connection.told():
             channel = await self._connection.channel(within_s)
             ask = channel.unary_unary(_SERVICE + method, request_serializer=bytes, response_deserializer=read)
             reply: _Reply = await ask(sealed, timeout=within_s, metadata=self._connection.metadata())
             return reply
-        except grpc.aio.AioRpcError as error:
-            raise self._connection.failure(error) from error
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise RemoteFailed("the connection was closed") from None
-        except grpc.aio.UsageError as error:
-            raise RemoteFailed(f"the connection was closed: {error}") from error
 
 
 def _seconds(given: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncGenerator
 from typing import Final
@@ -98,27 +97,19 @@ class EdgeRagRemote:
         """Sends a request and yields what comes back; see ``Remote``."""
         call: _Call | None = None
         try:
-            channel = await self.connection.channel(within_s)
-            method = channel.unary_stream(
-                _METHOD, request_serializer=bytes, response_deserializer=generation_pb2.GenerateResponse.FromString
-            )
-            call = method(sealed, timeout=within_s, metadata=self.connection.metadata())
-            async for message in call:
-                heard = _heard(message)
-                if heard is not None:
-                    yield heard
-                if isinstance(heard, Ended):
-                    return
-            raise RemoteFailed("it stopped without an end")
-        except grpc.aio.AioRpcError as error:
-            raise self.connection.failure(error) from error
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise RemoteFailed("the connection was closed") from None
-        except grpc.aio.UsageError as error:
-            raise RemoteFailed(f"the connection was closed: {error}") from error
+            with self.connection.told():
+                channel = await self.connection.channel(within_s)
+                method = channel.unary_stream(
+                    _METHOD, request_serializer=bytes, response_deserializer=generation_pb2.GenerateResponse.FromString
+                )
+                call = method(sealed, timeout=within_s, metadata=self.connection.metadata())
+                async for message in call:
+                    heard = _heard(message)
+                    if heard is not None:
+                        yield heard
+                    if isinstance(heard, Ended):
+                        return
+                raise RemoteFailed("it stopped without an end")
         finally:
             if call is not None:
                 call.cancel()
