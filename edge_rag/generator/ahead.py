@@ -65,6 +65,11 @@ class Ahead:
         self._current: Expected | None = None
         self._ended: list[Expected] = []
 
+    @property
+    def computes(self) -> bool:
+        """Whether anything is computed; any thread."""
+        return self._compute
+
     def __bool__(self) -> bool:
         """Whether there may be something to compute."""
         return self._current is not None or bool(self._coming)

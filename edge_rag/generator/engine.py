@@ -94,7 +94,6 @@ class Engine:
         self._runner = runner
         self._tier = tier
         self._pool = PagePool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
-        self._compute_ahead = compute_ahead
         self._ahead = Ahead(self._pool, compute_ahead)
         self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
         self._inbox = Inbox(max_waiting, max_waiting_tokens)
@@ -203,7 +202,7 @@ class Engine:
     @property
     def anticipates(self) -> bool:
         """Whether anything would be done for a request that is likely to come; any thread."""
-        return self._compute_ahead or (self._tier is not None and self._tier.counts.pages > 0)
+        return self._ahead.computes or (self._tier is not None and self._tier.counts.pages > 0)
 
     def anticipate(self, request: TokenRequest) -> None:
         """Notes that a request is likely to come; any thread.

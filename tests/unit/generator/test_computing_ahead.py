@@ -104,6 +104,7 @@ def test_nothing_is_computed_ahead_of_text_that_was_removed() -> None:
 
 def test_an_engine_with_something_left_to_compute_ahead_ends() -> None:
     engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, compute_ahead=True)
+    assert engine.anticipates
     for _ in range(10):
         engine.anticipate(request(PROMPT, 6))
     engine.start()

@@ -130,6 +130,7 @@ def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
     leave_hot(tmp_path)
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
+        assert engine.anticipates
         engine.anticipate(request(HOT, 6))
         until = time.monotonic() + 60
         while tier.counts.read < 4 and time.monotonic() < until:
@@ -140,6 +141,7 @@ def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
 def test_what_was_asked_for_once_is_not_written(tmp_path: Path) -> None:
     decoder = tiny_decoder(pages=PAGES)
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
+        assert not engine.anticipates, "there is nothing on disk to be read ahead"
         for prompt in (HOT, *OTHERS):
             ask(engine, prompt)
     assert tier.counts.written == 0
