@@ -32,7 +32,9 @@ class LimitSettings(Section):
     )
     message_mib: int = Field(default=16, ge=1, le=1024, description="Largest message taken, MiB.")
     metadata_kib: int = Field(default=16, ge=4, le=1024, description="Most metadata of a call, KiB.")
-    streams_per_connection: int = Field(default=512, ge=1, description="Most calls at once over one connection.")
+    streams_per_connection: int = Field(
+        default=384, ge=1, description="Most calls at once over one connection; its client keeps further ones back."
+    )
     connections: int = Field(default=1024, ge=1, description="Most connections at once; more are closed.")
     connections_per_address: int = Field(
         default=128, ge=1, description="Most of them that come from one address; the newest are closed."

@@ -14,8 +14,10 @@ _PING_STRIKES: Final = 2
 _REQUESTS_PER_READ: Final = 16
 """Streams that one read off a connection may open; the others wait for the next turn, behind other connections."""
 
-_PENDING_CALLS: Final = 2048, 4096
-"""Calls that may wait to be looked at: above the first number ever more of them are refused, at the second all."""
+_PENDING_CALLS: Final = 4096
+"""Calls that may wait to be looked at, about 15 KiB each; of more, gRPC cancels any, whosever they are. One that was
+reset still waits, so a flood of resets fills this until its address is shut out: no connection may hold more than its
+``streams`` of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,11 @@ class TransportLimits:
 
     def options(self) -> tuple[tuple[str, int], ...]:
         """Returns them as gRPC's options for a server."""
-        soft, hard = _PENDING_CALLS
         return (
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", self.message_bytes),
             ("grpc.max_send_message_length", -1),
-            # Between the two, gRPC refuses at random: one number makes it predictable.
+            # Between a soft and a hard bound gRPC refuses at random: one number for both makes it predictable.
             ("grpc.max_metadata_size", self.metadata_bytes),
             ("grpc.absolute_max_metadata_size", self.metadata_bytes),
             ("grpc.max_concurrent_streams", self.streams),
@@ -82,8 +83,8 @@ class TransportLimits:
             ("grpc.http2.max_ping_strikes", _PING_STRIKES),
             ("grpc.max_connection_idle_ms", _milliseconds(self.idle_s)),
             ("grpc.http2.max_requests_per_read", _REQUESTS_PER_READ),
-            ("grpc.server.max_pending_requests", soft),
-            ("grpc.server.max_pending_requests_hard_limit", hard),
+            ("grpc.server.max_pending_requests", _PENDING_CALLS),
+            ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS),
         )
 
 

@@ -28,6 +28,9 @@ _FIRST_MESSAGE_S: Final = 20.0
 _LAST_WORD_S: Final = 10.0
 """How long a client may take to take in how its call ended, seconds; after that its connection is closed."""
 
+_KNOWN_AFTER_S: Final = 0.01
+"""After so long it is known of a call that came whether it has been given up since, seconds."""
+
 _STAGES_FIRST_S: Final = 0.5
 """How much longer a call may take than its stages, which can say more exactly where its time went, seconds."""
 
@@ -93,10 +96,22 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     async def _let_through(
         self, method: str, handler: Handler, requests: AsyncIterator[Any], context: ServicerContext
     ) -> None:
-        caller = address_of(context.peer())
         if method == _ALWAYS:
             await self._serve(method, handler, requests, context)
             return
+        caller = address_of(context.peer())
+        try:
+            if self._resets.hasty(caller):
+                await asyncio.sleep(_KNOWN_AFTER_S)
+            await self._with_a_place(caller, method, handler, requests, context)
+        except asyncio.CancelledError:
+            if self._resets.another(caller):
+                self._connections.shut_out(context.peer(), "it gives up too many calls")
+            raise
+
+    async def _with_a_place(
+        self, caller: str, method: str, handler: Handler, requests: AsyncIterator[Any], context: ServicerContext
+    ) -> None:
         try:
             self._places.take(caller)
         except Overloaded as refusal:
@@ -106,10 +121,6 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             await context.abort(status.STATUS[type(error)], str(error), status.trailers(error))
         try:
             await self._serve(method, handler, requests, context)
-        except asyncio.CancelledError:
-            if self._resets.another(caller):
-                self._connections.shut_out(context.peer(), "it gives up too many calls")
-            raise
         finally:
             self._places.leave(caller)
 

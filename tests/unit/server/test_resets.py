@@ -35,3 +35,16 @@ def test_the_number_of_callers_that_are_remembered_is_bounded_and_a_flood_among_
         if n % 1000 == 0:
             assert resets.another("flood")
     assert len(resets._left) <= 4096
+
+
+def test_who_gave_up_many_calls_is_taken_for_hasty_until_it_has_let_be_for_a_while() -> None:
+    now = [0.0]
+    resets = Resets(clock=lambda: now[0])
+    for _ in range(40):
+        assert not resets.hasty("flood")
+        if resets.another("flood") or resets.hasty("flood"):
+            break
+    assert resets.hasty("flood")
+    assert not resets.hasty("other")
+    now[0] = 0.05
+    assert not resets.hasty("flood")
