@@ -26,7 +26,7 @@ from edge_rag.parts.entrance import call_limits, make_entrance, request_limits, 
 from edge_rag.parts.observing import make_traces
 from edge_rag.parts.rereading import SettingsInForce
 from edge_rag.runtime.background import step_back
-from edge_rag.runtime.memory import set_aside_what_stays, share_malloc_arenas
+from edge_rag.runtime.memory import collect_less_often, set_aside_what_stays, share_malloc_arenas
 from edge_rag.server.gate import Backend, Gate
 from edge_rag.server.grpc_server import GrpcServer
 from edge_rag.server.open_files import make_room_for
@@ -74,6 +74,7 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
     share_malloc_arenas()
+    collect_less_often()
     make_room_for(settings.limits.connections)
     audit = settings.audit
     audit_file = None if audit.file is None else AuditFile(audit.file, audit.file_mib * _MIB, audit.files_kept)

@@ -48,15 +48,17 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
             said = AnswerChannel[SaidEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
             yield load_message(generator.snapshot(), generator.vocabulary)
             submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
-            context.add_done_callback(lambda _: submitting.add_done_callback(_cancel_admitted))  # type: ignore[arg-type]
-            said.admitted(await asyncio.shield(submitting))
-            async with aclosing(paced(said.take, time.monotonic)) as events:
-                async for event in events:
-                    if isinstance(event, GenerationFailed):
-                        raise event.error
-                    if isinstance(event, Generated):
-                        self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
-                    yield said_message(event)
+            try:
+                said.admitted(await asyncio.shield(submitting))
+                async with aclosing(paced(said.take, time.monotonic)) as events:
+                    async for event in events:
+                        if isinstance(event, GenerationFailed):
+                            raise event.error
+                        if isinstance(event, Generated):
+                            self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
+                        yield said_message(event)
+            finally:
+                submitting.add_done_callback(_cancel_admitted)
 
 
 def _cancel_admitted(submitting: asyncio.Future[Handle]) -> None:

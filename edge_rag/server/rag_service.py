@@ -44,7 +44,6 @@ class RagService(rag_pb2_grpc.RagServicer):
             query = wire.query(request, call.request_id, place, call.identity, call.deadline, self._limits)
             log.debug("question", question=query.question, characters=len(query.question))
             stream = call.backend.pipeline.ask(query, call.trace)
-            context.add_done_callback(lambda _: stream.cancel())  # type: ignore[arg-type]
             told = 0
             try:
                 async for event in stream:
@@ -59,6 +58,8 @@ class RagService(rag_pb2_grpc.RagServicer):
             except Unread as error:
                 stream.cancel(error)
                 raise Unread(error.seconds, _how_far(told)) from error
+            finally:
+                stream.cancel()
 
     async def Search(  # noqa: N802, D102 - named and described by the proto
         self, request: rag_pb2.SearchRequest, context: ServicerContext

@@ -17,6 +17,8 @@ from edge_rag.client import Client, ClientError
 from scripts.load.processors import on
 
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"
+_EDGE_RAG = (sys.executable, "-m", "edge_rag.cli.main")
+_ADDED = "measured"
 _MIB = 1 << 20
 
 
@@ -75,19 +77,25 @@ class Daemon:
 
 
 @contextmanager
-def daemon(config: str = "", processors: frozenset[int] | None = None) -> Iterator[Daemon]:
+def daemon(
+    config: str = "", processors: frozenset[int] | None = None, generator: Path | None = None
+) -> Iterator[Daemon]:
     """Runs a daemon with the sample documents in it.
 
     Args:
         config: Settings, TOML.
         processors: What it works on; None where this process does.
+        generator: Folder of a model that it generates with; None for its own.
     """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         file = place / "edge-rag.toml"
         local = f"unix:{place}/socket"
+        if generator is not None:
+            _add(generator, place / "data")
+            config += f'[models]\ngenerator = "{_ADDED}"\n'
         file.write_text(f'listen = "127.0.0.1:0"\nlocal_listen = "{local}"\n{config}')
-        command = [*on(processors), sys.executable, "-m", "edge_rag.cli.main", "serve", "--config", str(file)]
+        command = [*on(processors), *_EDGE_RAG, "serve", "--config", str(file)]
         with (place / "log").open("w") as log:
             started = subprocess.Popen(
                 [*command, "--data-dir", str(place / "data")],
@@ -114,3 +122,8 @@ def daemon(config: str = "", processors: frozenset[int] | None = None) -> Iterat
             except subprocess.TimeoutExpired:
                 started.kill()
                 started.wait()
+
+
+def _add(generator: Path, data: Path) -> None:
+    adding = [*_EDGE_RAG, "models", "add", str(generator), "--name", _ADDED, "--data-dir", str(data)]
+    subprocess.run(adding, check=True, stdout=subprocess.DEVNULL)

@@ -1,6 +1,6 @@
 """What becomes of answers when ten times as many questions come as can be answered.
 
-    scripts/overload [--full] [--times 10] [--seconds 30] [--shared] [--json]
+    scripts/overload [--full] [--times 10] [--seconds 30] [--generator FOLDER] [--shared] [--json]
 
 A daemon of its own serves the samples with its defaults. First clients ask as much as it can answer, several numbers of
 them after each other; the most answers a second are the peak. Then ten times as many questions a second come, whatever
@@ -20,6 +20,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from scripts.load.clients import Ended, clients, percentile
 from scripts.load.daemon import Daemon, Watched, daemon
@@ -135,6 +136,7 @@ def main() -> None:
     parser.add_argument("--peak-seconds", type=float, default=10, help="how long the peak is looked for (default: 10)")
     parser.add_argument("--times", type=float, default=10, help="how much more than the peak (default: 10)")
     parser.add_argument("--deadline", type=float, default=60, help="deadline of each question, seconds (default: 60)")
+    parser.add_argument("--generator", type=Path, help="folder of the model to answer with [the default one]")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--shared", action="store_true", help="clients and daemon work on the same processors")
     wanted = parser.parse_args()
@@ -142,7 +144,7 @@ def main() -> None:
     processors = divided()
     if not wanted.shared:
         work_on(processors.senders)
-    with daemon(processors=None if wanted.shared else processors.daemon) as there:
+    with daemon(processors=None if wanted.shared else processors.daemon, generator=wanted.generator) as there:
         peak = peak_of(there, wanted.peak_seconds, wanted.deadline)
         offered = wanted.times * peak
         print(f"{offered:.0f} questions a second for {seconds:.0f} s", file=sys.stderr)

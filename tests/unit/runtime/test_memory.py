@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from edge_rag.runtime.memory import set_aside_what_stays
+from edge_rag.runtime.memory import collect_less_often, set_aside_what_stays
 
 
 class Cyclic:
@@ -33,3 +33,23 @@ def test_garbage_is_not_kept_by_being_set_aside() -> None:
         assert gone() is None
     finally:
         gc.unfreeze()
+
+
+def test_a_few_thousand_new_objects_are_not_worth_a_collection() -> None:
+    before = gc.get_threshold()
+    collected: list[dict[str, int]] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        collected.append(info)
+
+    try:
+        collect_less_often()
+        gc.collect()
+        gc.callbacks.append(note)
+        kept = [Cyclic() for _ in range(8000)]
+        assert not collected
+        kept += [Cyclic() for _ in range(8000)]
+        assert collected
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
