@@ -47,7 +47,7 @@ from scripts.bench.peers.processes import ProgramFailed, run_program
 
 ORDERS: Final = ("rank", "ours")
 PLAN: Final = Plan(
-    warm=96, alone=12, flood=32, trial_s=30.0, least=16, p95_s=2.0, begin=0.7, factor=1.25, most_trials=7
+    warm=96, alone=12, flood=32, trial_s=30.0, least=40, p95_s=2.0, begin=0.7, factor=1.25, most_trials=7
 )
 QUICK: Final = replace(PLAN, warm=16, alone=4, flood=8, trial_s=5.0, least=8, most_trials=2)
 HIGHEST_RATE: Final = 12.0
