@@ -32,9 +32,9 @@ from rich.table import Table
 from edge_rag.client import AskOptions, Client, ClientError
 from edge_rag.client.values import PassagesReceived
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta
-from edge_rag.core.document import IngestStatus
+from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.unrecognized import recognized
-from edge_rag.generator.answer_generator import QuoteSettings
+from edge_rag.generator.generator import QuoteSettings
 from scripts.quality.answers import Articles, Asked, Given, Summary, judge, read_articles, summarize
 from scripts.quality.not_found import LEAST_TURNED_AWAY, MOST_LOST, Point, curve, plot, separation
 from scripts.quality.own_daemon import DaemonFailed, own_daemon

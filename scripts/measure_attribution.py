@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from edge_rag.core.passage import RankedPassage
-from edge_rag.generator.attribution import Attributor
+from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.reranker.words import Stemmer
-from edge_rag.runtime.sessions import configure_thread_pool
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.quality.alterations import OTHER, SAME, spliced
 from scripts.quality.questions import find_cases, squad
 

@@ -23,15 +23,15 @@ from rich.console import Console
 from rich.table import Table
 
 from edge_rag.core.placement import Provider
+from edge_rag.engine.ports import ModelRunner
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.generator.tokenizer import ChatTokenizer
-from edge_rag.runtime.cuda.decoder import CudaDecoder
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
-from edge_rag.runtime.sessions import configure_thread_pool
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
+from edge_rag.runtime.session.sessions import configure_thread_pool
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAMPLES = REPOSITORY / "deploy" / "samples"

@@ -31,9 +31,9 @@ from rich.progress import track
 
 from edge_rag.errors import EdgeRagError
 from edge_rag.retriever.opening import RetrieverSettings
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.sessions import configure_thread_pool
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.ranking.collection import collection_folder, opened_collection, retrieved
 from scripts.ranking.comparison import Comparison
 from scripts.ranking.descriptions import Description, read_descriptions

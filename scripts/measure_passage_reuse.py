@@ -32,21 +32,21 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.ports import Outcome
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.grammar_compiler import GrammarCompiler
-from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import Outcome
-from edge_rag.generator.prompt import PromptSettings
-from edge_rag.generator.prompt_encoding import PassageReuse, Prompt, PromptEncoder
-from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.prompt_encoding import PassageReuse, Prompt, PromptEncoder
+from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
-from edge_rag.runtime.paged_decoder import PagedDecoder
-from edge_rag.runtime.sessions import configure_thread_pool
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.quality.dictated import DictatedText, ScoringDecoder
 from scripts.quality.perplexity import Losses, perplexity, ratio
 from scripts.quality.questions import Case, find_cases, squad

@@ -27,15 +27,15 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from edge_rag.engine.ports import ModelRunner
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.answer_generator import QuoteSettings
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.generator.tokenizer import ChatTokenizer
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.lowered_folder import lower_folder
-from edge_rag.runtime.paged_decoder import PagedDecoder
-from edge_rag.runtime.sessions import configure_thread_pool
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.generator.generator import QuoteSettings
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.lowering.folder import lower_folder
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.models.genai_builder import build
 from scripts.quality.copying import SLOTS, quoted_answers
 from scripts.quality.float_cache import FloatCacheDecoder

@@ -35,8 +35,8 @@ from tokenizers import Tokenizer
 
 from edge_rag.errors import EdgeRagError
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.runtime.sessions import configure_thread_pool
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.ranking.descriptions import read_descriptions
 from scripts.reranker_training.corpus import TrainingText, documentation_texts, package_texts
 from scripts.reranker_training.examples import ExampleMaker

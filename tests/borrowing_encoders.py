@@ -14,28 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.asker import NOBODY, Asker
-from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.monitoring.event import Decision, DecisionKind
 from edge_rag.core.offload import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.question import Question
 from edge_rag.core.unrecognized import Unrecognized
-from edge_rag.offload.announcing import OffloadAnnouncer
-from edge_rag.offload.breaker import Breaker
-from edge_rag.offload.courier import Courier
-from edge_rag.offload.desk import RemoteDesk
-from edge_rag.offload.dispatch import Dispatch
-from edge_rag.offload.edge_rag_encoders import EdgeRagEncoders
-from edge_rag.offload.edge_rag_remote import EdgeRagRemote
-from edge_rag.offload.embedding import OffloadingEmbedding
+from edge_rag.ingest.embedding import TEXTS_AT_ONCE
+from edge_rag.offload.context import Dispatch
+from edge_rag.offload.encoding.client import Courier
+from edge_rag.offload.encoding.embedder import OffloadingEmbedding
+from edge_rag.offload.encoding.encoding_desk import Encoders, EncodingDesk
+from edge_rag.offload.encoding.loan import Loan
+from edge_rag.offload.encoding.reranker import OffloadingReranker
 from edge_rag.offload.encoding_announcing import EncodingAnnouncer
-from edge_rag.offload.encoding_desk import Encoders, EncodingDesk
-from edge_rag.offload.loan import Loan
-from edge_rag.offload.reranking import OffloadingReranker
-from edge_rag.offload.trust import Trust
+from edge_rag.offload.events import OffloadAnnouncer
+from edge_rag.offload.remotes.circuit_breaker import Breaker
+from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
+from edge_rag.offload.remotes.edge_rag_encoders import EdgeRagEncoders
+from edge_rag.offload.remotes.remote_state import RemoteDesk
+from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker.max_sim import METHOD
-from edge_rag.retriever.embedding import TEXTS_AT_ONCE
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 EMBEDDER = Path(__file__).parents[1] / "models" / "minilm-l6"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.runtime.cuda.folder import write_cuda_form
-from edge_rag.runtime.cuda.kv_scales import scales_of
-from edge_rag.runtime.cuda.observed_kv import ObservedKv
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.engine.ports import ModelRunner
+from edge_rag.runtime.decoder.cuda.folder import write_cuda_form
+from edge_rag.runtime.decoder.cuda.kv_scales import scales_of
+from edge_rag.runtime.decoder.cuda.observed_kv import ObservedKv
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 
 
 def cuda_copy(folder: Path, target: Path, token_ids: NDArray[np.int64]) -> Path:

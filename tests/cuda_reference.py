@@ -14,13 +14,13 @@ import onnx
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed
-from edge_rag.runtime.cuda.folder import CUDA_GRAPH_FILE, read_cuda_form
-from edge_rag.runtime.cuda.step_inputs import step_inputs
-from edge_rag.runtime.graph_walk import attributes
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_model import PagedModel
-from edge_rag.runtime.sessions import open_session
-from edge_rag.runtime.stored_tensors import StoredTensors
+from edge_rag.runtime.decoder.cuda.folder import CUDA_GRAPH_FILE, read_cuda_form
+from edge_rag.runtime.decoder.cuda.step_inputs import step_inputs
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_model import PagedModel
+from edge_rag.runtime.lowering.onnx_graph import attributes
+from edge_rag.runtime.lowering.stored_tensors import StoredTensors
+from edge_rag.runtime.session.sessions import open_session
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]

@@ -9,7 +9,8 @@ import onnxruntime as ort
 import pytest
 
 from edge_rag.core.placement import Precision, Provider
-from edge_rag.runtime.padded.opening import (
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.gpu.opening import (
     EngineBegun,
     GpuIdentity,
     GpuPlace,
@@ -17,8 +18,7 @@ from edge_rag.runtime.padded.opening import (
     open_pair_encoder_on_gpu,
     open_text_encoder_on_gpu,
 )
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.npu import CROSS_ENCODER, EMBEDDER
 
 IDENTITY = GpuIdentity("libcudart 12.6, libnvinfer 10.9", "x86_64; a card")

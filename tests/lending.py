@@ -16,16 +16,16 @@ from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.token_file import TokenFile
 from edge_rag.api.v1 import generation_pb2_grpc
 from edge_rag.core.query import AnswerMode
-from edge_rag.generator.answer_generator import AnswerGenerator
-from edge_rag.generator.exchange import GeneratorExchange
-from edge_rag.server.calls import Calls
-from edge_rag.server.deadlines import Deadlines
-from edge_rag.server.doorkeeper import Doorkeeper
-from edge_rag.server.gate import Backend, Gate
-from edge_rag.server.generation_service import GenerationService
-from edge_rag.server.wire import RequestLimits
+from edge_rag.generator.generator import AnswerGenerator
+from edge_rag.generator.model_swap import GeneratorExchange
+from edge_rag.server.authentication import Doorkeeper
+from edge_rag.server.call import Calls
+from edge_rag.server.grpc.generation_service import GenerationService
+from edge_rag.server.lifecycle import Backend, Gate
+from edge_rag.server.limits.timeouts import Deadlines
 from edge_rag.telemetry.latencies import Latencies
-from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.metrics.calls import Metrics
+from edge_rag.wire.requests import RequestLimits
 
 
 class LoopThread:

@@ -14,11 +14,11 @@ import pytest
 
 from edge_rag.core.placement import Stage
 from edge_rag.device.profile_file import builtin_profiles
-from edge_rag.runtime.bert_graph import BertShape, Floats, WeightPrecision, build_encoder
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
-from edge_rag.runtime.npu.opening import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.bert_graph import BertShape, Floats, WeightPrecision, build_encoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.npu.opening import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).parents[1]
 EMBEDDER = REPOSITORY / "models" / "minilm-l6"

@@ -15,7 +15,7 @@ from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, Priority, Sampling
 from edge_rag.core.said import SaidEvent, SaidText
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.answer_generator import AnswerGenerator
+from edge_rag.generator.generator import AnswerGenerator
 from tests.lending import HEAD, HttpServer, chunk, event
 
 _ENDS = {FinishReason.LENGTH: "length"}

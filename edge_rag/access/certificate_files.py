@@ -19,7 +19,7 @@ from edge_rag.access.certificates import (
     server_name,
     signed,
 )
-from edge_rag.core.durable_file import replace_file
+from edge_rag.core.atomic_file import replace_file
 from edge_rag.errors import AccessError
 
 

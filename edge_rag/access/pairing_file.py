@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from edge_rag.access.exclusive import exclusively
 from edge_rag.access.token_record import IdentityRecord, Sha256, digest_of, identity_fields
-from edge_rag.core.durable_file import replace_file
+from edge_rag.core.atomic_file import replace_file
 from edge_rag.core.identity import Identity
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.errors import AccessError

@@ -12,9 +12,9 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from edge_rag.access.exclusive import exclusively
-from edge_rag.access.token import Token, is_shown_by, key_of
 from edge_rag.access.token_record import TokenRecord, digest_of
-from edge_rag.core.durable_file import replace_file
+from edge_rag.access.tokens import Token, is_shown_by, key_of
+from edge_rag.core.atomic_file import replace_file
 from edge_rag.core.file_format import is_newer
 from edge_rag.core.identity import Identity
 from edge_rag.errors import AccessError, TokenNotFound

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from edge_rag.access.token import Token
+from edge_rag.access.tokens import Token
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 

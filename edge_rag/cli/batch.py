@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from edge_rag.cli.exits import ExitCode, error_object
+from edge_rag.cli.exit_codes import ExitCode, error_object
+from edge_rag.cli.output.terminal import emit, notes
 from edge_rag.cli.questions import QuestionLine, in_order, read_questions
-from edge_rag.cli.terminal import emit, notes
 from edge_rag.client import ClientError, RetryPolicy
 
 BATCH_RETRY = RetryPolicy(patience_s=60)

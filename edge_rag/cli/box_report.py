@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from edge_rag.cli.checks import Check, Verdict
+from edge_rag.cli.health_checks import Check, Verdict
 from edge_rag.config.settings import Settings
 from edge_rag.device.advice import advise
 from edge_rag.device.choosing import Choice
@@ -16,7 +16,7 @@ from edge_rag.device.profile import DeviceProfile
 from edge_rag.errors import EdgeRagError
 
 if TYPE_CHECKING:
-    from edge_rag.parts.box import Box
+    from edge_rag.bootstrap.device import Box
 
 _MIB = 1 << 20
 _GIB = 1 << 30

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from edge_rag.cli.meta import metadata_of
-from edge_rag.core.collection import CollectionSettings, RecencyBoost, ValueBoost
+from edge_rag.core.documents.collection import CollectionSettings, RecencyBoost, ValueBoost
 from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 

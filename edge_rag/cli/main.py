@@ -10,28 +10,28 @@ from typing import Any
 import click
 
 import edge_rag
-from edge_rag.cli.ask import ask
-from edge_rag.cli.audit import audit
-from edge_rag.cli.backup import backup, restore
-from edge_rag.cli.collections import collections
-from edge_rag.cli.connect import connect
-from edge_rag.cli.discover import discover
-from edge_rag.cli.docs import docs
-from edge_rag.cli.doctor import doctor
-from edge_rag.cli.exits import ExitCode, error_object, exit_code
-from edge_rag.cli.ingest import ingest
-from edge_rag.cli.jobs import jobs
-from edge_rag.cli.models import models
-from edge_rag.cli.pair import pair
-from edge_rag.cli.profile import profile
-from edge_rag.cli.search import search
-from edge_rag.cli.serve import serve
-from edge_rag.cli.status import status
-from edge_rag.cli.terminal import emit, notes, visible
-from edge_rag.cli.tls import tls
-from edge_rag.cli.token import token
-from edge_rag.cli.usage import usage
-from edge_rag.cli.watch import watch
+from edge_rag.cli.commands.access.connect import connect
+from edge_rag.cli.commands.access.discover import discover
+from edge_rag.cli.commands.access.pair import pair
+from edge_rag.cli.commands.access.tls import tls
+from edge_rag.cli.commands.access.token import token
+from edge_rag.cli.commands.ask import ask
+from edge_rag.cli.commands.audit import audit
+from edge_rag.cli.commands.doctor import doctor
+from edge_rag.cli.commands.documents.backup import backup, restore
+from edge_rag.cli.commands.documents.collections import collections
+from edge_rag.cli.commands.documents.docs import docs
+from edge_rag.cli.commands.documents.ingest import ingest
+from edge_rag.cli.commands.documents.jobs import jobs
+from edge_rag.cli.commands.documents.watch import watch
+from edge_rag.cli.commands.models.group import models
+from edge_rag.cli.commands.profile import profile
+from edge_rag.cli.commands.search import search
+from edge_rag.cli.commands.serve import serve
+from edge_rag.cli.commands.status import status
+from edge_rag.cli.commands.usage import usage
+from edge_rag.cli.exit_codes import ExitCode, error_object, exit_code
+from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import ClientError
 from edge_rag.errors import EdgeRagError
 

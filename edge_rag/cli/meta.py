@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from edge_rag.core.metadata import MetadataValue, checked_metadata
+from edge_rag.core.documents.metadata import MetadataValue, checked_metadata
 from edge_rag.errors import InvalidRequest
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]+)?")

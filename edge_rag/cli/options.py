@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import click
 
-from edge_rag.cli.choosing import chosen
+from edge_rag.cli.server_selection import chosen
 from edge_rag.client import parse_filter
 from edge_rag.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
-from edge_rag.core.filters import Filter
+from edge_rag.core.documents.filters import Filter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -7,9 +7,9 @@ from datetime import UTC
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.client.recognizing import read_word
 from edge_rag.client.values import UsageReport
-from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
 from edge_rag.core.ids import RequestId
-from edge_rag.core.measures import ClientUsage
+from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
+from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.query import Priority
 
 _KINDS = {

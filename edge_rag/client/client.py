@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from edge_rag.client import answering, ingesting, keeping, operating
-from edge_rag.client.asynchronous import AsyncDriver
-from edge_rag.client.blocking import BlockingDriver
+from edge_rag.client.async_driver import AsyncDriver
+from edge_rag.client.calls import admin as operating
+from edge_rag.client.calls import documents as keeping
+from edge_rag.client.calls import ingest as ingesting
+from edge_rag.client.calls import rag as answering
 from edge_rag.client.operation import Single, Streamed
+from edge_rag.client.sync_driver import BlockingDriver
 
 
 class Operations:

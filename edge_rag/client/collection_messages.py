@@ -11,8 +11,14 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from edge_rag.api.v1 import collections_pb2
 from edge_rag.client.metadata_messages import read_value, write_value
 from edge_rag.client.requests import sendable
-from edge_rag.core.collection import CollectionInfo, CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
-from edge_rag.core.filters import FilterValue
+from edge_rag.core.documents.collection import (
+    CollectionInfo,
+    CollectionSettings,
+    FusionWeights,
+    RecencyBoost,
+    ValueBoost,
+)
+from edge_rag.core.documents.filters import FilterValue
 from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 

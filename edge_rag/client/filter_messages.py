@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge_rag.api.v1 import metadata_pb2
 from edge_rag.client.failures import CallStatus, ClientError
 from edge_rag.client.metadata_messages import write_value
-from edge_rag.core.filters import (
+from edge_rag.core.documents.filters import (
     DEEPEST,
     AllOf,
     AnyOf,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
 from edge_rag.client.failures import CallStatus, ClientError
-from edge_rag.core.filters import (
+from edge_rag.core.documents.filters import (
     AllOf,
     AnyOf,
     BuiltinField,
@@ -25,7 +25,7 @@ from edge_rag.core.filters import (
     Prefix,
     Present,
 )
-from edge_rag.core.metadata import checked_key, checked_moment
+from edge_rag.core.documents.metadata import checked_key, checked_moment
 from edge_rag.errors import InvalidRequest
 
 LONGEST_FILTER: Final = 65_536

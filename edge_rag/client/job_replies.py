@@ -8,8 +8,8 @@ from typing import Final
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.client.recognizing import read_word
 from edge_rag.client.values import JobEntry, JobProgress
+from edge_rag.core.documents.jobs import IngestPhase, IngestWork, Job, JobDocumentState, JobId, JobState
 from edge_rag.core.ids import DocumentId
-from edge_rag.core.jobs import IngestPhase, IngestWork, Job, JobDocumentState, JobId, JobState
 
 _STATES: Final = {
     documents_pb2.JOB_STATE_RUNNING: JobState.RUNNING,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edge_rag.access.exclusive import exclusively
 from edge_rag.client.failures import CallStatus, ClientError
-from edge_rag.core.durable_file import replace_file
+from edge_rag.core.atomic_file import replace_file
 from edge_rag.errors import AccessError
 
 _FORMAT = 2

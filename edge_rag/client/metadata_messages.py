@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import metadata_pb2
 from edge_rag.client.failures import CallStatus, ClientError
-from edge_rag.core.metadata import Metadata, MetadataValue, checked_metadata
+from edge_rag.core.documents.metadata import Metadata, MetadataValue, checked_metadata
 from edge_rag.errors import InvalidRequest
 
 

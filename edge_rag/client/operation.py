@@ -8,9 +8,9 @@ from functools import update_wrapper
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from edge_rag.client.asynchronous import AsyncDriver
-from edge_rag.client.blocking import BlockingDriver
-from edge_rag.client.flow import Flow, Telling, Terms
+from edge_rag.client.async_driver import AsyncDriver
+from edge_rag.client.call_flow import Flow, Telling, Terms
+from edge_rag.client.sync_driver import BlockingDriver
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from edge_rag.client.values import (
     StoredDocument,
 )
 from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Unsupported, Usage
-from edge_rag.core.document import DocumentInfo, IngestOutcome, IngestStatus
+from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.passage import Duplicate
 

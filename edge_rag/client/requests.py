@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edge_rag.api.v1 import rag_pb2
 from edge_rag.client.failures import CallStatus, ClientError
 from edge_rag.client.filter_messages import filter_message
-from edge_rag.core.filters import Filter
+from edge_rag.core.documents.filters import Filter
 from edge_rag.core.query import AnswerMode, Priority
 
 LONGEST_QUESTION_CHARACTERS = 1_000_000

@@ -8,12 +8,10 @@ from pathlib import Path
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.client.recognizing import read_word
 from edge_rag.core.ids import RequestId
-from edge_rag.core.measures import Latency, Measure
-from edge_rag.core.memory_pressure import Ballast, MemoryPressure
-from edge_rag.core.placement import Placement, Precision, Provider, Stage
-from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
-from edge_rag.core.query import Priority
-from edge_rag.core.status import (
+from edge_rag.core.monitoring.memory_pressure import Ballast, MemoryPressure
+from edge_rag.core.monitoring.metrics import Latency, Measure
+from edge_rag.core.monitoring.resources import MemoryItem, PlannedMemory
+from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
     DeviceUse,
@@ -26,7 +24,9 @@ from edge_rag.core.status import (
     SlotUse,
     StageSnapshot,
 )
-from edge_rag.core.throttling import Temperature, ThrottleCause, Throttling
+from edge_rag.core.monitoring.throttling import Temperature, ThrottleCause, Throttling
+from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.query import Priority
 from edge_rag.core.unrecognized import Unrecognized
 
 _STATES = {

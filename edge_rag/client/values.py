@@ -7,11 +7,11 @@ from datetime import datetime
 from enum import Enum
 
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
-from edge_rag.core.document import DocumentInfo
+from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.jobs import IngestWork, Job, JobDocumentState
+from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import DocumentId
-from edge_rag.core.jobs import IngestWork, Job, JobDocumentState
-from edge_rag.core.measures import ClientUsage
-from edge_rag.core.metadata import Metadata
+from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.passage import Duplicate
 from edge_rag.core.unrecognized import Unrecognized
 

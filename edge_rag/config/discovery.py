@@ -6,7 +6,7 @@ import socket
 
 from pydantic import Field, field_validator
 
-from edge_rag.config.section import Section
+from edge_rag.config.sections import Section
 
 _MOST_NAME_BYTES = 56
 """An instance of DNS-SD has 63; a second box of the name gets a number behind it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from edge_rag.config.paths import default_models_directory
-from edge_rag.config.section import DirectoryPath, Section
+from edge_rag.config.sections import DirectoryPath, Section
 
 
 class ModelSettings(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from edge_rag.config.section import FilePath, Section
+from edge_rag.config.sections import FilePath, Section
 
 
 class LimitSettings(Section):

@@ -6,7 +6,7 @@ from enum import Enum
 
 from pydantic import Field
 
-from edge_rag.config.section import DirectoryPath, Section
+from edge_rag.config.sections import DirectoryPath, Section
 
 
 class LogFormat(Enum):

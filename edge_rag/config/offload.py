@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from edge_rag.config.section import FilePath, Section
+from edge_rag.config.sections import FilePath, Section
 from edge_rag.core.offload import OffloadMode, OffloadUse
 
 

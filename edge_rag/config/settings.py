@@ -16,7 +16,7 @@ from edge_rag.config.network import AccessSettings, LimitSettings, TlsSettings
 from edge_rag.config.observing import AuditSettings, LogSettings, MetricSettings, TraceSettings
 from edge_rag.config.offload import OffloadSettings
 from edge_rag.config.paths import default_data_directory
-from edge_rag.config.section import DirectoryPath, FilePath
+from edge_rag.config.sections import DirectoryPath, FilePath
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
 from edge_rag.config.throttling import ThrottleSettings
 from edge_rag.errors import ConfigurationError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from edge_rag.config.section import DirectoryPath, Section
+from edge_rag.config.sections import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.curve import Curve
 from edge_rag.core.passage_order import PassageOrder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from edge_rag.config.section import DirectoryPath, Section
+from edge_rag.config.sections import DirectoryPath, Section
 
 
 class ThrottleSettings(Section):

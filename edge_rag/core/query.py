@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from edge_rag.core.filters import Filter
+from edge_rag.core.documents.filters import Filter
 from edge_rag.core.ids import RequestId
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
+from edge_rag.core.monitoring.resources import MemoryItem, PlannedMemory
 from edge_rag.errors import ConfigurationError
 
 _MIB: Final = 1 << 20

@@ -1,1 +1,1 @@
-"""The engine: scheduling, KV pages, sampling, grounding."""
+"""From a question and its passages to a cited answer: prompt, constraints, citations, streams."""

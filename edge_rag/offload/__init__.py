@@ -1,1 +1,1 @@
-"""Answers written by other machines: where to compute, what may leave, and going on alone when they fail."""
+"""Generation and encoding on remote machines: routing, redaction, and local fallback."""

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Mapping
 
 from edge_rag.core.asker import NOBODY, Asker
-from edge_rag.core.decision import Decision, DecisionKind
-from edge_rag.offload.encoding_policy import EncodingFacts, Work, numbers
-from edge_rag.offload.policy import Choice, Place
+from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.offload.encoding.routing import EncodingFacts, Work, numbers
+from edge_rag.offload.generation.routing import Choice, Place
 from edge_rag.offload.ports import DecisionSink
 
 _DONE = {Work.PASSAGES: "passages embedded", Work.QUESTIONS: "question embedded", Work.RANKS: "passages ranked"}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.decision import Decision
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
+from edge_rag.core.monitoring.event import Decision
 from edge_rag.core.offload import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode
 from edge_rag.core.said import Said
 from edge_rag.errors import EdgeRagError
-from edge_rag.offload.order import Order, PromptText
+from edge_rag.offload.generation.request_builder import Order, PromptText
 
 Listener = Callable[[GenerationEvent], None]
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 
 from edge_rag.core.generation import Generated, GenerationRequest
 from edge_rag.core.offload import OffloadRule, OffloadUse
-from edge_rag.offload.announcing import OffloadAnnouncer
-from edge_rag.offload.desk import Kind, RemoteDesk, kind_of
-from edge_rag.offload.dispatch import Dispatch
-from edge_rag.offload.meter import Meter, Outlook, Sample
-from edge_rag.offload.order import Homecoming, PromptText, release
-from edge_rag.offload.patience import Bounds
+from edge_rag.offload.context import Dispatch
+from edge_rag.offload.events import OffloadAnnouncer
+from edge_rag.offload.generation.redaction import Redactor
+from edge_rag.offload.generation.request_builder import Homecoming, PromptText, release
+from edge_rag.offload.generation.timeouts import Bounds
 from edge_rag.offload.ports import Books, LocalGenerator
-from edge_rag.offload.redaction import Redactor
+from edge_rag.offload.remotes.latency_model import Meter, Outlook, Sample
+from edge_rag.offload.remotes.remote_state import Kind, RemoteDesk, kind_of
 
 _USUAL_TOKENS = 128
 """How long an answer is taken to be until one was measured."""

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.collection import CollectionInfo, CollectionSettings
-from edge_rag.core.decision import Decision
-from edge_rag.core.document import DocumentInfo, IngestOutcome, Upload
+from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
+from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, Upload
+from edge_rag.core.documents.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
+from edge_rag.core.documents.vector_home import HomeKind
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
-from edge_rag.core.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
+from edge_rag.core.monitoring.event import Decision
+from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
-from edge_rag.core.status import IndexInUse
-from edge_rag.core.vector_home import HomeKind
 from edge_rag.errors import EdgeRagError
 
 

@@ -12,7 +12,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from edge_rag.core.status import StageSnapshot
+from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded
 
 In = TypeVar("In")

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.runtime.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 
 
 class TokenVectorizer(Protocol):

@@ -1,1 +1,1 @@
-"""From documents to passages: parsing, chunking, storing, searching, fusing."""
+"""Hybrid search: FAISS and BM25, fused, deduplicated, and grouped into passages."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from math import exp2
 
-from edge_rag.core.collection import CollectionSettings, RecencyBoost
-from edge_rag.core.filters import FilterValue
-from edge_rag.core.metadata import Metadata, MetadataValue
+from edge_rag.core.documents.collection import CollectionSettings, RecencyBoost
+from edge_rag.core.documents.filters import FilterValue
+from edge_rag.core.documents.metadata import Metadata, MetadataValue
 
 _DAY = timedelta(days=1)
 

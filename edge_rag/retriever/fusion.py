@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edge_rag.core.collection import FusionWeights
+from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
 
 

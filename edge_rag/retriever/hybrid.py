@@ -13,16 +13,16 @@ from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Hit, RetrievalRequest, Retrieved
 from edge_rag.core.question import Question
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
-from edge_rag.retriever.allowed_chunks import AllowedChunks
-from edge_rag.retriever.embedding import OwnEmbedding
-from edge_rag.retriever.filter_sql import condition
+from edge_rag.index.manager import VectorIndexes
+from edge_rag.index.ports import Embedder, Embedding
+from edge_rag.ingest.embedding import OwnEmbedding
+from edge_rag.retriever.bm25 import LexicalIndex
 from edge_rag.retriever.fusion import fuse
-from edge_rag.retriever.lexical import LexicalIndex
 from edge_rag.retriever.passages import PassageRanker
-from edge_rag.retriever.ports import Embedder, Embedding
-from edge_rag.retriever.records import Collection
-from edge_rag.retriever.store import DocumentStore
-from edge_rag.retriever.vector_indexes import VectorIndexes
+from edge_rag.storage.allowed_chunks import AllowedChunks
+from edge_rag.storage.documents import DocumentStore
+from edge_rag.storage.filter_sql import condition
+from edge_rag.storage.records import Collection
 
 _DEEPEST: Final = 5_000
 

@@ -7,27 +7,27 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_rag.core.vector_home import HomeKind
+from edge_rag.core.documents.vector_home import HomeKind
 from edge_rag.errors import ConfigurationError
-from edge_rag.retriever.allowed_chunks import AllowedChunks
-from edge_rag.retriever.backup import Backups
-from edge_rag.retriever.chunking import SPECIAL_TOKENS, ChunkLimits
-from edge_rag.retriever.collection_library import CollectionLibrary
-from edge_rag.retriever.collection_store import CollectionStore
-from edge_rag.retriever.data_directory import DataDirectory
-from edge_rag.retriever.database import Database
-from edge_rag.retriever.embedded_indexes import EmbeddedIndexes, IndexLimits
+from edge_rag.index.local import EmbeddedIndexes, IndexLimits
+from edge_rag.index.manager import VectorIndexes
+from edge_rag.index.ports import Embedder, Embedding, VectorHome
+from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
+from edge_rag.ingest.collection_library import CollectionLibrary
+from edge_rag.ingest.library import Library
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
+from edge_rag.retriever.bm25 import LexicalIndex
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
-from edge_rag.retriever.job_store import JobStore
-from edge_rag.retriever.lexical import LexicalIndex
-from edge_rag.retriever.library import Library
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.process import ParserProcess
-from edge_rag.retriever.ports import Embedder, Embedding, VectorHome
-from edge_rag.retriever.spool import Spool
-from edge_rag.retriever.store import DocumentStore
-from edge_rag.retriever.stored_vectors import StoredVectors
-from edge_rag.retriever.vector_indexes import VectorIndexes
+from edge_rag.storage.allowed_chunks import AllowedChunks
+from edge_rag.storage.backup import Backups
+from edge_rag.storage.collections import CollectionStore
+from edge_rag.storage.data_directory import DataDirectory
+from edge_rag.storage.database import Database
+from edge_rag.storage.documents import DocumentStore
+from edge_rag.storage.jobs import JobStore
+from edge_rag.storage.spool import Spool
+from edge_rag.storage.vectors import StoredVectors
 
 
 def _go_on(worked_s: float) -> None:
@@ -196,8 +196,8 @@ def _homes(
     if settings.milvus is not None:
         try:
             # pymilvus is an extra, and takes a second to import.
-            from edge_rag.retriever.milvus_index import Milvus
-            from edge_rag.retriever.milvus_indexes import MilvusIndexes
+            from edge_rag.index.milvus import MilvusIndexes
+            from edge_rag.index.milvus_index import Milvus
         except ImportError as error:
             raise ConfigurationError(
                 f"retriever.milvus.uri: {error.name} is not installed; pip install 'edge-rag[milvus]'"

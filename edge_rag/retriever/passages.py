@@ -9,17 +9,17 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
 
-from edge_rag.core.collection import CollectionSettings
+from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Duplicate, Hit, HitPart, Passage
+from edge_rag.index.ports import Embedder
+from edge_rag.ingest.chunking import SPECIAL_TOKENS, index_text
 from edge_rag.retriever.boosts import boost, has_boosts
-from edge_rag.retriever.chunking import SPECIAL_TOKENS, index_text
-from edge_rag.retriever.duplicates import Fingerprint, without_duplicates
+from edge_rag.retriever.deduplication import Fingerprint, without_duplicates
 from edge_rag.retriever.fusion import FusedHit
 from edge_rag.retriever.neighbours import Run, merge_neighbours
-from edge_rag.retriever.ports import Embedder
-from edge_rag.retriever.records import StoredPassage
-from edge_rag.retriever.store import DocumentStore
+from edge_rag.storage.documents import DocumentStore
+from edge_rag.storage.records import StoredPassage
 
 _WIDEST_GAP: Final = 32
 _MORE_AT_LEAST: Final = 8

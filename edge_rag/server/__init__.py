@@ -1,1 +1,1 @@
-"""gRPC: protobuf to core values and back, status codes, health, reflection."""
+"""The daemon's front: call handling, authentication, limits, and the gRPC adapter."""

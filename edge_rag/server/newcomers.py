@@ -9,8 +9,8 @@ from typing import Final
 
 from edge_rag.access.certificate_files import Introduction
 from edge_rag.access.pairing_file import PairingFile
-from edge_rag.access.token import new_token
 from edge_rag.access.token_file import TokenFile
+from edge_rag.access.tokens import new_token
 from edge_rag.core.identity import Identity, Quota
 from edge_rag.errors import Unauthenticated
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Final
 
-from edge_rag.core.status import DeviceUse
+from edge_rag.core.monitoring.status import DeviceUse
 
 WINDOW_S: Final = 5.0
 """What "the last seconds" are."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from edge_rag.core.measures import Latency, Measure
+from edge_rag.core.monitoring.metrics import Latency, Measure
 
 REQUESTS: Final = 1_024
 """Requests that the percentiles of requests are of."""

@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from edge_rag.core.answer import Usage
-from edge_rag.core.measures import ClientUsage, RequestReport
+from edge_rag.core.monitoring.metrics import ClientUsage, RequestReport
 
 MOST_CLIENTS: Final = 256
 """Clients that are kept apart."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_rag.device.facts import ThermalZone
-from edge_rag.throttle.notches import Burden
+from edge_rag.throttle.hysteresis import Burden
 
 _BELOW_PASSIVE_C: Final = 2.0
 """So much before the kernel slows the board down it is done more gently here."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from edge_rag.device.cgroups import memory_limits
-from edge_rag.device.files import text_of
-from edge_rag.device.read_memory import read_memory
+from edge_rag.device.probing.cgroups import memory_limits
+from edge_rag.device.probing.files import text_of
+from edge_rag.device.probing.read_memory import read_memory
 
 _TRIGGER: Final = b"some 200000 2000000"
 """Microseconds of waiting within a window of two seconds; shorter windows need rights that a service has not."""

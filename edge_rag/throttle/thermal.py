@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from edge_rag.core.throttling import Temperature
+from edge_rag.core.monitoring.throttling import Temperature
 from edge_rag.device.facts import ThermalZone
-from edge_rag.device.files import integer_of, text_of
-from edge_rag.device.read_board import read_thermal
+from edge_rag.device.probing.files import integer_of, text_of
+from edge_rag.device.probing.hardware import read_thermal
 
 _CONSTANT_ZONES: Final = frozenset({"PMIC-Die"})
 """Zones that show a fixed number: Jetson's power chip reports 50 or 100 degrees whatever it has."""

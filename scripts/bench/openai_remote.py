@@ -27,8 +27,8 @@ from typing import Final
 from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions
 from edge_rag.core.answer import Finished
-from edge_rag.core.collection import CollectionSettings
-from edge_rag.core.decision import AuditEntry, DecisionKind
+from edge_rag.core.documents.collection import CollectionSettings
+from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.query import AnswerMode
 

@@ -22,9 +22,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.runtime.paged_decoder import PagedDecoder
-from edge_rag.runtime.sessions import configure_thread_pool
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.schedulers import StepLog, run_continuous
 from scripts.bench.workload import Job
 

@@ -26,12 +26,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from edge_rag.generator.kv.pool import HALF_LIFE_POOLS, PagePool
-from edge_rag.generator.kv.prefix import PageKey
-from edge_rag.generator.kv.reservation import Reservation
-from edge_rag.generator.passage_order import PassageHeat, PassageKey
-from edge_rag.generator.plan import PlanEntry, StepPlan
-from edge_rag.generator.sequence import SequenceId
+from edge_rag.engine.kv_cache.block_pool import HALF_LIFE_POOLS, PagePool
+from edge_rag.engine.kv_cache.prefix_cache import PageKey
+from edge_rag.engine.kv_cache.reservation import Reservation
+from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
+from edge_rag.engine.sequence import SequenceId
+from edge_rag.generator.prompt.passage_order import PassageHeat, PassageKey
 from scripts.bench.passages.workload import Corpus, PassageLoad
 
 PAGE_TOKENS = 32

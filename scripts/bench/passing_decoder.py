@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.engine.ports import ModelRunner
+from edge_rag.runtime.decoder.model_input import PackedStep
 
 
 class PassingDecoder:

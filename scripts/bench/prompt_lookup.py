@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
-from edge_rag.runtime.sessions import configure_thread_pool
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.passing_decoder import PassingDecoder
 from scripts.bench.schedulers import StepLog, run_continuous
 from scripts.bench.workload import Job

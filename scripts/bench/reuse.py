@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.passage_order import PassageHeat, PassageKey
+from edge_rag.generator.prompt.passage_order import PassageHeat, PassageKey
 from scripts.bench.passages.serving import Plan
 from scripts.bench.passages.workload import Corpus, PassageLoad, Trace
 from scripts.bench.peers.contenders import ROOT, SHAPES, Contender, contenders

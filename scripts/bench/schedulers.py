@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge_rag.core.ids import RequestId
-from edge_rag.core.measures import RequestReport, StepReport
+from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 from edge_rag.core.query import Priority, Sampling
+from edge_rag.engine.constraint import FreeText
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.ports import ModelRunner, Outcome
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.constraint import FreeText
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import ModelRunner, Outcome
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from scripts.bench.workload import Job, Run
 
 

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from edge_rag.retriever.database import Database
-from edge_rag.retriever.embedded_indexes import EmbeddedIndexes, IndexLimits
-from edge_rag.retriever.store import DocumentStore
-from edge_rag.retriever.stored_vectors import StoredVectors
+from edge_rag.index.local import EmbeddedIndexes, IndexLimits
+from edge_rag.storage.database import Database
+from edge_rag.storage.documents import DocumentStore
+from edge_rag.storage.vectors import StoredVectors
 from scripts.bench.vector_search import EMBEDDER, densified, embedded, fill
 
 TIMES = 3

@@ -7,11 +7,11 @@ import os
 import random
 from pathlib import Path
 
-from edge_rag.core.sentences import sentence_spans
-from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
+from edge_rag.core.text import sentence_spans
+from edge_rag.ingest.chunking import ChunkLimits, chunk_document, index_text
+from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.retriever.opening import RetrieverSettings
-from edge_rag.retriever.parsing.reader import read_document
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 ROOT = Path(__file__).parents[2]
 MOST_OF_A_KIND = 240

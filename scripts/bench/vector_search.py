@@ -36,12 +36,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from edge_rag.retriever.database import Database
-from edge_rag.retriever.embedded_indexes import EmbeddedIndexes
-from edge_rag.retriever.rows import encode_vector
-from edge_rag.retriever.store import DocumentStore
-from edge_rag.retriever.stored_vectors import StoredVectors
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.index.local import EmbeddedIndexes
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.storage.database import Database
+from edge_rag.storage.documents import DocumentStore
+from edge_rag.storage.statements import encode_vector
+from edge_rag.storage.vectors import StoredVectors
 
 ROOT = Path(__file__).parents[2]
 EMBEDDER = "bench"

@@ -15,10 +15,10 @@ import onnx
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from edge_rag.runtime.bert_graph import BertShape, WeightPrecision, build_encoder
-from edge_rag.runtime.ops_library import ops_library
-from edge_rag.runtime.packed_texts import pack_texts, plan_packs
-from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.encoder.batching import pack_texts, plan_packs
+from edge_rag.runtime.encoder.bert_graph import BertShape, WeightPrecision, build_encoder
+from edge_rag.runtime.session.ops_library import ops_library
+from edge_rag.runtime.session.sessions import open_session
 
 PARAGRAPHS = 300
 MAX_TOKENS = 256

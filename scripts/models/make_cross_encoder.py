@@ -17,8 +17,8 @@ import onnx
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from edge_rag.runtime.bert_graph import BertShape, WeightPrecision, build_cross_encoder
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
+from edge_rag.runtime.encoder.bert_graph import BertShape, WeightPrecision, build_cross_encoder
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 LONGEST = 512
 

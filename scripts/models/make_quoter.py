@@ -25,11 +25,11 @@ import tokenizers
 from genai_builder import build
 from numpy.typing import NDArray
 
-from edge_rag.runtime.geometry import WEIGHTS_FILE, read_geometry
-from edge_rag.runtime.lowered_folder import lower_folder
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.lowering.folder import lower_folder
+from edge_rag.runtime.lowering.geometry import WEIGHTS_FILE, read_geometry
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).parents[2]
 # Precision and weights that share a scale. Larger blocks are smaller and faster, and less exact.

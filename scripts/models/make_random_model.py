@@ -19,7 +19,7 @@ import transformers
 from genai_builder import build
 from tiny_checkpoints import write_tokenizer
 
-from edge_rag.runtime.lowered_folder import lower_folder
+from edge_rag.runtime.lowering.folder import lower_folder
 
 CONTEXT = 32_768
 

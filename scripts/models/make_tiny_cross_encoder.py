@@ -20,8 +20,8 @@ from make_cross_encoder import make_folder
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification
 
-from edge_rag.runtime.bert_graph import WeightPrecision
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
+from edge_rag.runtime.encoder.bert_graph import WeightPrecision
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAX_TOKENS = 48

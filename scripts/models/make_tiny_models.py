@@ -17,8 +17,8 @@ import torch
 from genai_builder import build
 from tiny_checkpoints import VOCABULARY, TinyModel, tiny_models, write_checkpoint
 
-from edge_rag.runtime.lowered_folder import lower_folder
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
+from edge_rag.runtime.lowering.folder import lower_folder
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 REFERENCE_TOKENS = 112
 QUANTIZED = {"tiny-llama": "int8", "tiny-qwen2": "int4", "tiny-qwen3": "int8"}

@@ -10,15 +10,15 @@ from edge_rag.core.generation import Generated, GenerationEvent, GenerationFaile
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
-from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.grammar_compiler import GrammarCompiler
-from edge_rag.generator.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.generator.prompt import PromptSettings
-from edge_rag.generator.prompt_encoding import PromptEncoder
-from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.ports import ModelRunner
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.prompt_encoding import PromptEncoder
+from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
 from scripts.quality.questions import Case
 

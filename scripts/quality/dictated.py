@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.generator.constraint import Ended, Move, OneOf
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.engine.constraint import Ended, Move, OneOf
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from scripts.bench.passing_decoder import PassingDecoder
 
 

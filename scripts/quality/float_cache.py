@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_model import PagedModel
-from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_model import PagedModel
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.session.sessions import open_session
 
 
 class FloatCacheDecoder(PagedModel):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.generator.prompt import PromptSettings, user_text
-from edge_rag.generator.tokenizer import ChatTokenizer
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.engine.ports import ModelRunner
+from edge_rag.generator.prompt.template import PromptSettings, user_text
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.runtime.decoder.model_input import PackedStep
 from scripts.quality.questions import Case
 
 Losses = NDArray[np.float64]

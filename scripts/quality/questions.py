@@ -11,11 +11,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from edge_rag.core.document import IngestStatus, Upload
+from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, RetrievalRequest
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from scripts.measure_retrieval import Question, read_squad
 
 CANDIDATES = 20

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 
 
 class RememberedScores:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from scripts.ranking.remembered_scores import RememberedScores
 from scripts.ranking.remembered_vectors import RememberedVectors
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Final
 
-from edge_rag.core.sentences import sentence_spans
+from edge_rag.core.text import sentence_spans
 from scripts.ranking.descriptions import Description
 from scripts.ranking.known_items import Part, findable, part_of
 

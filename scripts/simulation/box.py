@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 
-from edge_rag.core.decision import DecisionKind
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.query import Priority
-from edge_rag.generator.kv.pool import PagePool
-from edge_rag.generator.kv.reservation import Reservation
-from edge_rag.generator.plan import StepPlan
-from edge_rag.generator.policy import SchedulerLimits, held_back, rest_s
-from edge_rag.generator.scheduler import Scheduler
-from edge_rag.generator.sequence import Sequence, SequenceId
-from edge_rag.generator.slot_control import SlotController
-from edge_rag.throttle.throttling import Throttle
+from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.reservation import Reservation
+from edge_rag.engine.scheduling.plan import StepPlan
+from edge_rag.engine.scheduling.policy import SchedulerLimits, held_back, rest_s
+from edge_rag.engine.scheduling.scheduler import Scheduler
+from edge_rag.engine.scheduling.slot_controller import SlotController
+from edge_rag.engine.sequence import Sequence, SequenceId
+from edge_rag.throttle.policy import Throttle
 from scripts.simulation.arrivals import Arrival
 from scripts.simulation.heat import Board, WarmBoard
 from scripts.simulation.step_time import StepTime

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from edge_rag.device.facts import ThermalZone
-from edge_rag.throttle.throttling import BoardReading, Throttle
+from edge_rag.throttle.policy import BoardReading, Throttle
 
 LOOK_S: Final = 2.0
 """Time between two looks at the board, as the daemon's default."""

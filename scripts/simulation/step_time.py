@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.query import Priority
-from edge_rag.generator.kv.prefix import PageId
-from edge_rag.generator.packing import pack
-from edge_rag.generator.plan import PlanEntry, StepPlan
-from edge_rag.generator.sequence import Sequence, SequenceId
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.engine.kv_cache.prefix_cache import PageId
+from edge_rag.engine.model_input import pack
+from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
+from edge_rag.engine.sequence import Sequence, SequenceId
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 
 
 @dataclass(frozen=True, slots=True)

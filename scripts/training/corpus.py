@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edge_rag.core.sentences import sentence_spans
+from edge_rag.core.text import sentence_spans
 from scripts.training.packages import WORDNET, Archive
 from scripts.training.prose import paragraphs
 from scripts.training.wordnet import WordNet, read_wordnet

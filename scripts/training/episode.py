@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from edge_rag.generator.prompt import PromptSettings
+from edge_rag.generator.prompt.template import PromptSettings
 from scripts.training.passages import PassageWriter, Room, Said
 from scripts.training.question import Asker, Question
 from scripts.training.vocabulary import TURN_BEGINS, TURN_ENDS, WordEncoder

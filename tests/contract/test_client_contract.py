@@ -17,7 +17,7 @@ from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
 from edge_rag.client import AskOptions, CallStatus, ClientError, RetryPolicy, SearchOptions
 from edge_rag.client.values import AskEvent, PassagesReceived
 from edge_rag.core.answer import Finished, TextDelta
-from edge_rag.core.document import IngestStatus
+from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.query import AnswerMode, Priority
 from tests.contract.both_clients import Connect, connecting
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing

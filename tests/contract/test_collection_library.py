@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
-from edge_rag.core.document import IngestStatus, Upload
+from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
+from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.passage import RetrievalRequest
 from edge_rag.core.unrecognized import recognized

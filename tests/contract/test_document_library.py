@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from fpdf import FPDF
 
-from edge_rag.core.document import IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Upload
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
 from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 _MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"
 

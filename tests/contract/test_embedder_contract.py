@@ -11,14 +11,14 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from edge_rag.core.decision import DecisionKind
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
+from edge_rag.index.ports import Embedder
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.ports import TokenVectorizer
-from edge_rag.retriever.ports import Embedder
-from edge_rag.runtime.npu.opening import open_text_encoder_on_npu
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.npu.opening import open_text_encoder_on_npu
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.borrowing_encoders import Borrower, borrowing
 from tests.e2e.running_daemon import start_daemon
 from tests.gpu import padded_text_encoder

@@ -14,34 +14,34 @@ from typing import TypeVar
 import pytest
 
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported
-from edge_rag.core.decision import DecisionKind
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerMode, Priority, Sampling
-from edge_rag.core.sentences import sentence_spans
+from edge_rag.core.text import sentence_spans
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.ports import ModelRunner
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded, NeverFits, NotReady, Overloaded, RequestCancelled, Unread
-from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.grammar_compiler import GrammarCompiler
-from edge_rag.generator.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.generator.prompt import PromptSettings
-from edge_rag.generator.prompt_encoding import PromptEncoder
-from edge_rag.generator.tokenizer import ChatTokenizer
-from edge_rag.offload.edge_rag_remote import EdgeRagRemote
-from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
-from edge_rag.offload.openai_remote import OpenAiRemote
+from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.prompt_encoding import PromptEncoder
+from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
+from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.ports import Remote
-from edge_rag.offload.redaction import Redactor
-from edge_rag.offload.trust import Trust
+from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
+from edge_rag.offload.remotes.openai import OpenAiRemote
+from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.pipeline.ports import Generator
 from edge_rag.reranker.words import Stemmer
-from edge_rag.runtime.paged_decoder import PagedDecoder
-from edge_rag.runtime.serial_decoder import SerialDecoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
 from tests.books import Books
 from tests.lending import lent
 from tests.openai_server import openai_server

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.document import Upload
-from edge_rag.core.jobs import JobDocumentState, JobId, JobState
+from edge_rag.core.documents.document import Upload
+from edge_rag.core.documents.jobs import JobDocumentState, JobId, JobState
 from edge_rag.errors import JobNotFound, JobOver, StorageCorrupt, StorageFull
 from edge_rag.pipeline.ports import JobLedger
-from edge_rag.retriever.database import Database
-from edge_rag.retriever.job_store import JobStore
-from edge_rag.retriever.spool import Spool
+from edge_rag.storage.database import Database
+from edge_rag.storage.jobs import JobStore
+from edge_rag.storage.spool import Spool
 
 _LIMIT = 1000
 

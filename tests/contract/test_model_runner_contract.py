@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_rag.engine.ports import ModelRunner
 from edge_rag.errors import InferenceFailed
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.runtime.cuda.decoder import CudaDecoder
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
-from edge_rag.runtime.serial_decoder import SerialDecoder
+from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
 from tests.cuda import cuda_copy
 from tests.cuda_reference import CudaReference
 from tests.gpu import needs_cuda

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.decision import DecisionKind
 from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.passage import Hit, Passage, RankedPassage, Reranked, RerankRequest, Retrieved
 from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
@@ -21,9 +21,9 @@ from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.text_encoder import TextEncoder
-from edge_rag.runtime.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
 from tests.borrowing_encoders import Borrower, borrowing
 from tests.e2e.running_daemon import start_daemon
 from tests.gpu import padded_pair_encoder

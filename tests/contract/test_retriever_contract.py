@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.document import Upload
+from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound
 from edge_rag.pipeline.ports import Retriever
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 _MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"
 _MANUAL = """# Pump P-101

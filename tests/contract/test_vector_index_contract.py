@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
-from edge_rag.retriever.exact_index import ExactIndex
-from edge_rag.retriever.index_file import IndexFile, SegmentManifest
-from edge_rag.retriever.layered_index import LayeredIndex
-from edge_rag.retriever.ports import VectorIndex
-from edge_rag.retriever.segment import Segment
-from edge_rag.retriever.segment_build import RecallTarget, build_segment
+from edge_rag.index.file import IndexFile, SegmentManifest
+from edge_rag.index.flat import ExactIndex
+from edge_rag.index.ivf_build import RecallTarget, build_segment
+from edge_rag.index.ivf_segment import Segment
+from edge_rag.index.layered import LayeredIndex
+from edge_rag.index.ports import VectorIndex
 
 _DIMENSION = 16
 _TOLERANCE = 0.02
@@ -85,7 +85,7 @@ def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         case _:
             pytest.importorskip("pymilvus", reason="needs the extra milvus")
             pytest.importorskip("milvus_lite", reason="needs the extra milvus")
-            from edge_rag.retriever.milvus_index import Milvus, MilvusIndex
+            from edge_rag.index.milvus_index import Milvus, MilvusIndex
 
             milvus = Milvus(str(tmp_path_factory.mktemp("milvus") / "milvus.db"), "", 30)
 

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from edge_rag.client import Client
-from edge_rag.retriever.schema import NEWEST_SCHEMA
+from edge_rag.storage.migrations import NEWEST_SCHEMA
 from tests.e2e.jobs import start_job, watch
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest
 

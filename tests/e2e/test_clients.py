@@ -35,12 +35,12 @@ from edge_rag.client.client import Operations
 from edge_rag.client.methods import Method
 from edge_rag.client.operation import Single, Streamed
 from edge_rag.client.values import JobEntry
-from edge_rag.core.collection import CollectionSettings
-from edge_rag.core.decision import AuditEntry, DecisionKind
-from edge_rag.core.document import IngestStatus
-from edge_rag.core.jobs import Job, JobState
+from edge_rag.core.documents.collection import CollectionSettings
+from edge_rag.core.documents.document import IngestStatus
+from edge_rag.core.documents.jobs import Job, JobState
+from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
 from edge_rag.core.query import AnswerMode
-from edge_rag.core.vector_home import HomeKind
 from tests.contract.both_clients import Connect, connecting
 from tests.e2e.running_daemon import ROOT, RunningDaemon
 

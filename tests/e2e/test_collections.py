@@ -16,8 +16,8 @@ from edge_rag.api.v1 import collections_pb2, collections_pb2_grpc, metadata_pb2
 from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, CallStatus, Client, ClientError, SearchOptions
 from edge_rag.core.answer import Finished
-from edge_rag.core.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
-from edge_rag.core.document import IngestStatus
+from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
+from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.unrecognized import recognized

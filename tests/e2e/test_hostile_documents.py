@@ -63,7 +63,7 @@ def test_a_parser_killed_in_mid_document_costs_that_document_only(start: Callabl
     parser = next(
         child
         for child in psutil.Process(daemon.process.pid).children(recursive=True)
-        if "edge_rag.retriever.parsing.worker" in child.cmdline()
+        if "edge_rag.ingest.parsing.sandbox.worker" in child.cmdline()
     )
     before = parser.cpu_times().user
     with ThreadPoolExecutor(1) as pool:

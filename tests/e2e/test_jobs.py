@@ -15,7 +15,7 @@ import pytest
 
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.client import Client
-from edge_rag.core.jobs import JobDocumentState, JobState
+from edge_rag.core.documents.jobs import JobDocumentState, JobState
 from tests.e2e.jobs import final_states, parts, start_job, stub, watch
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest, start_daemon, status_of
 

@@ -18,7 +18,7 @@ import pytest
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.client import CallStatus, Client, ClientError
 from edge_rag.client.requests import SearchOptions
-from edge_rag.core.jobs import JobState
+from edge_rag.core.documents.jobs import JobState
 from tests.e2e.jobs import final_states, parts, stub, watch
 from tests.e2e.running_daemon import RunningDaemon, ingest
 from tests.e2e.stored_files import stored_files

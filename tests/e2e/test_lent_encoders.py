@@ -11,7 +11,7 @@ import pytest
 
 from edge_rag.api.v1 import encoding_pb2, encoding_pb2_grpc
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.contract.test_reranker_contract import QUESTIONS, ask, hits
 from tests.e2e.guarded_box import Box, refused
 

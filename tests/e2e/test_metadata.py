@@ -16,7 +16,7 @@ from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc, metadata_pb2
 from edge_rag.cli.main import main
 from edge_rag.client import Client, ClientError, SearchOptions
 from edge_rag.core.answer import Finished
-from edge_rag.core.document import IngestStatus
+from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.unrecognized import recognized
 from tests.e2e.running_daemon import RunningDaemon, status_of
 

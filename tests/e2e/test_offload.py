@@ -14,8 +14,8 @@ import pytest
 from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions
 from edge_rag.core.answer import Citation, Finished, TextDelta
-from edge_rag.core.collection import CollectionSettings
-from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
+from edge_rag.core.documents.collection import CollectionSettings
+from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.query import AnswerMode
 from edge_rag.core.unrecognized import recognized

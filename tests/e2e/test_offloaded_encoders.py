@@ -10,8 +10,8 @@ import pytest
 from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions, SearchOptions
 from edge_rag.core.answer import Finished, TextDelta
-from edge_rag.core.collection import CollectionSettings
-from edge_rag.core.decision import AuditEntry, Decision, DecisionKind
+from edge_rag.core.documents.collection import CollectionSettings
+from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
 from edge_rag.core.offload import OffloadRule
 from tests.e2e.jobs import final_states, start_job, watch
 from tests.e2e.running_daemon import ingest, start_daemon

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edge_rag.client import AskOptions, Client
+from edge_rag.core.monitoring.status import DaemonState
 from edge_rag.core.query import AnswerMode, Priority
-from edge_rag.core.status import DaemonState
 from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents
 from tests.unit.throttle.boards import RASPBERRY_PI_5, write_tree
 

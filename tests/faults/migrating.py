@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from edge_rag.retriever.database import Database
+from edge_rag.storage.database import Database
 from tests.faults.scenario import STOP, STOPPED, Shim, in_child
 
 

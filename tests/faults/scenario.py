@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from edge_rag.core.document import IngestOutcome, IngestStatus, ParsedDocument, Upload
+from edge_rag.core.documents.document import IngestOutcome, IngestStatus, ParsedDocument, Upload
 from edge_rag.errors import DocumentNotFound, StorageError
+from edge_rag.ingest.parsing.formats import DocumentFormat
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.retriever import opening
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
-from edge_rag.retriever.parsing.formats import DocumentFormat
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.process import ParserProcess
 from tests.unit.retriever.hashed_words import HashedWords
 
 RECORD, STOP, FULL, SYNC_FAILS = range(4)

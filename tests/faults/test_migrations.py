@@ -12,9 +12,9 @@ from typing import Any
 import apsw
 import pytest
 
-from edge_rag.retriever.database import Database
-from edge_rag.retriever.page_checksums import load_page_checksums
-from edge_rag.retriever.schema import NEWEST_SCHEMA
+from edge_rag.storage.database import Database
+from edge_rag.storage.migrations import NEWEST_SCHEMA
+from edge_rag.storage.page_checksums import load_page_checksums
 from tests.old_data import unpack
 
 _ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 from tests.synthetic.tiny_model import FIXTURES
 
 WHY = "smooth_softmax = 1 has no paged form"

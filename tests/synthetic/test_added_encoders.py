@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
-from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_tiny_encoders.py"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES, Logits, Sequence, original_logits, pages_for, reference, run
 
 PAGES = 24

@@ -12,9 +12,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_rag.runtime.graph_walk import attributes
-from edge_rag.runtime.lowered_folder import lower_folder
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.lowering.folder import lower_folder
+from edge_rag.runtime.lowering.onnx_graph import attributes
 from tests.synthetic.tiny_model import FIXTURES, QUANTIZED, Logits, Sequence, original_logits, reference, run
 
 LAYERS = 2

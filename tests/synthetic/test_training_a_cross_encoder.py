@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from scripts.reranker_training.corpus import TrainingText
 
 if TYPE_CHECKING:

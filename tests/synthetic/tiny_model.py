@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.generator.ports import ModelRunner
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.sessions import open_session
+from edge_rag.engine.ports import ModelRunner
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.session.sessions import open_session
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FAMILIES = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2")

@@ -16,7 +16,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from edge_rag.runtime.sessions import configure_thread_pool
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.kernel_limits.ceilings import Ceilings, measure_ceilings
 from scripts.bench.kernel_limits.loads import LOADS, Load
 from scripts.bench.kernel_limits.measure import Measurement, measure

@@ -14,8 +14,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.ops_library import ops_library
-from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.session.ops_library import ops_library
+from edge_rag.runtime.session.sessions import open_session
 from scripts.bench.kernel_limits.loads import PAGE_TOKENS, Load
 from scripts.bench.kernel_limits.products import ProductLoad, ProductRunner
 

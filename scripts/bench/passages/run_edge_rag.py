@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import Priority, Sampling
+from edge_rag.engine.constraint import FreeText
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.kv_cache.page_copy import PassageSpan
+from edge_rag.engine.ports import Outcome
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.constraint import FreeText
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.kv.passages import PassageSpan
-from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.passage_spans import passage_spans
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import Outcome
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.paged_decoder import PagedDecoder
-from edge_rag.runtime.sessions import configure_thread_pool
+from edge_rag.generator.prompt.passage_spans import passage_spans
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.passages.serving import program
 from scripts.bench.passages.workload import Trace
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from edge_rag.runtime.lowered_folder import lower_folder
+from edge_rag.runtime.lowering.folder import lower_folder
 from scripts.bench.peers.contenders import BENCH, PRECISIONS, ROOT, Contender, Environment
 from scripts.bench.peers.processes import run_program
 

@@ -20,10 +20,10 @@ class PackedProgram:
     """The decoder with a page table of its own for each sequence."""
 
     def __init__(self, model: Path, load: Load) -> None:
-        from edge_rag.runtime.geometry import read_geometry
-        from edge_rag.runtime.packed_step import PackedStep
-        from edge_rag.runtime.paged_decoder import PagedDecoder
-        from edge_rag.runtime.sessions import configure_thread_pool
+        from edge_rag.runtime.decoder.model_input import PackedStep
+        from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+        from edge_rag.runtime.lowering.geometry import read_geometry
+        from edge_rag.runtime.session.sessions import configure_thread_pool
 
         configure_thread_pool(load.threads)
         width = -(-load.room // read_geometry(model).page_tokens)

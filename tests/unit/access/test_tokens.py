@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.access.token import is_shown_by, new_token
 from edge_rag.access.token_file import TokenFile
+from edge_rag.access.tokens import is_shown_by, new_token
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 from edge_rag.errors import AccessError, TokenNotFound
@@ -65,8 +65,8 @@ def test_refusing_a_text_is_the_same_work_whatever_of_it_is_right_and_however_ma
         work.append(("compare", len(one), len(other)))
         return compare(one, other)
 
-    monkeypatch.setattr("edge_rag.access.token.hashlib.sha256", digesting)
-    monkeypatch.setattr("edge_rag.access.token.hmac.compare_digest", comparing)
+    monkeypatch.setattr("edge_rag.access.tokens.hashlib.sha256", digesting)
+    monkeypatch.setattr("edge_rag.access.tokens.hmac.compare_digest", comparing)
     assert len(file.tokens()) == 5  # read once, and again only when it changes
     right = [text for _, text in made]
     wrong = ["", "nonsense", "erag_" + "0" * 16 + "_" + "A" * 43, right[0][5:], right[1] + "A"]

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.access.certificate_files import CertificateFolder
-from edge_rag.cli import choosing
+from edge_rag.cli import server_selection as choosing
 from edge_rag.cli.main import main
 from edge_rag.client import CallStatus, ClientError
 from edge_rag.client.known_servers import KnownServer, KnownServers

@@ -13,12 +13,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.cli.main import main
 from edge_rag.client import admin_replies, status_replies
-from edge_rag.core.decision import AuditEntry, DecisionKind
-from edge_rag.core.measures import Measure
+from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.metrics import Measure
+from edge_rag.core.monitoring.status import DaemonState
 from edge_rag.core.query import Priority
-from edge_rag.core.status import DaemonState
-from edge_rag.server import admin_messages, status_messages
-from edge_rag.telemetry.audit_file import entry_object
+from edge_rag.telemetry.audit_log_file import entry_object
+from edge_rag.wire import admin as admin_messages
+from edge_rag.wire import status as status_messages
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, refusing
 from tests.unit.telemetry.decisions import decision
 

@@ -17,7 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
 from edge_rag.cli.main import main
-from edge_rag.cli.terminal import visible
+from edge_rag.cli.output.terminal import visible
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing
 
 ROOT = Path(__file__).parents[3]

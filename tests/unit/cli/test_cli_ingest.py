@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.api.v1 import documents_pb2
+from edge_rag.cli.files.walk import FoundFile, Unusable, find_files
 from edge_rag.cli.main import main
-from edge_rag.cli.walk import FoundFile, Unusable, find_files
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
 
 
@@ -184,7 +184,7 @@ def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
         yield from tuple(find_files(paths))
         (tmp_path / "b.md").unlink()
 
-    monkeypatch.setattr("edge_rag.cli.ingest.find_files", vanishing)
+    monkeypatch.setattr("edge_rag.cli.commands.documents.ingest.find_files", vanishing)
     result = runner.invoke(main, ["ingest", str(tmp_path), "--json", "--server", scripted.address])
     report = json.loads(result.stdout)
     assert result.exit_code == 1

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
 from tests.synthetic.tiny_model import FIXTURES
 

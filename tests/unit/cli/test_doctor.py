@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.api.v1 import admin_pb2
-from edge_rag.cli.checks import (
+from edge_rag.cli.health_checks import (
     Verdict,
     address_check,
     data_directory_check,
@@ -19,7 +19,7 @@ from edge_rag.cli.checks import (
     python_check,
 )
 from edge_rag.cli.main import main
-from edge_rag.core.document import Upload
+from edge_rag.core.documents.document import Upload
 from edge_rag.retriever.opening import open_data_directory
 from tests.unit.cli.scripted_daemon import ScriptedDaemon
 from tests.unit.retriever.hashed_words import HashedWords
@@ -151,7 +151,7 @@ def test_a_command_does_not_wait_for_libraries_it_does_not_need() -> None:
 def test_an_installation_that_lacks_a_library_is_told_and_not_a_crash(
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "edge_rag.parts.box", None)
+    monkeypatch.setitem(sys.modules, "edge_rag.bootstrap.device", None)
     result = runner.invoke(main, ["doctor", "--json", "--data-dir", str(tmp_path), "--server", f"unix:{tmp_path}/s"])
     report = json.loads(result.stdout)
     board = next(check for check in report["checks"] if check["name"] == "board")

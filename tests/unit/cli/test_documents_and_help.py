@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from edge_rag.cli.exits import ExitCode
+from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
 
 ROOT = Path(__file__).parents[3]

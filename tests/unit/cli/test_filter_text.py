@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edge_rag.client import CallStatus, ClientError, parse_filter
 from edge_rag.client.filter_messages import filter_message
-from edge_rag.core.filters import (
+from edge_rag.core.documents.filters import (
     AllOf,
     AnyOf,
     BuiltinField,
@@ -21,7 +21,7 @@ from edge_rag.core.filters import (
     Prefix,
     Present,
 )
-from edge_rag.server.filter_messages import given_filter
+from edge_rag.wire.filters import given_filter
 
 _YEAR, _TAG, _NAME = MetadataField("year"), MetadataField("tag"), BuiltinField.NAME
 _NEW = Comparison(_YEAR, Comparator.GREATER_OR_EQUAL, 2020.0)

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from edge_rag.bootstrap.provider_trial import Trial, try_stage
 from edge_rag.cli.main import main
 from edge_rag.core.placement import Stage
 from edge_rag.device.profile_file import builtin_profiles
-from edge_rag.parts.trial import Trial, try_stage
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_rag.cli.status import remote_line
-from edge_rag.core.status import RemoteInUse
+from edge_rag.cli.commands.status import remote_line
+from edge_rag.core.monitoring.status import RemoteInUse
 
 REMOTE = RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "closed", 2, 40, 0, 3 << 20, "", 1.5)
 

@@ -29,18 +29,16 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from edge_rag.api.v1 import admin_pb2
+from edge_rag.cli.commands.status import status_lines
 from edge_rag.cli.main import main
-from edge_rag.cli.page_picture import PageState, states
-from edge_rag.cli.status import status_lines
-from edge_rag.cli.status_view import StatusView
+from edge_rag.cli.output.page_picture import PageState, states
+from edge_rag.cli.output.status_dashboard import StatusView
 from edge_rag.client import status_replies
 from edge_rag.core.ids import RequestId
-from edge_rag.core.measures import Latency, Measure
-from edge_rag.core.memory_pressure import Ballast, MemoryPressure
-from edge_rag.core.placement import Placement, Precision, Provider, Stage
-from edge_rag.core.planned_memory import MemoryItem, PlannedMemory
-from edge_rag.core.query import Priority
-from edge_rag.core.status import (
+from edge_rag.core.monitoring.memory_pressure import Ballast, MemoryPressure
+from edge_rag.core.monitoring.metrics import Latency, Measure
+from edge_rag.core.monitoring.resources import MemoryItem, PlannedMemory
+from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
     DeviceUse,
@@ -51,8 +49,10 @@ from edge_rag.core.status import (
     SlotUse,
     StageSnapshot,
 )
-from edge_rag.core.throttling import Temperature, ThrottleCause, Throttling
-from edge_rag.server import status_messages
+from edge_rag.core.monitoring.throttling import Temperature, ThrottleCause, Throttling
+from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.query import Priority
+from edge_rag.wire import status as status_messages
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
 
 CPU = Provider.CPU

@@ -21,7 +21,7 @@ from edge_rag.client import (
 )
 from edge_rag.client.metadata_messages import read_metadata
 from edge_rag.core.answer import Finished
-from edge_rag.core.collection import ValueBoost
+from edge_rag.core.documents.collection import ValueBoost
 from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.offload import OffloadRule
 from edge_rag.core.unrecognized import Unrecognized

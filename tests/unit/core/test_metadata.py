@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.metadata import (
+from edge_rag.core.documents.metadata import (
     LONGEST_TEXT,
     MOST_CHARACTERS,
     MOST_KEYS,
@@ -15,7 +15,7 @@ from edge_rag.core.metadata import (
     checked_metadata,
     usable_metadata,
 )
-from edge_rag.core.metadata_json import decode_metadata, encode_metadata
+from edge_rag.core.documents.metadata_json import decode_metadata, encode_metadata
 from edge_rag.errors import InvalidRequest
 
 _JUNK = st.recursive(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.sentences import sentence_spans
+from edge_rag.core.text import sentence_spans
 
 
 def cut(text: str) -> list[str]:

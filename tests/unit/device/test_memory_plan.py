@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.planned_memory import MemoryItem
+from edge_rag.core.monitoring.resources import MemoryItem
 from edge_rag.device.memory_plan import (
     BatchSizes,
     GeneratorNeeds,

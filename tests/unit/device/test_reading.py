@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import Provider
-from edge_rag.device.cgroups import memory_limits
 from edge_rag.device.choosing import choose
 from edge_rag.device.facts import Accelerator, CgroupLimit
-from edge_rag.device.probing import probe, read_facts
+from edge_rag.device.probing.cgroups import memory_limits
+from edge_rag.device.probing.hardware import read_thermal
+from edge_rag.device.probing.probe import probe, read_facts
 from edge_rag.device.profile_file import builtin_profiles
-from edge_rag.device.read_board import read_thermal
 from tests.unit.device.recorded_boards import recorded
 
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.monitoring.event import Decision, DecisionKind
 
 LETTERS = {
     DecisionKind.QUEUED: "Q",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from edge_rag.core.decision import DecisionKind
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.query import Priority
-from edge_rag.generator.kv.invariants import violations
-from edge_rag.generator.kv.passages import PassageSpan
-from edge_rag.generator.kv.pool import PagePool
-from edge_rag.generator.kv.prefix import PageId
-from edge_rag.generator.kv.reservation import Reservation
-from edge_rag.generator.packing import moves, pack
-from edge_rag.generator.plan import StepPlan, Verdict
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.scheduler import Scheduler
-from edge_rag.generator.sequence import Sequence, SequenceId, Status
+from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.invariants import violations
+from edge_rag.engine.kv_cache.page_copy import PassageSpan
+from edge_rag.engine.kv_cache.prefix_cache import PageId
+from edge_rag.engine.kv_cache.reservation import Reservation
+from edge_rag.engine.model_input import moves, pack
+from edge_rag.engine.scheduling.plan import StepPlan, Verdict
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.scheduling.scheduler import Scheduler
+from edge_rag.engine.sequence import Sequence, SequenceId, Status
 
 PAGE = 4
 

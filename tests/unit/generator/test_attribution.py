@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
-from edge_rag.core.sentences import sentence_spans
-from edge_rag.generator.attribution import Attributor
-from edge_rag.generator.facts import facts_of
+from edge_rag.core.text import sentence_spans
+from edge_rag.generator.citations.attribution import Attributor
+from edge_rag.generator.citations.claims import facts_of
 from edge_rag.reranker.words import Stemmer
 
 PUMP = "The pump bearings must be greased every 2,000 operating hours. Use lithium grease only. Pump P1 takes 35 grams."

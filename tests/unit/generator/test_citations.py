@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from edge_rag.core.answer import Citation, TextDelta
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
-from edge_rag.generator.citations import CitationMapper
+from edge_rag.generator.citations.markers import CitationMapper
 
 PASSAGES = [
     Passage(ChunkId(n), DocumentId(f"d{n}"), f"{n}.md", n, 100 * n, 100 * n + 7, f"text {n}!") for n in range(1, 4)

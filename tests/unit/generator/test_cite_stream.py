@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from edge_rag.core.answer import Citation, TextDelta, Unsupported, UnsupportedText
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
-from edge_rag.core.sentences import sentence_spans
-from edge_rag.generator.attribution import Attributor
-from edge_rag.generator.cite_stream import CheckedText
-from edge_rag.generator.teller import AnswerPart
-from edge_rag.generator.written import SentenceCutter, WrittenSentence
+from edge_rag.core.text import sentence_spans
+from edge_rag.generator.citations.attribution import Attributor
+from edge_rag.generator.citations.sentences import SentenceCutter, WrittenSentence
+from edge_rag.generator.streams.cite_stream import CheckedText
+from edge_rag.generator.streams.teller import AnswerPart
 from edge_rag.reranker.words import Stemmer
 
 PUMP = "The pump is greased every 2,000 hours. Use lithium grease."

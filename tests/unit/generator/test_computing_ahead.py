@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from edge_rag.core.decision import Decision, DecisionKind
-from edge_rag.generator.ahead import CHUNK_TOKENS
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.live import TokenRequest
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.prefetch import CHUNK_TOKENS
+from edge_rag.engine.request import TokenRequest
+from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
 (PROMPT,) = prompts(1, 230, 230, seed=5)

@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.ids import RequestId
+from edge_rag.core.monitoring.event import Decision, DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.core.unrecognized import recognized
+from edge_rag.engine.constraint import Silence
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InvalidRequest, NeverFits, NotReady, Overloaded
-from edge_rag.generator.constraint import Silence
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.slot_control import SlotController
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.generator.decisions import Trail, assert_legal
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, prompts, request, tiny_decoder
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.generator.support import FIXTURES
 
 TOKENIZER = ChatTokenizer.open(FIXTURES / "tiny-llama")

@@ -11,10 +11,10 @@ from edge_rag.core.answer import FinishReason
 from edge_rag.core.generation import Generated, GenerationFailed, GenerationRequest
 from edge_rag.core.query import AnswerMode, JsonSchema, Sampling
 from edge_rag.core.said import Said, SaidEvent, SaidSentence, SaidText, SaidTokens
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import RemoteFailed
-from edge_rag.generator.answer_generator import AnswerGenerator
-from edge_rag.generator.dictation import Dictation
-from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.generator.continuation import Dictation
+from edge_rag.generator.generator import AnswerGenerator
 from tests.contract.test_generator_contract import DEFAULT, PASSAGES, TINY, Answer, answering, ask, paged, question
 
 LIMITS = SchedulerLimits(4, 96, 16)

@@ -8,6 +8,10 @@ import pytest
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import Priority, Sampling
+from edge_rag.engine.constraint import Constraint, FreeText, Silence
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -17,12 +21,8 @@ from edge_rag.errors import (
     Overloaded,
     RequestCancelled,
 )
-from edge_rag.generator.constraint import Constraint, FreeText, Silence
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.quote import Quotable, QuoteRules, quotation
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.generator.constraints.quote import Quotable, QuoteRules, quotation
+from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.generator.decisions import Trail
 from tests.unit.generator.support import (
     FAMILIES,

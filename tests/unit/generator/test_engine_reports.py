@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.monitoring.event import Decision, DecisionKind
 from edge_rag.core.query import Priority
-from edge_rag.generator.constraint import Constraint, Silence
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.quote import Quotable, QuoteRules, quotation
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.engine.constraint import Constraint, Silence
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.generator.constraints.quote import Quotable, QuoteRules, quotation
+from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, Reports, prompts, request, tiny_decoder
 
 

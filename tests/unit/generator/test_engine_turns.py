@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.inbox import IDLE_TURN_S
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.engine.command_queue import IDLE_TURN_S
+from edge_rag.engine.engine import Engine
+from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.telemetry.pulse import Pulse, Pulses
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, Reports, prompts, request, tiny_decoder
 

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 from edge_rag.core.query import Priority
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.kv_cache.disk.page_file import file_bytes
+from edge_rag.engine.kv_cache.disk.store import PageStore
+from edge_rag.engine.kv_cache.disk.tier import PageTier
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import RequestCancelled
-from edge_rag.generator.disk.page_file import file_bytes
-from edge_rag.generator.disk.page_store import PageStore
-from edge_rag.generator.disk.page_tier import PageTier
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.sequence import SequenceId
 from tests.unit.generator.support import Recorder, request, tiny_decoder
 
 REQUESTS = int(os.environ.get("EDGE_RAG_EXACT_REQUESTS", "80"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.generator.facts import Quantity, facts_of
+from edge_rag.generator.citations.claims import Quantity, facts_of
 
 
 def agrees(claim: str, support: str) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.kv.invariants import violations
-from edge_rag.generator.kv.pool import PagePool
-from edge_rag.generator.kv.prefix import PageKey
-from edge_rag.generator.sequence import SequenceId
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.invariants import violations
+from edge_rag.engine.kv_cache.prefix_cache import PageKey
+from edge_rag.engine.sequence import SequenceId
 from tests.unit.generator.support import LIMITS, Recorder, prompts, request, tiny_decoder
 from tests.unit.generator.test_pages import TOKENS, hold
 

@@ -20,18 +20,18 @@ from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.passage_order import PassageOrder
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
-from edge_rag.core.sentences import sentence_spans
+from edge_rag.core.text import sentence_spans
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import InvalidRequest
-from edge_rag.generator.answer_generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.grammar_compiler import GrammarCompiler
-from edge_rag.generator.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.prompt import PromptSettings
-from edge_rag.generator.prompt_encoding import PromptEncoder
-from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.prompt_encoding import PromptEncoder
+from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.unit.generator.json_schemas import random_schema
 
 ROOT = Path(__file__).parents[3]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import AnswerFormat, JsonSchema, Regex
+from edge_rag.engine.constraint import AnyToken, Ended, Forced, Masked, Move, OneOf
 from edge_rag.errors import InvalidRequest
-from edge_rag.generator.constraint import AnyToken, Ended, Forced, Masked, Move, OneOf
-from edge_rag.generator.grammar import Grammar
-from edge_rag.generator.grammar_compiler import GrammarCompiler
-from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.generator.constraints.grammar import Grammar
+from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.generator.json_schemas import random_schema
 
 ROOT = Path(__file__).parents[3]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from edge_rag.core.decision import DecisionKind
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.core.unrecognized import recognized
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.ports import Outcome
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.ports import Outcome
 from tests.unit.generator.decisions import Trail, assert_legal
 from tests.unit.generator.support import Recorder, prompts, request, tiny_decoder
 

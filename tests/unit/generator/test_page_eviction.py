@@ -6,12 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edge_rag.generator.kv.invariants import violations
-from edge_rag.generator.kv.pool import PagePool
-from edge_rag.generator.kv.prefix import Evicted, PageId, PageKey
-from edge_rag.generator.kv.reservation import Reservation
-from edge_rag.generator.plan import PlanEntry, StepPlan
-from edge_rag.generator.sequence import SequenceId
+from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.invariants import violations
+from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey
+from edge_rag.engine.kv_cache.reservation import Reservation
+from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
+from edge_rag.engine.sequence import SequenceId
 
 PAGES, PAGE_TOKENS, LONGEST = 12, 2, 8
 DOMAINS = ("manuals", "personnel")

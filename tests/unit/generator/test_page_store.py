@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.generator.disk.page_file import PageFileInvalid, PageName, decode_page, encode_page, file_bytes
-from edge_rag.generator.disk.page_store import PageStore
-from edge_rag.generator.kv.prefix import PageKey
-from edge_rag.generator.sequence import domain_key
+from edge_rag.engine.kv_cache.disk.page_file import PageFileInvalid, PageName, decode_page, encode_page, file_bytes
+from edge_rag.engine.kv_cache.disk.store import PageStore
+from edge_rag.engine.kv_cache.prefix_cache import PageKey
+from edge_rag.engine.sequence import domain_key
 
 PAGE_BYTES = 48
 IDENTITY = b"model, layout and directory".ljust(32)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from edge_rag.generator.kv.invariants import violations
-from edge_rag.generator.kv.pool import PagePool, PagesExhausted
-from edge_rag.generator.kv.prefix import PageId, PageKey, extend_chain
-from edge_rag.generator.kv.reservation import Reservation
-from edge_rag.generator.plan import PlanEntry, StepPlan
-from edge_rag.generator.sequence import SequenceId
+from edge_rag.engine.kv_cache.block_pool import PagePool, PagesExhausted
+from edge_rag.engine.kv_cache.invariants import violations
+from edge_rag.engine.kv_cache.prefix_cache import PageId, PageKey, extend_chain
+from edge_rag.engine.kv_cache.reservation import Reservation
+from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
+from edge_rag.engine.sequence import SequenceId
 
 A, B, C = SequenceId(1), SequenceId(2), SequenceId(3)
 TOKENS = list(range(100, 140))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.core.passage_order import PassageOrder
-from edge_rag.generator.passage_order import (
+from edge_rag.generator.prompt.passage_order import (
     FIRST_RENEWAL,
     RENEWED_AFTER,
     PassageArranger,

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.query import Priority
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.kv_cache.page_copy import PassageSpan
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import RequestCancelled
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.kv.passages import PassageSpan
-from edge_rag.generator.live import TokenRequest
-from edge_rag.generator.policy import SchedulerLimits
 from tests.unit.generator.support import (
     FAMILIES,
     LIMITS,

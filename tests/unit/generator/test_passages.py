@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.generator.kv.passages import Loan, between, stretch, within
+from edge_rag.engine.kv_cache.page_copy import Loan, between, stretch, within
 
 
 @st.composite

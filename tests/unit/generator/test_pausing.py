@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from edge_rag.core.decision import DecisionKind
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.core.unrecognized import recognized
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.sequence import SequenceId, Status
 from edge_rag.errors import DeadlineExceeded, NotReady, RequestCancelled, Unread
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.sequence import SequenceId, Status
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.generator.decisions import Trail, assert_legal
 from tests.unit.generator.scheduler_bench import Bench
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_rag.engine.scheduling.policy import SchedulerLimits, allot
 from edge_rag.errors import ConfigurationError
-from edge_rag.generator.policy import SchedulerLimits, allot
 
 limits_and_pending = st.tuples(st.integers(1, 12), st.integers(1, 40), st.integers(0, 60)).flatmap(
     lambda n: st.tuples(

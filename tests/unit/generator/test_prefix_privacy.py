@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.policy import SchedulerLimits
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from tests.unit.generator.support import Recorder, prompts, request, tiny_decoder
 
 pytestmark = pytest.mark.alone

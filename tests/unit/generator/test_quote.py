@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.generator.constraint import Ended, Forced, FreeText, OneOf, Silence
-from edge_rag.generator.quote import Quotable, Quotation, QuoteRules, quotation
+from edge_rag.engine.constraint import Ended, Forced, FreeText, OneOf, Silence
+from edge_rag.generator.constraints.quote import Quotable, Quotation, QuoteRules, quotation
 
 END = 2
 

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from edge_rag.core.decision import Decision, DecisionKind
+from edge_rag.core.monitoring.event import Decision, DecisionKind
 from edge_rag.core.query import Priority
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.ports import Unobserved
 from edge_rag.errors import MemoryShort
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.ports import Unobserved
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
 

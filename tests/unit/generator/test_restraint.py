@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.generator.engine import Engine
-from edge_rag.generator.policy import SchedulerLimits, held_back
-from edge_rag.runtime.packed_step import PackedStep
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.scheduling.policy import SchedulerLimits, held_back
+from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
 

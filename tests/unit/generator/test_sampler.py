@@ -11,9 +11,9 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from edge_rag.core.query import Sampling
+from edge_rag.engine.constraint import AnyToken, Masked, OneOf
+from edge_rag.engine.sampler import Asked, Choice, choose, probabilities
 from edge_rag.errors import InferenceFailed
-from edge_rag.generator.constraint import AnyToken, Masked, OneOf
-from edge_rag.generator.sampler import Asked, Choice, choose, probabilities
 
 VOCABULARY = 12
 logits_rows = arrays(np.float32, VOCABULARY, elements=st.floats(-20, 20, width=32), unique=True)

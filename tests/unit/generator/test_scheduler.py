@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_rag.core.decision import DecisionKind
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.query import Priority
+from edge_rag.engine.scheduling.plan import Displacement
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.sequence import Deferral, Status
 from edge_rag.errors import NeverFits
-from edge_rag.generator.plan import Displacement
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.sequence import Deferral, Status
 from tests.unit.generator.scheduler_bench import Bench, alone, entries, with_passages
 
 

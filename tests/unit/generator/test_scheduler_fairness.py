@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edge_rag.core.query import Priority
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.sequence import Status
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.sequence import Status
 from tests.unit.generator.scheduler_bench import Bench
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge_rag.core.query import Priority
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.sequence import Status
 from edge_rag.errors import NeverFits
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.generator.sequence import Status
 from tests.unit.generator.decisions import assert_legal
 from tests.unit.generator.scheduler_bench import Bench, alone, with_passages
 

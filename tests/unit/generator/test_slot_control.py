@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_rag.engine.scheduling.slot_controller import TOO_SLOW, WINDOW, SlotChange, SlotController
 from edge_rag.errors import ConfigurationError
-from edge_rag.generator.slot_control import TOO_SLOW, WINDOW, SlotChange, SlotController
 
 TARGET = 0.1
 

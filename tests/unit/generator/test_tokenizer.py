@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.generator.prompt import passages_that_fit, user_text
-from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.generator.prompt.template import passages_that_fit, user_text
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.generator.support import FIXTURES
 
 FOLDER = FIXTURES / "tiny-llama"

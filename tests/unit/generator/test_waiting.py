@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge_rag.core.query import Priority
-from edge_rag.generator.sequence import Sequence, SequenceId, Status
-from edge_rag.generator.shares import FairShares
-from edge_rag.generator.waiting import WaitingQueue
+from edge_rag.engine.scheduling.fair_share import FairShares
+from edge_rag.engine.scheduling.request_queue import WaitingQueue
+from edge_rag.engine.sequence import Sequence, SequenceId, Status
 
 
 class Line:

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from edge_rag.offload.breaker import Breaker, BreakerState
+from edge_rag.offload.remotes.circuit_breaker import Breaker, BreakerState
 
 
 def test_it_opens_at_the_threshold_and_is_tried_once_after_its_rest() -> None:

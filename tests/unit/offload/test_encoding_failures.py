@@ -22,23 +22,23 @@ from numpy.typing import NDArray
 from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import encoding_pb2
 from edge_rag.core.asker import Asker
-from edge_rag.core.collection import CollectionSettings
-from edge_rag.core.decision import DecisionKind
-from edge_rag.core.document import Upload
+from edge_rag.core.documents.collection import CollectionSettings
+from edge_rag.core.documents.document import Upload
 from edge_rag.core.ids import RequestId
+from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.core.query import Priority
 from edge_rag.core.question import Question
 from edge_rag.errors import InferenceFailed
-from edge_rag.offload.breaker import Breaker
-from edge_rag.offload.embedding import OffloadingEmbedding
-from edge_rag.offload.encoding_desk import Encoders
-from edge_rag.offload.encoding_policy import Work
-from edge_rag.offload.trust import Trust
+from edge_rag.offload.encoding.embedder import OffloadingEmbedding
+from edge_rag.offload.encoding.encoding_desk import Encoders
+from edge_rag.offload.encoding.routing import Work
+from edge_rag.offload.remotes.circuit_breaker import Breaker
+from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.reranker.max_sim import METHOD, MaxSimReranker
 from edge_rag.retriever.opening import open_data_directory
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.borrowing_encoders import EMBEDDER, PATIENT, Borrower, borrowing
 from tests.contract.test_reranker_contract import QUESTIONS, ask
 from tests.unit.retriever.hashed_words import HashedWords

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
-from edge_rag.offload.encoding_policy import (
+from edge_rag.offload.encoding.routing import (
     EncoderFacts,
     EncodingFacts,
     Waiting,
@@ -19,9 +19,9 @@ from edge_rag.offload.encoding_policy import (
     numbers,
     waiting,
 )
-from edge_rag.offload.pace import Pace
-from edge_rag.offload.policy import Place
-from edge_rag.offload.spread import Candidate
+from edge_rag.offload.generation.routing import Place
+from edge_rag.offload.generation.spread import Candidate
+from edge_rag.offload.remotes.pace import Pace
 
 UNKNOWN = Pace()
 

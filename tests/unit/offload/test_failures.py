@@ -21,26 +21,26 @@ import pytest
 from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import rag_pb2
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.decision import DecisionKind
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
-from edge_rag.core.measures import ClientUsage
+from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.metrics import ClientUsage
+from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.query import AnswerMode
-from edge_rag.core.status import ModelInUse
+from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded
-from edge_rag.generator.answer_generator import AnswerGenerator
-from edge_rag.generator.dictation import Dictation
-from edge_rag.generator.exchange import GeneratorExchange, Installed
-from edge_rag.generator.policy import SchedulerLimits
-from edge_rag.offload.breaker import Breaker
-from edge_rag.offload.edge_rag_remote import EdgeRagRemote
-from edge_rag.offload.offloading import OffloadingGenerator, OffloadLimits
-from edge_rag.offload.openai_remote import OpenAiRemote
-from edge_rag.offload.patience import Bounds
+from edge_rag.generator.continuation import Dictation
+from edge_rag.generator.generator import AnswerGenerator
+from edge_rag.generator.model_swap import GeneratorExchange, Installed
+from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
+from edge_rag.offload.generation.redaction import Redactor
+from edge_rag.offload.generation.timeouts import Bounds
 from edge_rag.offload.ports import Remote
-from edge_rag.offload.redaction import Redactor
-from edge_rag.offload.trust import Trust
+from edge_rag.offload.remotes.circuit_breaker import Breaker
+from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
+from edge_rag.offload.remotes.openai import OpenAiRemote
+from edge_rag.offload.remotes.tls_trust import Trust
 from tests.books import Books
 from tests.contract.test_generator_contract import (
     NOT_FOUND,

@@ -11,9 +11,9 @@ import pytest
 
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
-from edge_rag.offload.meter import Meter, Sample
-from edge_rag.offload.policy import Facts, Place, RemoteFacts, choose
-from edge_rag.offload.spread import Candidate
+from edge_rag.offload.generation.routing import Facts, Place, RemoteFacts, choose
+from edge_rag.offload.generation.spread import Candidate
+from edge_rag.offload.remotes.latency_model import Meter, Sample
 
 PROMPT, TOKENS = 400, 60
 SECONDS = 600.0

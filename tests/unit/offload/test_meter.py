@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.offload.meter import Meter, Outlook, Sample
+from edge_rag.offload.remotes.latency_model import Meter, Outlook, Sample
 
 
 def test_nothing_is_predicted_before_something_was_measured() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.offload.meter import Outlook
-from edge_rag.offload.patience import Bounds, Progress, Step, look
+from edge_rag.offload.generation.timeouts import Bounds, Progress, Step, look
+from edge_rag.offload.remotes.latency_model import Outlook
 
 BOUNDS = Bounds(first_text_s=8.0, stall_s=1.0)
 SILENT = Progress(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
-from edge_rag.offload.meter import Outlook
-from edge_rag.offload.policy import Choice, Facts, Place, RemoteFacts, choose, numbers
-from edge_rag.offload.spread import Candidate
+from edge_rag.offload.generation.routing import Choice, Facts, Place, RemoteFacts, choose, numbers
+from edge_rag.offload.generation.spread import Candidate
+from edge_rag.offload.remotes.latency_model import Outlook
 
 
 def remote(name: str = "big", finish: float | None = 1.0, *, lets: bool = True, able: bool = True) -> RemoteFacts:

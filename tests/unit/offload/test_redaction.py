@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.errors import ConfigurationError
-from edge_rag.offload.redaction import Redactor, Restorer
+from edge_rag.offload.generation.redaction import Redactor, Restorer
 
 NUMBERS = Redactor([r"\d{3,}", r"[A-Z][a-z]+ Street"])
 TEXTS = st.text(alphabet="ab 123<>P[]Mé\nain Stret", max_size=60)

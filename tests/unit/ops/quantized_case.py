@@ -14,7 +14,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session
 from tests.unit.ops.op_graph import BUILD_VARIABLE, library
 
 Floats = NDArray[np.float32]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session
 from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds, library
 from tests.unit.ops.quantized_case import Floats, Matrix, Shape, magnitude, product
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session
 from tests.unit.ops.op_graph import builds
 from tests.unit.ops.quantized_case import Floats, Matrix, Shape
 from tests.unit.ops.test_quantized_matmul import multiply

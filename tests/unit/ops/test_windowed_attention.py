@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session
 from tests.unit.ops.attention_case import Conversation, Floats, Heads, Step
 from tests.unit.ops.attention_reference import attention_over_pages, unquantized_attention
 from tests.unit.ops.op_graph import BUILD_VARIABLE, builds, run_op

@@ -7,12 +7,12 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
+from edge_rag.bootstrap.encoders import EncoderOpener, gpu_identity
 from edge_rag.core.placement import Precision, Provider, Stage
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.profile import ProviderChoice
 from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
-from edge_rag.parts.encoders import EncoderOpener, gpu_identity
 from tests.npu import CROSS_ENCODER, EMBEDDER
 from tests.unit.device.recorded_boards import recorded
 

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
+from edge_rag.bootstrap.tracing import make_traces
 from edge_rag.config.observing import TraceSettings
 from edge_rag.config.settings import load_settings
 from edge_rag.errors import ConfigurationError
-from edge_rag.parts.observing import make_traces
 from edge_rag.telemetry.tracing import UNTRACED
 
 
 def test_without_an_endpoint_nothing_of_opentelemetry_is_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "edge_rag.telemetry.open_telemetry", None)
+    monkeypatch.setitem(sys.modules, "edge_rag.telemetry.otlp", None)
     assert make_traces(TraceSettings()) is UNTRACED
 
 
@@ -22,7 +22,7 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_even_imported(monkeypat
     "missing", ["opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter"]
 )
 def test_a_missing_extra_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    monkeypatch.delitem(sys.modules, "edge_rag.telemetry.open_telemetry", raising=False)
+    monkeypatch.delitem(sys.modules, "edge_rag.telemetry.otlp", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ConfigurationError, match=r"traces.endpoint: .*edge-rag\[traces\]"):
         make_traces(TraceSettings(endpoint="http://127.0.0.1:4318/v1/traces"))

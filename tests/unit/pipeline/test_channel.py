@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from edge_rag.pipeline.channel import AnswerChannel
+from edge_rag.pipeline.event_buffer import AnswerChannel
 
 
 class Speaker:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import Reranked, RerankRequest, Retrieved
 from edge_rag.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
-from edge_rag.pipeline.lending import Lending, LendingLimits
-from edge_rag.pipeline.precedence import Precedence
+from edge_rag.pipeline.shared_encoders import Lending, LendingLimits
 from edge_rag.pipeline.stage import Timed
+from edge_rag.pipeline.yield_to_queries import Precedence
 
 
 class Counting:

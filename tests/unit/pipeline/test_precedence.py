@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.pipeline.precedence import QUIET_S, Precedence, longest_pause_s
+from edge_rag.pipeline.yield_to_queries import QUIET_S, Precedence, longest_pause_s
 
 
 class Clock:

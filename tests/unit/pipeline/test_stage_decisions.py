@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.ids import RequestId
+from edge_rag.core.monitoring.event import Decision, DecisionKind
 from edge_rag.core.query import AnswerMode, Priority, Query, Sampling
 from edge_rag.errors import CollectionNotFound, DeadlineExceeded, Overloaded
-from edge_rag.pipeline.announcing import StageAnnouncer
+from edge_rag.pipeline.events import StageAnnouncer
 from edge_rag.pipeline.stage import Timed
 
 QUERY = Query(

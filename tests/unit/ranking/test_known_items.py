@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from scripts.measure_known_items import measure
 from scripts.ranking.descriptions import Description, join_descriptions
 from scripts.ranking.known_items import LEAST_WORDS, Part, findable, part_of, sample_documents, sample_items

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from scripts.ranking.descriptions import Description
 from scripts.ranking.known_items import Part, part_of
 from scripts.reranker_training.corpus import TrainingText, documentation_texts, package_texts, reflow

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from edge_rag.core.collection import CollectionSettings, RecencyBoost, ValueBoost
-from edge_rag.core.metadata import Metadata
+from edge_rag.core.documents.collection import CollectionSettings, RecencyBoost, ValueBoost
+from edge_rag.core.documents.metadata import Metadata
 from edge_rag.retriever.boosts import boost, has_boosts
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)

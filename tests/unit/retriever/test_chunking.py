@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.core.document import Block, BlockKind, Chunk, ParsedDocument
-from edge_rag.retriever.chunking import ChunkLimits, chunk_document, index_text
-from edge_rag.retriever.parsing.builder import DocumentBuilder
+from edge_rag.core.documents.document import Block, BlockKind, Chunk, ParsedDocument
+from edge_rag.ingest.chunking import ChunkLimits, chunk_document, index_text
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder
 
 
 def count_words(text: str) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.retriever.database import Database
+from edge_rag.storage.database import Database
 
 SECRET = "bilgewater-4711"
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import structlog
 
+from edge_rag.core.documents.vector_home import HomeKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.core.vector_home import HomeKind
-from edge_rag.retriever import schema
-from edge_rag.retriever.background_builds import BackgroundBuilds
-from edge_rag.retriever.database import Database
-from edge_rag.retriever.embedded_indexes import EmbeddedIndexes, IndexLimits
+from edge_rag.index.background_builds import BackgroundBuilds
+from edge_rag.index.ivf_build import build_segment
+from edge_rag.index.local import EmbeddedIndexes, IndexLimits
 from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
-from edge_rag.retriever.segment_build import build_segment
-from edge_rag.retriever.stored_vectors import StoredVectors
+from edge_rag.storage import migrations as schema
+from edge_rag.storage.database import Database
+from edge_rag.storage.vectors import StoredVectors
 from tests.unit.retriever.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
@@ -182,7 +182,7 @@ def test_changes_made_while_a_segment_is_built_are_in_what_is_searched_after(
 
         return built
 
-    monkeypatch.setattr("edge_rag.retriever.embedded_indexes.build_segment", change_meanwhile(build_segment))
+    monkeypatch.setattr("edge_rag.index.local.build_segment", change_meanwhile(build_segment))
     builds_of(directory).request(1)
     builds_of(directory).wait()
 

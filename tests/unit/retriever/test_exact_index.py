@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
-from edge_rag.retriever.exact_index import ExactIndex
+from edge_rag.index.flat import ExactIndex
 
 _DIMENSION = 4
 

@@ -13,9 +13,9 @@ import pytest
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageCorrupt, StorageError
-from edge_rag.retriever.database import Database
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
-from edge_rag.retriever.page_checksums import RESERVED_BYTES
+from edge_rag.storage.database import Database
+from edge_rag.storage.page_checksums import RESERVED_BYTES
 from tests.unit.retriever.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
@@ -159,7 +159,7 @@ def test_a_database_from_before_there_were_checksums_gets_them(
 ) -> None:
     path = tmp_path / "data"
     with monkeypatch.context() as older:
-        older.setattr("edge_rag.retriever.database.reserve_checksums", lambda connection: None)
+        older.setattr("edge_rag.storage.database.reserve_checksums", lambda connection: None)
         older.setattr(Database, "_require_checksums", lambda database, connection: None)
         with closing(open_data_directory(path, HashedWords())) as directory:
             for name, text in _TEXTS.items():
@@ -172,7 +172,7 @@ def test_a_database_from_before_there_were_checksums_gets_them(
                 rows = ((random.Random(row).randbytes(_PAGE_BYTES),) for row in range(more_pages))
                 connection.executemany("INSERT INTO more VALUES (?)", rows)
         assert (path / "documents.sqlite3").read_bytes()[_RESERVED_AT] == 0
-    monkeypatch.setattr("edge_rag.retriever.database.CHECKSUMS_SINCE", newest + 1)
+    monkeypatch.setattr("edge_rag.storage.database.CHECKSUMS_SINCE", newest + 1)
 
     assert read(path) == expected
     assert (path / "documents.sqlite3").read_bytes()[_RESERVED_AT] == RESERVED_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.core.collection import FusionWeights
+from edge_rag.core.documents.collection import FusionWeights
 from edge_rag.core.ids import ChunkId
 from edge_rag.retriever.fusion import FusedHit, fuse
 

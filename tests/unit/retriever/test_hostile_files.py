@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.process import ParserProcess
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from tests.hostile_files import HostileFile, hostile_files
 
 _LIMITS = ParsingLimits(cpu_seconds=4, wall_seconds=40, memory_bytes=400 * 2**20)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.retriever.index_file import IndexFile, IndexManifest
+from edge_rag.index.file import IndexFile, IndexManifest
 
 _MANIFEST = IndexManifest("model-1", 4, "abc", 7)
 

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edge_rag.core.document import IngestStatus, Upload
-from edge_rag.core.jobs import IngestPhase, JobDocumentState, Ticket
+from edge_rag.core.documents.document import IngestStatus, Upload
+from edge_rag.core.documents.jobs import IngestPhase, JobDocumentState, Ticket
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import NotFound
 from edge_rag.retriever.opening import open_data_directory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_rag.errors import InvalidRequest
-from edge_rag.retriever.names import require_collection_name, require_document_name
+from edge_rag.storage.names import require_collection_name, require_document_name
 
 
 @pytest.mark.parametrize("name", ["a", "pump-station_2", "0", "x" * 64])

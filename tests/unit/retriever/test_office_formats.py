@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.document import BlockKind, ParsedDocument
+from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EncryptedDocument, UnsupportedFormat
-from edge_rag.retriever.parsing.formats import BY_SUFFIX, DocumentFormat
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.process import ParserProcess
-from edge_rag.retriever.parsing.reader import read_document
+from edge_rag.ingest.parsing.formats import BY_SUFFIX, DocumentFormat
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.parser import read_document
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from tests.unit.retriever import sample_files
 from tests.unit.retriever.sample_files import OPEN_DOCUMENT, SAMPLES, WORD, changed_part, zipped
 

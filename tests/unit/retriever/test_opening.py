@@ -112,7 +112,7 @@ def test_a_second_opener_is_refused_and_told_who_holds_the_directory(open_direct
 
 def test_a_second_process_is_refused_and_a_closed_directory_is_free(open_directory: Opener, tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from edge_rag.retriever.data_directory import DataDirectory\n"
+        "import sys; from pathlib import Path; from edge_rag.storage.data_directory import DataDirectory\n"
         "DataDirectory(Path(sys.argv[1]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import BrokenDocument, DocumentTooLarge
-from edge_rag.retriever.parsing.formats import DocumentFormat
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.messages import decode_answer
-from edge_rag.retriever.parsing.process import ParserProcess
+from edge_rag.ingest.parsing.formats import DocumentFormat
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.sandbox.messages import decode_answer
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
 _ENDLESS_WORK = b"<div>" * 3_000_000
 _ANSWER = (
@@ -157,7 +157,7 @@ def test_the_process_can_open_neither_file_nor_socket_nor_write_nor_start_anothe
     script = (
         "import ctypes, json, os, resource, socket, sys\n"
         "from edge_rag.retriever.parsing import worker\n"
-        "from edge_rag.retriever.parsing.limits import ParsingLimits\n"
+        "from edge_rag.ingest.parsing.limits import ParsingLimits\n"
         "worker._give_up_rights(ParsingLimits(**json.loads(sys.argv[1])))\n"
         "def refused(action):\n"
         "    try:\n"

@@ -9,7 +9,7 @@ import pytest
 from fpdf import FPDF
 from pypdf import PdfReader, PdfWriter
 
-from edge_rag.core.document import BlockKind, ParsedDocument
+from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import (
     BrokenDocument,
     DocumentRejected,
@@ -18,9 +18,9 @@ from edge_rag.errors import (
     EncryptedDocument,
     UnsupportedFormat,
 )
-from edge_rag.retriever.parsing.formats import DocumentFormat, find_format
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.reader import read_document
+from edge_rag.ingest.parsing.formats import DocumentFormat, find_format
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.parser import read_document
 
 HEADING, PARAGRAPH = BlockKind.HEADING, BlockKind.PARAGRAPH
 ITEM, ROW, CODE = BlockKind.LIST_ITEM, BlockKind.TABLE_ROW, BlockKind.CODE

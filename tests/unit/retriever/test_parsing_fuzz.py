@@ -15,12 +15,12 @@ from fpdf import FPDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.core.document import ParsedDocument
+from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import DocumentRejected
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.messages import decode_answer, encode_parsed
-from edge_rag.retriever.parsing.process import ParserProcess
-from edge_rag.retriever.parsing.reader import read_document
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.parser import read_document
+from edge_rag.ingest.parsing.sandbox.messages import decode_answer, encode_parsed
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from tests.unit.retriever.sample_files import SAMPLES, zipped
 
 _FRAGMENTS = (

@@ -10,11 +10,11 @@ from fpdf import FPDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.core.document import BlockKind
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.pieces import Edge, Piece
-from edge_rag.retriever.parsing.reader import read_document
-from edge_rag.retriever.parsing.reading_order import MOST_PIECES, reading_order
+from edge_rag.core.documents.document import BlockKind
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.parser import read_document
+from edge_rag.ingest.parsing.pdf.elements import Edge, Piece
+from edge_rag.ingest.parsing.pdf.reading_order import MOST_PIECES, reading_order
 
 PITCH = 5.0
 

@@ -12,10 +12,10 @@ from fpdf import FPDF
 from PIL import Image, ImageDraw, ImageFont
 
 from edge_rag.errors import DocumentTooLarge, EmptyDocument
-from edge_rag.retriever.parsing.limits import ParsingLimits
-from edge_rag.retriever.parsing.pages import recognized_lines
-from edge_rag.retriever.parsing.process import ParserProcess
-from edge_rag.retriever.parsing.recognition import TextRecognition
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.pdf.ocr import TextRecognition
+from edge_rag.ingest.parsing.pdf.pages import recognized_lines
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
 needs_tesseract = pytest.mark.skipif(
     TextRecognition("eng").missing() != "", reason=f"no Tesseract: {TextRecognition('eng').missing()}"

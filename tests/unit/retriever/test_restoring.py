@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.retriever.database import Database
 from edge_rag.retriever.opening import RetrieverSettings, open_data_directory
-from edge_rag.retriever.restoring import restore
-from edge_rag.retriever.stored_vectors import StoredVectors
+from edge_rag.storage.database import Database
+from edge_rag.storage.restore import restore
+from edge_rag.storage.vectors import StoredVectors
 from tests.unit.retriever.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from edge_rag.core.document import Upload
+from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageFull
-from edge_rag.retriever.database import Database
 from edge_rag.retriever.opening import OpenedDirectory
+from edge_rag.storage.database import Database
 from tests.unit.retriever.conftest import Opener, ingest
 
 _ROUNDS = 200 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 10
@@ -26,7 +26,7 @@ _INGEST_FOREVER = """
 import sys
 import threading
 from pathlib import Path
-from edge_rag.core.document import Upload
+from edge_rag.core.documents.document import Upload
 from edge_rag.retriever.opening import open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 

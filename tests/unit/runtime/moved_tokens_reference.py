@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.runtime.moved_tokens import PageViews, Slots, Table
+from edge_rag.runtime.decoder.rope_shift import PageViews, Slots, Table
 
 _KEY_BIAS: Final = 128
 _LARGEST: Final = 127

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from edge_rag.runtime.background import NICENESS, step_back
+from edge_rag.runtime.session.process import NICENESS, step_back
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import StorageError
-from edge_rag.runtime.compiled_graphs import CompiledGraphs, CompiledKey
+from edge_rag.runtime.session.compile_cache import CompiledGraphs, CompiledKey
 
 KEY = CompiledKey("model 1", "a16w8.1", "sdk 2.51", "HTP v73", {"vtcm_mb": "8"})
 OTHERS = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.runtime.geometry import PagedGeometry, describe, read_geometry
+from edge_rag.runtime.lowering.geometry import PagedGeometry, describe, read_geometry
 
 GEOMETRY = PagedGeometry(
     layers=24,

@@ -10,10 +10,10 @@ import onnx
 import pytest
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.lowered_folder import lower_folder
-from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.lowering.folder import lower_folder
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import FIXTURES
 
 LOWERED = ("paged.json", "paged.onnx", "paged.onnx.data")

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_rag.errors import ModelNotLowerable
-from edge_rag.runtime.graph_walk import attributes
-from edge_rag.runtime.lowering import DecoderSizes, lower
+from edge_rag.runtime.lowering.graph import DecoderSizes, lower
+from edge_rag.runtime.lowering.onnx_graph import attributes
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES
 
 SIZES = DecoderSizes(head_size=32, context_length=400, end_tokens=frozenset({2}))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.runtime.model_folder import ModelRole, verify_model_folder, write_manifest
-from edge_rag.runtime.model_manifest import parse_manifest, render_manifest
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder, write_manifest
+from edge_rag.runtime.model_folder.manifest import parse_manifest, render_manifest
 
 CONTENT = {"model.data": b"weights " * 1000, "tokenizer.json": b"{}", "parts/extra.data": b"more"}
 

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.moved_tokens import MovedTokens, PageViews, read_rotary_tables
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.rope_shift import MovedTokens, PageViews, read_rotary_tables
+from edge_rag.runtime.lowering.geometry import read_geometry
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES
 from tests.unit.runtime.moved_tokens_reference import move
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.original_decoder import OriginalDecoder
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.lowering.verification import OriginalDecoder
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES, reference
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.runtime.packed_texts import pack_texts, plan_packs
+from edge_rag.runtime.encoder.batching import pack_texts, plan_packs
 
 TEXTS = st.lists(st.lists(st.integers(0, 40_000), max_size=30), min_size=1, max_size=12)
 

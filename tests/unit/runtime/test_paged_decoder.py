@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.lowering.geometry import read_geometry
 from tests.synthetic.tiny_model import FIXTURES, Sequence, run
 
 FOLDER = FIXTURES / "tiny-qwen2"

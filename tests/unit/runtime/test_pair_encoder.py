@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
-from edge_rag.runtime.pair_encoder import PairEncoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).parents[3]
 FOLDER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 
 from edge_rag.core.placement import Provider
 from edge_rag.errors import ModelError, ProviderUnavailable
-from edge_rag.runtime.npu.opening import npu_demand
-from edge_rag.runtime.providers import LIBRARY_OPTION, ProviderDemand, check_assignment
-from edge_rag.runtime.sessions import compile_graph, open_session, pool_threads
+from edge_rag.runtime.encoder.npu.opening import npu_demand
+from edge_rag.runtime.session.providers import LIBRARY_OPTION, ProviderDemand, check_assignment
+from edge_rag.runtime.session.sessions import compile_graph, open_session, pool_threads
 from tests.npu import needs_npu
 
 

@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_rag.errors import ModelNotLowerable
-from edge_rag.runtime.forced_run import forced_logits
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.lowered_folder import lower_folder
-from edge_rag.runtime.original_decoder import OriginalDecoder
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.lowering.folder import lower_folder
+from edge_rag.runtime.lowering.forced_run import forced_logits
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.lowering.verification import OriginalDecoder
 from tests.synthetic.tiny_model import FIXTURES, Logits, TokenIds
 
 COS, SIN = 7, 8

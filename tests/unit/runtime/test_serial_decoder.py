@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
-from edge_rag.runtime.packed_step import PackedStep
-from edge_rag.runtime.serial_decoder import SerialDecoder, read_serial_sizes
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.serial_decoder import SerialDecoder, read_serial_sizes
 from tests.synthetic.serial_model import unlowerable_folder
 from tests.synthetic.tiny_model import FIXTURES
 

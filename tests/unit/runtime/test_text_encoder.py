@@ -13,9 +13,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
-from edge_rag.runtime.text_encoder import TextEncoder
-from edge_rag.runtime.text_graphs import PackedTextGraph
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_graphs import PackedTextGraph
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).parents[3]
 FOLDER = REPOSITORY / "models" / "minilm-l6"
@@ -111,8 +111,9 @@ def test_threads_get_the_vectors_they_would_get_alone(encoder: TextEncoder) -> N
 
 def test_the_number_of_threads_does_not_change_a_bit() -> None:
     script = (
-        "import hashlib, sys; from pathlib import Path; from edge_rag.runtime.sessions import configure_thread_pool; "
-        "from edge_rag.runtime.text_encoder import TextEncoder; configure_thread_pool(int(sys.argv[1])); "
+        "import hashlib, sys; from pathlib import Path; "
+        "from edge_rag.runtime.session.sessions import configure_thread_pool; "
+        "from edge_rag.runtime.encoder.text_encoder import TextEncoder; configure_thread_pool(int(sys.argv[1])); "
         "encoder = TextEncoder.open(Path(sys.argv[2])); "
         "print(hashlib.sha256(encoder.embed(sys.argv[3:]).tobytes()).hexdigest())"
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
-from edge_rag.runtime.text_tokenizer import TextTokenizer
+from edge_rag.runtime.encoder.tokenizer import TextTokenizer
 
 FILE = Path(__file__).parents[3] / "models" / "minilm-l6" / "tokenizer.json"
 CLS, SEP = 101, 102

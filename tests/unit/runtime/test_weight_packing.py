@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.runtime.weight_packing import (
+from edge_rag.runtime.lowering.weight_packing import (
     BlockFormat,
     QuantizedMatrix,
     alternate,

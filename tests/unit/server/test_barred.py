@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.server.barred import MOST, Address, bar
+from edge_rag.server.limits.socket_filter import MOST, Address, bar
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has filters of sockets")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_rag.server.connections import BARRED_S, Connections, address_of, peer_of
+from edge_rag.server.limits.connections import BARRED_S, Connections, address_of, peer_of
 from tests.unit.server.test_barred import is_taken
 
 

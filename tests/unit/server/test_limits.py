@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
+from edge_rag.bootstrap.network import transport_limits
 from edge_rag.config.settings import Settings
-from edge_rag.parts.entrance import transport_limits
 from scripts.load.raw_connection import RawConnection
 
 ECHO = "/test.Test/Echo"

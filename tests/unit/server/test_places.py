@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.errors import Overloaded
-from edge_rag.server.places import Places
+from edge_rag.server.limits.concurrency import Places
 
 
 def fill(places: Places, caller: str) -> int:

@@ -2,7 +2,7 @@ import grpc
 import pytest
 
 from edge_rag import errors
-from edge_rag.server.status import STATUS, trailers
+from edge_rag.server.grpc.status_codes import STATUS, trailers
 
 
 def every_error(root: type[errors.EdgeRagError]) -> list[type[errors.EdgeRagError]]:

@@ -10,13 +10,13 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from edge_rag.server.connections import Connections
-from edge_rag.server.deadlines import Deadlines
-from edge_rag.server.gate import Gate
-from edge_rag.server.places import Places
-from edge_rag.server.turnstile import Turnstile
+from edge_rag.server.grpc.interceptor import Turnstile
+from edge_rag.server.lifecycle import Gate
+from edge_rag.server.limits.concurrency import Places
+from edge_rag.server.limits.connections import Connections
+from edge_rag.server.limits.timeouts import Deadlines
 from edge_rag.telemetry.latencies import Latencies
-from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.metrics.calls import Metrics
 
 ECHO = "/test.Test/Echo"
 CALLS = 50

@@ -9,7 +9,7 @@ from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import AnswerMode, JsonSchema, Priority, Query, Regex
 from edge_rag.errors import InvalidRequest
-from edge_rag.server import wire
+from edge_rag.wire import requests as wire
 
 CALLER = Identity("ward-3", frozenset({Role.READER}), priority_ceiling=Priority.NORMAL)
 LIMITS = wire.RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
-from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
-from edge_rag.store.adding import add
-from edge_rag.store.conversion import Precision
-from edge_rag.store.directory import StoreDirectory
-from edge_rag.store.model_store import memory_bytes
-from edge_rag.store.progress import Silent
-from edge_rag.store.source import LocalFolder
-from edge_rag.store.wish import Wish
+from edge_rag.model_store.add import add
+from edge_rag.model_store.convert.genai import Precision
+from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.directory import StoreDirectory
+from edge_rag.model_store.request import Wish
+from edge_rag.model_store.source import LocalFolder
+from edge_rag.model_store.store import memory_bytes
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import FIXTURES
 
 ROOT = Path(__file__).parents[3]
@@ -150,7 +150,7 @@ def test_what_a_killed_process_left_is_cleared_by_the_next_change(store: StoreDi
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from edge_rag.store.directory import StoreDirectory\n"
+        "from edge_rag.model_store.directory import StoreDirectory\n"
         "store = StoreDirectory(Path(sys.argv[1]))\n"
         "with store.changing(), store.staging() as folder:\n"
         "    (folder / 'half.onnx').write_bytes(b'half')\n"

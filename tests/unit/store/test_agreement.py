@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edge_rag.store.agreement import compare_scores, compare_vectors
+from edge_rag.model_store.convert.comparison import compare_scores, compare_vectors
 
 RANDOM = np.random.default_rng(4)
 

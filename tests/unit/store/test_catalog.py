@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import ConfigurationError
-from edge_rag.store.catalog import CatalogEntry, Shape, needs, read_catalog, recommend
-from edge_rag.store.checkpoint import ARCHITECTURES
+from edge_rag.model_store.catalog import CatalogEntry, Shape, needs, read_catalog, recommend
+from edge_rag.model_store.checkpoint import ARCHITECTURES
 
 CATALOG = Path(__file__).parents[3] / "models" / "catalog.toml"
 MIB, GIB = 1 << 20, 1 << 30

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.runtime.bert_graph import Pooling
-from edge_rag.runtime.model_folder import ModelRole
-from edge_rag.store.checkpoint import check_checkpoint, wanted_files
-from edge_rag.store.encoder_checkpoint import EncoderCheckpoint, read_encoder
+from edge_rag.model_store.checkpoint import check_checkpoint, wanted_files
+from edge_rag.model_store.convert.encoder_checkpoint import EncoderCheckpoint, read_encoder
+from edge_rag.runtime.encoder.bert_graph import Pooling
+from edge_rag.runtime.model_folder.folder import ModelRole
 from tests.unit.store.good_folders import BERT, POOLING, good_embedder, good_reranker
 
 

@@ -13,13 +13,13 @@ import onnxruntime_genai
 import pytest
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
-from edge_rag.runtime.model_folder import verify_model_folder
-from edge_rag.store.adding import add
-from edge_rag.store.conversion import Precision
-from edge_rag.store.directory import StoreDirectory
-from edge_rag.store.progress import Silent
-from edge_rag.store.source import LocalFolder
-from edge_rag.store.wish import Wish
+from edge_rag.model_store.add import add
+from edge_rag.model_store.convert.genai import Precision
+from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.directory import StoreDirectory
+from edge_rag.model_store.request import Wish
+from edge_rag.model_store.source import LocalFolder
+from edge_rag.runtime.model_folder.folder import verify_model_folder
 from tests.unit.store.attack import Attack, Canary, make_canary
 from tests.unit.store.attacks_on_checkpoints import attacks_on_checkpoints
 from tests.unit.store.attacks_on_configs import attacks_on_configs

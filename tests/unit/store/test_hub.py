@@ -11,9 +11,9 @@ import huggingface_hub.constants
 import pytest
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.store.hub import fetch, forget
-from edge_rag.store.progress import Silent
-from edge_rag.store.source import HubModel
+from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.hub import fetch, forget
+from edge_rag.model_store.source import HubModel
 from tests.unit.store.hub_server import COMMIT, HubServer
 
 MODEL = HubModel("owner", "tiny", None)

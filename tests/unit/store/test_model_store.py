@@ -10,14 +10,14 @@ import pytest
 
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
-from edge_rag.runtime.model_manifest import ModelRole
-from edge_rag.store.choices import read_choices
-from edge_rag.store.conversion import Precision
-from edge_rag.store.model_store import ModelStore
-from edge_rag.store.progress import Silent
-from edge_rag.store.roles import fill_roles, store_of
-from edge_rag.store.source import LocalFolder
-from edge_rag.store.wish import Wish
+from edge_rag.model_store.choices import read_choices
+from edge_rag.model_store.convert.genai import Precision
+from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.request import Wish
+from edge_rag.model_store.roles import fill_roles, store_of
+from edge_rag.model_store.source import LocalFolder
+from edge_rag.model_store.store import ModelStore
+from edge_rag.runtime.model_folder.manifest import ModelRole
 
 MODELS = Path(__file__).parents[3] / "models"
 

@@ -15,13 +15,13 @@ from model_signing.hashing import Config as Hashing
 from model_signing.signing import Config as Signing
 
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
-from edge_rag.runtime.model_folder import verify_model_folder
-from edge_rag.store.adding import add
-from edge_rag.store.directory import StoreDirectory
-from edge_rag.store.progress import Silent
-from edge_rag.store.signature import SIGNATURE_FILE, acceptable_keys
-from edge_rag.store.source import HubModel, LocalFolder, Source
-from edge_rag.store.wish import Wish
+from edge_rag.model_store.add import add
+from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.directory import StoreDirectory
+from edge_rag.model_store.request import Wish
+from edge_rag.model_store.signature import SIGNATURE_FILE, acceptable_keys
+from edge_rag.model_store.source import HubModel, LocalFolder, Source
+from edge_rag.runtime.model_folder.folder import verify_model_folder
 from tests.synthetic.tiny_model import FIXTURES
 
 

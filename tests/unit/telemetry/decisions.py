@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_rag.core.decision import Decision, DecisionKind
 from edge_rag.core.ids import RequestId
+from edge_rag.core.monitoring.event import Decision, DecisionKind
 from edge_rag.core.query import Priority
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from edge_rag.core.decision import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
 from edge_rag.errors import ConfigurationError
-from edge_rag.telemetry.audit import AuditTrail
-from edge_rag.telemetry.audit_file import WAITING_LINES, AuditFile, entry_object
+from edge_rag.telemetry.audit_log import AuditTrail
+from edge_rag.telemetry.audit_log_file import WAITING_LINES, AuditFile, entry_object
 from tests.unit.telemetry.decisions import decision
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

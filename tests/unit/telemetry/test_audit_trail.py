@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.decision import AuditEntry, DecisionKind
 from edge_rag.core.ids import RequestId
-from edge_rag.telemetry.audit import AuditPage, AuditTrail
+from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.telemetry.audit_log import AuditPage, AuditTrail
 from tests.unit.telemetry.decisions import decision
 
 

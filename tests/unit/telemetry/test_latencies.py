@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.measures import Latency, Measure
+from edge_rag.core.monitoring.metrics import Latency, Measure
 from edge_rag.telemetry.latencies import GAPS, REQUESTS, Latencies, percentiles
 
 SECONDS = st.floats(0, 1e6)

@@ -8,16 +8,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from edge_rag.core.answer import Finished, FinishReason, StageTime, Usage
-from edge_rag.core.decision import DecisionKind
-from edge_rag.core.document import IngestOutcome, IngestStatus
-from edge_rag.core.measures import Measure, RequestReport, StepReport
-from edge_rag.generator.disk.page_tier import DiskCounts
+from edge_rag.core.documents.document import IngestOutcome, IngestStatus
+from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.metrics import Measure, RequestReport, StepReport
+from edge_rag.engine.kv_cache.disk.tier import DiskCounts
 from edge_rag.telemetry.activity import Activity
-from edge_rag.telemetry.audit import AuditTrail
-from edge_rag.telemetry.engine_metrics import EngineMetrics
-from edge_rag.telemetry.engine_watch import EngineWatch
+from edge_rag.telemetry.audit_log import AuditTrail
+from edge_rag.telemetry.engine_observer import EngineWatch
 from edge_rag.telemetry.latencies import Latencies
-from edge_rag.telemetry.metrics import Metrics
+from edge_rag.telemetry.metrics.calls import Metrics
+from edge_rag.telemetry.metrics.engine import EngineMetrics
 from edge_rag.telemetry.pulse import Pulses
 from edge_rag.telemetry.usage import UsageLedger
 from tests.unit.telemetry.decisions import decision

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.telemetry.service_manager import ServiceManager
+from edge_rag.telemetry.systemd_notify import ServiceManager
 from tests.service_manager import Manager
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from edge_rag.core.answer import Usage
-from edge_rag.core.measures import ClientUsage, RequestReport
+from edge_rag.core.monitoring.metrics import ClientUsage, RequestReport
 from edge_rag.telemetry.usage import UsageLedger
 
 

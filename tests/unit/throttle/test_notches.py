@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.throttle.notches import DOWN_AFTER, FIRST_HOLD, LONGEST_HOLD, Burden, Notches
+from edge_rag.throttle.hysteresis import DOWN_AFTER, FIRST_HOLD, LONGEST_HOLD, Burden, Notches
 
 LOOK_S = 2.0
 ANY = st.lists(st.sampled_from(Burden), max_size=200)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.throttle.power import EnergyMeter, PowerReading, read_power
+from edge_rag.throttle.sensors import EnergyMeter, PowerReading, read_power
 from edge_rag.throttle.thermal import read_event_counts, read_slowdowns
 from tests.unit.throttle.boards import (
     JETSON_AGX_ORIN_POWER,

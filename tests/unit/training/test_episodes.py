@@ -14,8 +14,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_rag.generator.prompt import PromptSettings, user_text
-from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.generator.prompt.template import PromptSettings, user_text
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from scripts.training.batch import Batch, make_batch
 from scripts.training.episode import Episode, EpisodeShape
 from scripts.training.schedule import Stage, plateau, steps

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from edge_rag.generator.prompt import PromptSettings, user_text
-from edge_rag.generator.tokenizer import ChatTokenizer
+from edge_rag.generator.prompt.template import PromptSettings, user_text
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.training.text import VOCABULARY, corpus, tokenizer
 
 if TYPE_CHECKING:

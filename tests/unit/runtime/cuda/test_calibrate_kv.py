@@ -11,10 +11,10 @@ import pytest
 from rich.progress import Progress
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.runtime.cuda.folder import CUDA_FILES, read_cuda_form
-from edge_rag.runtime.cuda.kv_scales import read_scales
-from edge_rag.runtime.geometry import read_geometry
-from edge_rag.runtime.model_folder import ModelRole, verify_model_folder
+from edge_rag.runtime.decoder.cuda.folder import CUDA_FILES, read_cuda_form
+from edge_rag.runtime.decoder.cuda.kv_scales import read_scales
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from scripts.calibrate_kv import calibrate, texts_of
 
 REPOSITORY = Path(__file__).parents[4]

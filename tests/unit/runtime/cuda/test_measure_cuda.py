@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_rag.runtime.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from scripts.measure_cuda import measure, prompts_from, same_share, write
 from tests.cuda import cuda_copy, greedily
 from tests.cuda_reference import CudaReference

@@ -5,15 +5,15 @@ import onnx
 import pytest
 
 from edge_rag.errors import ModelNotLowerable
-from edge_rag.runtime.bert_parts import BertParts, take_apart
-from edge_rag.runtime.graph_lengths import LONGEST, graph_lengths
-from edge_rag.runtime.npu.calibration import CALIBRATION_TOKENS, calibrate, filled_up
-from edge_rag.runtime.npu.fixed_graph import fixed_graph
-from edge_rag.runtime.npu.qdq_builder import Scale
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.sessions import open_session
-from edge_rag.runtime.text_encoder import TextEncoder
-from edge_rag.runtime.text_tokenizer import TextTokenizer
+from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.graph_lengths import LONGEST, graph_lengths
+from edge_rag.runtime.encoder.npu.calibration import CALIBRATION_TOKENS, calibrate, filled_up
+from edge_rag.runtime.encoder.npu.fixed_graph import fixed_graph
+from edge_rag.runtime.encoder.npu.qdq_builder import Scale
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.tokenizer import TextTokenizer
+from edge_rag.runtime.session.sessions import open_session
 from tests.npu import CROSS_ENCODER, EMBEDDER
 
 TEXTS = ("How often must the bearings be greased?", "Every 2,000 hours, or every three months; use lithium grease.")

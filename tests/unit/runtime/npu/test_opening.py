@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from edge_rag.errors import ProviderUnavailable
-from edge_rag.runtime.npu.opening import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.npu.opening import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.npu import CROSS_ENCODER, EMBEDDER, REPOSITORY, needs_npu, npu_pair_encoder, npu_text_encoder, small_embedder
 
 SHARED = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))

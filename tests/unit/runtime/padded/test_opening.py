@@ -11,14 +11,14 @@ from onnx import numpy_helper
 
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ProviderUnavailable
-from edge_rag.runtime.model_folder import ModelRole, write_manifest
-from edge_rag.runtime.padded.opening import (
+from edge_rag.runtime.encoder.gpu.opening import (
     EngineBegun,
     ShapeReady,
     open_pair_encoder_on_gpu,
     open_text_encoder_on_gpu,
 )
-from edge_rag.runtime.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 from tests.gpu import heard, needs_cuda, needs_tensorrt, padded_text_encoder, place
 from tests.npu import CROSS_ENCODER, EMBEDDER, small_embedder
 

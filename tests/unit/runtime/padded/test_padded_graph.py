@@ -10,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import Precision
-from edge_rag.runtime.bert_graph import BertShape, Pooling, WeightPrecision, build_cross_encoder, build_encoder
-from edge_rag.runtime.bert_parts import BertParts, take_apart
-from edge_rag.runtime.graph_lengths import graph_lengths
-from edge_rag.runtime.ops_library import ops_library
-from edge_rag.runtime.padded.padded_encoders import (
+from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling, WeightPrecision, build_cross_encoder, build_encoder
+from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.gpu.padded_encoders import (
     PaddedPairGraph,
     PaddedRuns,
     PaddedTextGraph,
     plan_rectangles,
     rows_of,
 )
-from edge_rag.runtime.padded.padded_graph import graph_inputs, padded_graph
-from edge_rag.runtime.pair_encoder import PairEncoder
-from edge_rag.runtime.pair_graphs import PackedPairs
-from edge_rag.runtime.sessions import open_session
-from edge_rag.runtime.text_encoder import TextEncoder
-from edge_rag.runtime.text_graphs import PackedTextGraph
-from edge_rag.runtime.text_tokenizer import TokenizedText
+from edge_rag.runtime.encoder.gpu.padded_graph import graph_inputs, padded_graph
+from edge_rag.runtime.encoder.graph_lengths import graph_lengths
+from edge_rag.runtime.encoder.pair_graphs import PackedPairs
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.encoder.text_graphs import PackedTextGraph
+from edge_rag.runtime.encoder.tokenizer import TokenizedText
+from edge_rag.runtime.session.ops_library import ops_library
+from edge_rag.runtime.session.sessions import open_session
 from tests.gpu import padded_pair_encoder, padded_text_encoder
 from tests.npu import CROSS_ENCODER, EMBEDDER
 

@@ -1,0 +1,1 @@
+"""The composition root: opens models and data and wires every part together."""

@@ -1,0 +1,283 @@
+"""Makes generators out of model folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import structlog
+
+from edge_rag.bootstrap.memory_planner import MemoryPlanner
+from edge_rag.bootstrap.placement import paged_opener, serial_opener
+from edge_rag.bootstrap.saying import say_placement
+from edge_rag.config.settings import Settings
+from edge_rag.config.stages import GeneratorSettings
+from edge_rag.core.monitoring.status import ModelInUse, device_of
+from edge_rag.core.placement import Stage
+from edge_rag.device.memory_plan import MemoryPlan
+from edge_rag.device.placing import place
+from edge_rag.device.probing.probe import probe
+from edge_rag.device.profile import DeviceProfile, ProviderChoice
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.kv_cache.disk.store import PageStore
+from edge_rag.engine.kv_cache.disk.tier import PageTier
+from edge_rag.engine.ports import ModelRunner
+from edge_rag.engine.scheduling.curve import StepSize, limits_on
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.scheduling.slot_controller import SlotController
+from edge_rag.errors import ConfigurationError
+from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
+from edge_rag.generator.model_swap import Installed
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.popularity_file import HeatFile
+from edge_rag.generator.prompt.prompt_encoding import PassageReuse, PromptEncoder
+from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.tokenizer import ChatTokenizer
+from edge_rag.model_store.store import ModelStore
+from edge_rag.reranker.words import Stemmer
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.page_identity import page_identity
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
+from edge_rag.telemetry.engine_observer import EngineWatch
+
+FIRST_STEP: Final = PackedStep(
+    input_ids=np.zeros(1, np.int64),
+    positions=np.zeros(1, np.int32),
+    slot_mapping=np.zeros(1, np.int32),
+    cumulative_sequence_lengths=np.array([0, 1], np.int32),
+    block_table=np.zeros((1, 1), np.int32),
+    logits_indices=np.zeros(1, np.int64),
+)
+"""Run before anybody asks, so that the first question does not wait for weights to be read."""
+
+_MIB: Final = 1 << 20
+_HEAT_FILE: Final = "passage-order"
+_PAGES_FOLDER: Final = "pages"
+_log: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a model would be run.
+
+    Attributes:
+        folder: Its verified folder.
+        limits: How large its steps may be.
+        cache_bytes: Most memory that keys and values take.
+        detail: How it runs, for people.
+        draft_tokens: Most tokens that a request drafts for a step.
+        copies_passages: Whether its cache can move tokens, on processor cores.
+        open: Opens it on a provider.
+    """
+
+    folder: Path
+    limits: SchedulerLimits
+    cache_bytes: int
+    detail: str
+    draft_tokens: int
+    copies_passages: bool
+    open: Callable[[ProviderChoice], ModelRunner]
+
+
+@dataclass(frozen=True, slots=True)
+class KvDisk:
+    """Where pages are kept.
+
+    Attributes:
+        folder: A folder for this alone.
+        budget_bytes: Most that they may take.
+        directory: Id of the data directory.
+        epochs: Returns the present epoch of each collection.
+    """
+
+    folder: Path
+    budget_bytes: int
+    directory: str
+    epochs: Callable[[], Mapping[str, int]]
+
+
+class GeneratorMaker:
+    """Makes generators out of model folders.
+
+    Args:
+        settings: Checked settings.
+        store: Finds a model's folder.
+        profile: Device profile in force.
+        memory: Plans the memory.
+        watch: What engines report to.
+    """
+
+    def __init__(
+        self, settings: Settings, store: ModelStore, profile: DeviceProfile, memory: MemoryPlanner, watch: EngineWatch
+    ) -> None:
+        wanted = settings.generator
+        self._settings = wanted
+        self._pause_s = settings.limits.unread_seconds
+        self.store = store
+        self._watch = watch
+        self._placing = profile.stages[Stage.GENERATOR]
+        self._heat = PassageHeat()
+        self._disk: KvDisk | None = None
+        self._kept: tuple[Path, PageTier] | None = None
+        balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
+        self._limits = partial(limits_on, wanted.curve, balanced)
+        self._memory = memory
+
+    def keep_pages(self, disk: KvDisk) -> None:
+        """Keeps pages on disk from now on, those of the generator that was made before and of those that follow."""
+        self._disk = disk
+        self._heat_file = HeatFile(disk.folder / _HEAT_FILE, self._disk_failed)
+        if (state := self._heat_file.load()) is not None:
+            self._heat.resume(state)
+        self._heat.follow(self._heat_file.save)
+        if self._kept is not None:
+            self._keep_pages_of(*self._kept)
+
+    def close(self) -> None:
+        """Keeps what is to be known after a restart; generators are their owner's to close."""
+        if self._disk is not None:
+            self._heat_file.save(self._heat.state())
+
+    def _keep_pages_of(self, folder: Path, tier: PageTier | None) -> None:
+        """Gives the disk to a generator; the one that had it keeps nothing there any more."""
+        if self._disk is None:
+            self._kept = None if tier is None else (folder, tier)
+            return
+        if self._kept is not None and self._kept[1] is not tier:
+            self._kept[1].discard()
+        self._kept = None if tier is None else (folder, tier)
+        if tier is None:
+            return
+        try:
+            tier.use(
+                PageStore(
+                    self._disk.folder / _PAGES_FOLDER,
+                    page_identity(folder, self._disk.directory),
+                    read_geometry(folder).page_bytes,
+                    self._disk.budget_bytes,
+                    self._disk.epochs(),
+                )
+            )
+        except OSError as error:
+            self._disk_failed(f"no KV pages are kept on disk: {error}")
+
+    @staticmethod
+    def _disk_failed(problem: str) -> None:
+        _log.error("kv disk", problem=problem)
+
+    def make(self, name: str) -> Installed:
+        """Makes a generator, not started yet.
+
+        Args:
+            name: Name of the model's folder.
+
+        Raises:
+            ModelNotFound: There is no such model.
+            ModelError: It was altered, or it cannot be opened.
+            ConfigurationError: Its cache does not fit.
+        """
+        return self._make(name, self._plan(name))
+
+    def make_beside(self, name: str) -> Installed:
+        """Makes a generator while another one is in use.
+
+        Raises:
+            ConfigurationError: The memory that is free does not hold it beside the other one.
+            ModelNotFound, ModelError: As in ``make``.
+        """
+        plan = self._plan(name)
+        needed = plan.cache_bytes + sum(path.stat().st_size for path in plan.folder.rglob("*") if path.is_file())
+        free = probe().available_bytes
+        if needed > free:
+            raise ConfigurationError(
+                f"{name} needs {needed // _MIB} MiB beside the present model, {free // _MIB} MiB are free; lower "
+                "generator.kv_memory_mib, or name the model in the settings and restart"
+            )
+        return self._make(name, plan)
+
+    def _make(self, name: str, plan: _Plan) -> Installed:
+        runner, placement = place(Stage.GENERATOR, self._placing, plan.open)
+        runner.run(FIRST_STEP)
+        wanted = self._settings
+        target = wanted.target_tpot_ms
+        slots = plan.limits.max_slots
+        tier = PageTier(runner, self._disk_failed) if isinstance(runner, PagedDecoder) else None
+        watch = self._watch.for_another()
+        engine = Engine(
+            runner,
+            plan.limits,
+            wanted.queue,
+            watch,
+            watch,
+            max_waiting_tokens=wanted.queue_tokens,
+            aging_s=wanted.aging_seconds,
+            draft_tokens=plan.draft_tokens,
+            slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
+            working=partial(watch.activity.working, "generator", device_of(placement.used)),
+            tier=tier,
+            compute_ahead=wanted.anticipate,
+            pause_s=self._pause_s,
+        )
+        self._keep_pages_of(plan.folder, tier)
+        cite = CiteSettings(Stemmer, wanted.unsupported)
+        prompt = PromptSettings(not_found=wanted.not_found_text)
+        tokenizer = ChatTokenizer.open(plan.folder)
+        grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
+        arranger = PassageArranger(wanted.passage_order, self._heat)
+        copies = plan.copies_passages and isinstance(runner, PagedDecoder)
+        reuse = PassageReuse(runner.page_tokens, wanted.passage_recompute_tokens) if copies else None
+        prompts = PromptEncoder(tokenizer, prompt, arranger, reuse)
+        generator = AnswerGenerator(
+            engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite, prompts
+        )
+        model = ModelInUse(name, plan.detail, placement)
+        say_placement(model)
+        return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
+
+    def _plan(self, name: str) -> _Plan:
+        folder = self.store.find(name)
+        manifest = verify_model_folder(folder, ModelRole.GENERATOR)
+        memory = self._memory.plan(folder)
+        if manifest.form is GeneratorForm.SERIAL:
+            return self._serial(folder, memory, manifest.why_serial)
+        return self._paged(folder, memory)
+
+    def _paged(self, folder: Path, memory: MemoryPlan) -> _Plan:
+        pages = memory.pages
+        return _Plan(
+            folder,
+            self._limits(memory.sizes.slots, memory.sizes.step_tokens),
+            memory.kv_bytes,
+            "paged, int8 kv",
+            self._settings.draft_tokens,
+            True,
+            paged_opener(folder, pages),
+        )
+
+    def _serial(self, folder: Path, memory: MemoryPlan, why: str) -> _Plan:
+        context, tokens = memory.pages, memory.sizes.step_tokens
+        return _Plan(
+            folder,
+            SchedulerLimits(max_slots=1, max_step_tokens=tokens, prefill_tokens=tokens - 1),
+            memory.kv_bytes,
+            f"serial, onnxruntime-genai: {why}" if why else "serial, onnxruntime-genai",
+            0,
+            False,
+            serial_opener(folder, context),
+        )
+
+
+def _quote(wanted: GeneratorSettings) -> QuoteSettings:
+    usual = QuoteSettings()
+    return replace(
+        usual,
+        prior_weight=usual.prior_weight if wanted.evidence_weight is None else wanted.evidence_weight,
+        not_found_below=usual.not_found_below if wanted.not_found_below is None else wanted.not_found_below,
+    )

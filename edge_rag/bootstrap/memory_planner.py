@@ -1,0 +1,192 @@
+"""What the parts of a daemon take of memory, as far as it can be said before they are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from edge_rag.config.settings import Settings
+from edge_rag.core.monitoring.resources import MemoryItem
+from edge_rag.core.placement import Provider, Stage
+from edge_rag.device.facts import DeviceFacts
+from edge_rag.device.memory_plan import (
+    SMALLEST_STEP,
+    BatchSizes,
+    GeneratorNeeds,
+    MemoryBounds,
+    MemoryPlan,
+    RerankerNeeds,
+    plan_memory,
+)
+from edge_rag.device.profile import DeviceProfile
+from edge_rag.engine.scheduling.curve import StepSize, limits_on
+from edge_rag.model_store.roles import RoleFolders
+from edge_rag.reranker.max_sim import CACHE_BYTES
+from edge_rag.runtime.encoder.graph_lengths import graph_lengths
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.model_folder.folder import read_manifest
+from edge_rag.runtime.model_folder.manifest import GeneratorForm, ModelManifest
+
+_MIB: Final = 1 << 20
+_FLOAT: Final = 4
+
+# Measured by scripts/measure_memory_plan.py, and rounded up.
+_PROCESS_BYTES: Final = 176 * _MIB
+_NPU_BYTES: Final = 96 * _MIB  # plugin and compiler, once it gave back what compiling took
+_NPU_GRAPH_FACTOR: Final = 1.2  # of the weights, for each graph; the table of words is kept once, outside
+_PARSER_BYTES: Final = 36 * _MIB
+_STORE_BYTES: Final = 16 * _MIB  # caches of SQLite, and what is added to indexes before the next start
+_TOKENIZER_BYTES: Final = 6 * _MIB
+_TOKENIZER_FACTOR: Final = 12  # of the size of tokenizer.json, grammars included
+
+_RUN_TOKENS: Final = 512
+_ENCODER_ROWS: Final = 16  # rows as wide as the model that a token has at once: 4 of them are the inner layer's, twice
+_UNKNOWN_WIDTH: Final = 1024
+_DECODER_ROWS: Final = 20
+_PASSAGE_TOKENS: Final = 256
+_SHORTEST_CONTEXT: Final = 512
+"""Tokens that a question with one passage and an answer come to."""
+_PARSER_ADDRESSES: Final = 160 * _MIB
+"""Address space that the process which reads documents takes before it reads one."""
+
+
+class MemoryPlanner:
+    """Plans the memory for whichever generator is put in place.
+
+    Args:
+        settings: Checked settings.
+        profile: Device profile in force.
+        facts: What can be had.
+        folders: The other models.
+    """
+
+    def __init__(self, settings: Settings, profile: DeviceProfile, facts: DeviceFacts, folders: RoleFolders) -> None:
+        wanted = settings.generator
+        self._bounds = MemoryBounds(
+            budget_bytes=facts.memory.budget_bytes,
+            reserve_bytes=profile.reserve_bytes,
+            kv_share=profile.kv_memory_share,
+            kv_bytes=None if wanted.kv_memory_mib is None else wanted.kv_memory_mib * _MIB,
+        )
+        self._fixed = (*_fixed(folders.embedder, settings.data_directory / "vectors"), *_npu(profile, folders))
+        self._reranker = _reranker(folders, settings.retriever.candidates)
+        balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
+        limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
+        self._sizes = BatchSizes(
+            slots=limits.max_slots,
+            step_tokens=limits.max_step_tokens,
+            questions=settings.reranker.batch,
+            cache_bytes=0 if folders.reranker is not None else CACHE_BYTES,
+            least_slots=wanted.max_slots or 1,
+            least_step_tokens=wanted.max_step_tokens or SMALLEST_STEP,
+        )
+        self._logits = 1 + wanted.draft_tokens
+
+    def plan(self, folder: Path) -> MemoryPlan:
+        """Plans the memory with a generator.
+
+        Args:
+            folder: Folder of its model, whose hashes may be checked later.
+
+        Raises:
+            ModelError: The folder is not a model's.
+            ConfigurationError: It does not fit.
+        """
+        needs = generator_needs(folder, read_manifest(folder), self._logits)
+        sizes = self._sizes if needs.spare_sequences > 1 else _one_slot(self._sizes)
+        return plan_memory(self._bounds, self._fixed, self._reranker, needs, sizes)
+
+
+def generator_needs(folder: Path, manifest: ModelManifest, logits: int) -> GeneratorNeeds:
+    """Returns what a generator takes.
+
+    Args:
+        folder: Folder of its model.
+        manifest: What the folder says of itself.
+        logits: Tokens of a sequence whose logits a step may compute.
+
+    Raises:
+        ModelFolderInvalid: Its sizes cannot be read.
+    """
+    weights = _weights(manifest)
+    if manifest.form is GeneratorForm.SERIAL:
+        # Imported where it is needed: it brings a second copy of ONNX Runtime into the process.
+        from edge_rag.runtime.decoder.serial_decoder import read_serial_sizes
+
+        serial = read_serial_sizes(folder)
+        return GeneratorNeeds(
+            weights_bytes=weights,
+            token_bytes=_DECODER_ROWS * _UNKNOWN_WIDTH * _FLOAT,
+            slot_bytes=2 * serial.vocabulary_size * _FLOAT,
+            page_bytes=serial.token_bytes,
+            page_tokens=1,
+            max_context=serial.context_length,
+            least_context=min(serial.context_length, _SHORTEST_CONTEXT),
+            spare_sequences=1,
+        )
+    sizes = read_geometry(folder)
+    return GeneratorNeeds(
+        weights_bytes=weights,
+        token_bytes=_DECODER_ROWS * sizes.query_heads * sizes.head_size * _FLOAT,
+        slot_bytes=2 * logits * sizes.vocabulary_size * _FLOAT,
+        page_bytes=sizes.page_bytes,
+        page_tokens=sizes.page_tokens,
+        max_context=sizes.max_context,
+        least_context=sizes.max_context,
+    )
+
+
+def parsing_bytes(plan: MemoryPlan) -> int:
+    """Returns how much address space reading a document may take so that nothing planned is in danger."""
+    return _PARSER_ADDRESSES + plan.spare_bytes
+
+
+def _fixed(embedder: Path, vectors: Path) -> Iterator[MemoryItem]:
+    yield MemoryItem("process", _PROCESS_BYTES, "Python, libraries and gRPC")
+    runs = _RUN_TOKENS * _ENCODER_ROWS * _width(embedder) * _FLOAT
+    yield MemoryItem("embedder", _weights(read_manifest(embedder)) + runs, f"runs of {_RUN_TOKENS} tokens")
+    stored = _size(vectors)
+    yield MemoryItem("indexes", stored + _STORE_BYTES, f"{stored / _MIB:.1f} MiB now")
+    yield MemoryItem("document reader", _PARSER_BYTES, "a process of its own")
+
+
+def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
+    """What encoders on an NPU take beside what they would on processor cores, where the profile puts any there."""
+    opened = {Stage.EMBEDDER: folders.embedder, Stage.RERANKER: folders.reranker}
+    graphs, took = 0, 0
+    for stage, folder in opened.items():
+        if folder is not None and profile.stages[stage].providers[0].provider is Provider.QNN:
+            manifest = read_manifest(folder)
+            lengths = len(graph_lengths(manifest.integer("max_tokens", 8, 65_536)))
+            weights = sum(record.bytes for path, record in manifest.files.items() if not path.endswith(".json"))
+            graphs, took = graphs + lengths, took + int(lengths * weights * _NPU_GRAPH_FACTOR)
+    if graphs:
+        yield MemoryItem("npu", _NPU_BYTES + took, f"{graphs} graphs of fixed lengths")
+
+
+def _reranker(folders: RoleFolders, candidates: int) -> RerankerNeeds:
+    folder = folders.reranker
+    if folder is None:
+        # The embedder's runs are counted with it; what is left are the vectors that are compared.
+        return RerankerNeeds(0, candidates * _PASSAGE_TOKENS * _width(folders.embedder) * _FLOAT, 0)
+    runs = _RUN_TOKENS * _ENCODER_ROWS * _UNKNOWN_WIDTH * _FLOAT
+    return RerankerNeeds(_weights(read_manifest(folder)), candidates * _MIB // 16, runs)
+
+
+def _one_slot(sizes: BatchSizes) -> BatchSizes:
+    return BatchSizes(1, sizes.step_tokens, sizes.questions, sizes.cache_bytes, 1, sizes.least_step_tokens)
+
+
+def _width(embedder: Path) -> int:
+    return read_manifest(embedder).integer("dimension", 1, 65_536)
+
+
+def _weights(manifest: ModelManifest) -> int:
+    sizes = {path: record.bytes for path, record in manifest.files.items()}
+    tokenizer = _TOKENIZER_BYTES + _TOKENIZER_FACTOR * sizes.get("tokenizer.json", 0)
+    return tokenizer + sum(size for path, size in sizes.items() if not path.endswith(".json"))
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,113 @@
+"""Who may come in, and where: addresses, certificates and tokens out of the settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edge_rag.access.certificate_files import CertificateFolder, Introduction, TlsFiles
+from edge_rag.access.pairing_file import PairingFile
+from edge_rag.access.quotas import QuotaLedger
+from edge_rag.access.token_file import TokenFile
+from edge_rag.config.access_paths import certificate_path, credential, pairing_path, token_path
+from edge_rag.config.settings import Settings
+from edge_rag.errors import AccessError
+from edge_rag.server.authentication import Doorkeeper
+from edge_rag.server.grpc.listeners import Doors, TlsOptions, open_doors
+from edge_rag.server.limits.transport import CallLimits, TransportLimits
+from edge_rag.server.newcomers import Newcomers
+from edge_rag.wire.requests import RequestLimits
+
+
+def make_entrance(settings: Settings) -> tuple[Doors, Doorkeeper]:
+    """Decides where to listen and who is let in.
+
+    Raises:
+        ConfigurationError: An address would be open to other machines without TLS and credentials.
+        AccessError: The file of tokens cannot be used.
+    """
+    tokens, pairings = token_file(settings), pairing_file(settings)
+    may_enter = bool(tokens.tokens()) or bool(pairings.open_pairings())
+    doors = open_doors(settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), may_enter)
+    return doors, Doorkeeper(tokens, QuotaLedger(), newcomers(settings))
+
+
+def token_file(settings: Settings) -> TokenFile:
+    """Returns the tokens of those who may call over TLS."""
+    return TokenFile(settings.access.tokens or token_path(settings.data_directory))
+
+
+def pairing_file(settings: Settings) -> PairingFile:
+    """Returns the codes of those who may become known."""
+    return PairingFile(pairing_path(settings.data_directory))
+
+
+def newcomers(settings: Settings) -> Newcomers:
+    """Returns who exchanges codes for tokens."""
+    return Newcomers(
+        pairing_file(settings), token_file(settings), lambda: introduction(settings), settings.discovery.box_name()
+    )
+
+
+def introduction(settings: Settings, certificate: Path | None = None) -> Introduction:
+    """Returns how clients recognize the daemon, by the certificates that are there now.
+
+    Args:
+        settings: Checked settings.
+        certificate: Certificate that it serves, PEM; None for the one that this process would serve.
+
+    Raises:
+        AccessError: There is no certificate, or its files cannot be used.
+    """
+    options = tls_options(settings)
+    if options is None:
+        raise AccessError("there is no certificate; make one with `edge-rag tls init`")
+    files = options.files if certificate is None else replace(options.files, certificate=certificate)
+    return files.introduction(CertificateFolder(certificate_path(settings.data_directory)).authority_certificate)
+
+
+def request_limits(settings: Settings) -> RequestLimits:
+    """Returns what one request may ask for, and gets where it does not say."""
+    return RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
+
+
+def call_limits(settings: Settings) -> CallLimits:
+    """Returns the bounds of calls."""
+    limits = settings.limits
+    return CallLimits(limits.concurrent_calls, limits.request_seconds, limits.long_call_seconds, limits.unread_seconds)
+
+
+def transport_limits(settings: Settings) -> TransportLimits:
+    """Returns the bounds of messages and connections."""
+    limits = settings.limits
+    return TransportLimits(
+        message_bytes=limits.message_mib << 20,
+        metadata_bytes=limits.metadata_kib << 10,
+        streams=limits.streams_per_connection,
+        connections=limits.connections,
+        connections_per_address=limits.connections_per_address,
+        keepalive_s=limits.keepalive_seconds,
+        keepalive_timeout_s=limits.keepalive_timeout_seconds,
+        ping_s=limits.ping_seconds,
+        idle_s=limits.idle_seconds,
+    )
+
+
+def tls_options(settings: Settings) -> TlsOptions | None:
+    """Returns how TLS is served; None where there is no certificate."""
+    folder = CertificateFolder(certificate_path(settings.data_directory))
+    wanted = settings.tls
+    authority = wanted.client_authority or credential("edge-rag.client-authority")
+    if authority is None and folder.authority_certificate.exists():
+        authority = folder.authority_certificate
+    if wanted.certificate is not None and wanted.key is not None:
+        return TlsOptions(
+            TlsFiles(wanted.certificate, wanted.key, authority, wanted.authority), wanted.client_certificates
+        )
+    certificate, key = credential("edge-rag.certificate"), credential("edge-rag.key")
+    if certificate is not None and key is not None:
+        return TlsOptions(TlsFiles(certificate, key, authority, wanted.authority), wanted.client_certificates)
+    if not folder.is_made():
+        return None
+    server = folder.server
+    return TlsOptions(TlsFiles(server.certificate, server.key, authority, wanted.authority), wanted.client_certificates)

@@ -1,0 +1,134 @@
+"""Opening a stage on one provider and running it once, in a process of its own: drivers may crash.
+
+    python -m edge_rag.bootstrap.provider_trial STAGE NUMBER [--config FILE] [--data-dir DIR]
+
+NUMBER counts the stage's providers from 0. What came of it is the last line on standard output, as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from edge_rag.bootstrap.encoders import EncoderOpener
+from edge_rag.bootstrap.generators import FIRST_STEP
+from edge_rag.bootstrap.placement import paged_opener, serial_opener
+from edge_rag.bootstrap.profiles import choose_profile
+from edge_rag.config.settings import Settings, load_settings
+from edge_rag.core.placement import Stage
+from edge_rag.device.probing.probe import probe
+from edge_rag.device.profile import ProviderChoice
+from edge_rag.errors import EdgeRagError
+from edge_rag.model_store.roles import fill_roles, store_of
+from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
+from edge_rag.runtime.session.provider_devices import provider_devices
+from edge_rag.runtime.session.sessions import configure_thread_pool
+
+_LONGEST_S: Final = 900.0  # engines for an accelerator may have to be built
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of a trial.
+
+    Attributes:
+        ran: Whether the stage was opened there and ran.
+        reason: Why not; empty where it ran.
+        open_s: Time that opening took, seconds.
+        run_s: Time that the first run took, seconds.
+    """
+
+    ran: bool
+    reason: str = ""
+    open_s: float = 0.0
+    run_s: float = 0.0
+
+
+def try_stage(stage: Stage, number: int, config: Path | None, data_dir: Path | None) -> Trial:
+    """Has another process open a stage on the provider of that number and run it once.
+
+    Args:
+        stage: Which one.
+        number: Of its providers, from 0.
+        config: File with settings; None for defaults and environment.
+        data_dir: Data directory, over the settings'.
+    """
+    command = [sys.executable, "-P", "-m", "edge_rag.bootstrap.provider_trial", stage.value, str(number)]
+    command += [] if config is None else ["--config", str(config)]
+    command += [] if data_dir is None else ["--data-dir", str(data_dir)]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Trial(False, f"it was ended after {_LONGEST_S:.0f} s")
+    if ended.returncode < 0:
+        return Trial(
+            False, f"the process was ended by signal {-ended.returncode}: the driver crashed or ran out of memory"
+        )
+    lines = ended.stdout.splitlines()
+    if ended.returncode != 0 or not lines:
+        said = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return Trial(False, f"the process failed with status {ended.returncode}: {said}")
+    return Trial(**json.loads(lines[-1]))
+
+
+def main() -> None:
+    """Runs the trial that the arguments name."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("stage", type=Stage)
+    parser.add_argument("number", type=int)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--data-dir", type=Path)
+    given = parser.parse_args()
+    try:
+        overrides = {} if given.data_dir is None else {"data_directory": given.data_dir}
+        trial = _try(load_settings(given.config, overrides), given.stage, given.number)
+    except EdgeRagError as error:
+        trial = Trial(False, str(error))
+    sys.stdout.write(json.dumps(asdict(trial)) + "\n")
+
+
+def _try(settings: Settings, stage: Stage, number: int) -> Trial:
+    facts = probe(provider_devices())
+    profile = choose_profile(settings, facts).profile
+    choice = profile.stages[stage].providers[number]
+    configure_thread_pool(settings.threads or profile.threads(facts))
+    # Not where the daemon keeps what is compiled: whoever tries may be another user, and the daemon could not read it.
+    with tempfile.TemporaryDirectory() as compiled:
+        begun = time.perf_counter()
+        run = _opened(settings, stage, choice, EncoderOpener(Path(compiled), lambda _: None, facts))
+        opened = time.perf_counter()
+        run()
+        return Trial(True, "", opened - begun, time.perf_counter() - opened)
+
+
+def _opened(settings: Settings, stage: Stage, choice: ProviderChoice, encoders: EncoderOpener) -> Callable[[], object]:
+    """Opens a stage; returns what runs it once."""
+    folders = fill_roles(settings, store_of(settings))
+    match stage:
+        case Stage.EMBEDDER:
+            embedder = encoders.embedder(folders.embedder)(choice)
+            return lambda: embedder.embed(["one sentence"])
+        case Stage.RERANKER if folders.reranker is not None:
+            reranker = encoders.reranker(folders.reranker)(choice)
+            return lambda: reranker.score([("one question", "one sentence")])
+        case Stage.RERANKER:
+            vectors = encoders.embedder(folders.embedder)(choice)
+            return lambda: vectors.token_vectors(["one sentence"])
+        case Stage.GENERATOR:
+            folder = folders.generator
+            form = verify_model_folder(folder, ModelRole.GENERATOR).form
+            opener = serial_opener(folder, 1) if form is GeneratorForm.SERIAL else paged_opener(folder, 1)
+            runner = opener(choice)
+            return lambda: runner.run(FIRST_STEP)
+
+
+if __name__ == "__main__":
+    main()

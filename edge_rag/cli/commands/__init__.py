@@ -1,0 +1,1 @@
+"""One module per command, grouped by what the command works on."""

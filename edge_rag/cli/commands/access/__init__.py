@@ -1,0 +1,1 @@
+"""Commands for certificates, tokens, pairing and discovery."""

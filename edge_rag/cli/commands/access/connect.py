@@ -1,0 +1,110 @@
+"""``edge-rag connect``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.client import Client
+from edge_rag.client.channel import server_address
+from edge_rag.client.credentials import Credentials
+from edge_rag.client.known_servers import KnownServer, KnownServers
+from edge_rag.core.pairing_code import PairingCode
+
+_PROMPT_S = 10.0
+_LOOK_S = 3.0
+_LINK = re.compile(r"edge-rag://([^/]+)/([^/]+)")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  edge-rag connect --code 5NRHCG-NQ4TR4-80B2FJ-MZMJV4-H4MVWB-CV34H7-1BV5MG
+  edge-rag connect 10.0.0.7:7421 --code 5NRHCG-NQ4TR4-80B2FJ-MZMJV4-H4MVWB-CV34H7-1BV5MG
+  edge-rag connect edge-rag://10.0.0.7:7421/5NRHCG-NQ4TR4-80B2FJ-MZMJV4-H4MVWB-CV34H7-1BV5MG
+  edge-rag connect manuals.ship.lan:7421 --ca ca.pem --token-file ward-3.token
+  edge-rag connect 10.0.0.7:7421 --forget
+
+\b
+The code comes from `edge-rag pair` on the box. It tells which box it is from,
+and no other is shown it; without an address that box is looked for on the
+network. With --code - it is read from standard input.
+"""
+)
+@click.argument("address", metavar="[HOST:PORT]", required=False)
+@click.option("--code", metavar="CODE", help="One-time code; - for standard input.")
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="Instead of a code: certificate of the box's authority.")  # fmt: skip
+@click.option("--token-file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+              metavar="FILE", help="File that holds the token, with --ca; - for standard input.")  # fmt: skip
+@click.option("--forget", is_flag=True, help="Forget the credentials for this address.")
+@options.as_json
+def connect(
+    address: str | None, code: str | None, ca: Path | None, token_file: Path | None, forget: bool, as_json: bool
+) -> ExitCode:
+    """Gets and keeps the credentials for a box on the network; other commands use them from then on."""
+    if forget:
+        return _forget(address, as_json)
+    link = None if address is None else _LINK.fullmatch(address)
+    if link is not None and code is None:
+        address, code = link[1], link[2]
+    if code is not None and ca is None and token_file is None:
+        new = _paired(address, _code(code))
+        KnownServers().keep(new)  # before it is tried: the code is used, and the token cannot be had again
+    elif address is not None and code is None and ca is not None and token_file is not None:
+        with click.open_file(str(token_file)) as file:
+            new = KnownServer(
+                address=server_address(address),
+                authority=ca.read_bytes().decode("ascii", "replace"),
+                token=file.read().strip(),
+            )
+    else:
+        raise click.UsageError("Give either --code, or an address with --ca and --token-file.")
+    credentials = Credentials(new.authority.encode(), new.token, server_name=new.server_name)
+    with Client(new.address, timeout_s=_PROMPT_S, credentials=credentials) as client:
+        who = client.whoami()
+    KnownServers().keep(new)
+    if as_json:
+        roles = sorted(role.value for role in who.roles)
+        emit({"server": new.address, "box": new.box, "name": who.name, "roles": roles})
+    else:
+        box = "" if new.box is None else f" ({new.box})"
+        notes().print(visible(f"{new.address}{box} knows this client as {who.name}"), style="dim")
+    return ExitCode.OK
+
+
+def _paired(address: str | None, code: PairingCode) -> KnownServer:
+    from edge_rag.client.pairing import pair, where_from
+
+    if address is not None:
+        return pair(server_address(address), code, _PROMPT_S)
+    from edge_rag.discovery.browser import browse
+
+    found = [where for server in browse(_LOOK_S) for where in server.addresses]
+    return pair(where_from(found, code, _PROMPT_S), code, _PROMPT_S)
+
+
+def _forget(address: str | None, as_json: bool) -> ExitCode:
+    if address is None:
+        raise click.UsageError("Give the address to forget.")
+    KnownServers().forget(server_address(address))
+    if as_json:
+        emit({"server": address, "forgotten": True})
+    else:
+        notes().print(
+            visible(f"{address} is forgotten; on the box, `edge-rag token revoke` ends the token"), style="dim"
+        )
+    return ExitCode.OK
+
+
+def _code(text: str) -> PairingCode:
+    try:
+        return PairingCode.parse(sys.stdin.readline() if text == "-" else text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--code") from error

@@ -1,0 +1,133 @@
+"""``edge-rag tls``."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import psutil
+
+from edge_rag.cli import options
+from edge_rag.cli.commands.models.models_place import place, settings_of
+from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.terminal import emit, notes, visible
+
+if TYPE_CHECKING:
+    from edge_rag.access.certificate_files import CertificateFolder
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  edge-rag tls init
+  edge-rag tls client ward-3
+"""
+)
+def tls() -> None:
+    """Certificates with which this box is recognized, and those of its clients."""
+
+
+@tls.command(
+    epilog="""\b
+Examples:
+  edge-rag tls init
+  edge-rag tls init --host manuals.ship.lan --host 10.0.0.7
+
+\b
+Run again, it makes a new certificate under the same authority, for example
+when the box has got another name; a running daemon takes it at once.
+"""
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Host name or address by which clients call. [default: this machine's names and addresses]",
+)
+@place
+@options.as_json
+def init(hosts: tuple[str, ...], config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Makes a small certificate authority and a certificate for the daemon, in the data directory."""
+    from edge_rag.access.certificates import expires, fingerprint
+
+    folder, names = _folder(config, data_dir), list(hosts or own_names())
+    fresh = folder.make(socket.gethostname(), names, datetime.now(UTC))
+    certificate = folder.server.certificate.read_bytes()
+    digest, ends = fingerprint(certificate), expires(certificate)
+    authority = folder.authority_certificate
+    if as_json:
+        made = {"hosts": names, "authority": str(authority), "new_authority": fresh}
+        emit({**made, "sha256": digest, "expires": ends.isoformat()})
+        return ExitCode.OK
+    out = notes()
+    out.print(visible(f"a certificate for {', '.join(names)}, until {ends:%Y-%m-%d}"))
+    out.print(f"  SHA-256 {digest}", style="dim")
+    out.print(visible(f"  clients trust {authority} ({'new' if fresh else 'as before'})"), style="dim")
+    return ExitCode.OK
+
+
+@tls.command(epilog="\b\nExamples:\n  edge-rag tls client ward-3 --directory ward-3/\n")
+@click.argument("name")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    metavar="DIR",
+    help="Where NAME.pem, NAME.key and ca.pem go. [default: here]",
+)
+@place
+@options.as_json
+def client(name: str, directory: Path, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Signs a certificate for a client. It stands for the identity of that name; see edge-rag token create."""
+    from edge_rag.core.atomic_file import replace_file
+    from edge_rag.errors import AccessError
+
+    folder = _folder(config, data_dir)
+    pair = folder.client(name, datetime.now(UTC))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        replace_file(directory / f"{name}.key", pair.key, mode=0o600)
+        replace_file(directory / f"{name}.pem", pair.certificate)
+        replace_file(directory / "ca.pem", folder.authority().certificate)
+    except OSError as error:
+        raise AccessError(f"{directory}: cannot be written: {error.strerror}") from error
+    if as_json:
+        files = {"certificate": f"{name}.pem", "key": f"{name}.key", "authority": "ca.pem"}
+        emit({"name": name, **{kind: str(directory.absolute() / file) for kind, file in files.items()}})
+        return ExitCode.OK
+    notes().print(visible(f"{name}.pem, {name}.key and ca.pem are in {directory.absolute()}"), style="dim")
+    return ExitCode.OK
+
+
+def own_names() -> list[str]:
+    """Returns the names and addresses by which this machine can be called."""
+    host = socket.gethostname()
+    return list(dict.fromkeys([host, f"{host.partition('.')[0]}.local", "localhost", *_addresses()]))
+
+
+def own_addresses() -> list[str]:
+    """Returns this machine's addresses on networks: IPv4 first, none of loopback or of one link only."""
+    found = {ipaddress.ip_address(address) for address in _addresses()}
+    usable = [address for address in found if not address.is_loopback and not address.is_link_local]
+    return [str(address) for address in sorted(usable, key=lambda address: (address.version, int(address)))]
+
+
+def _addresses() -> list[str]:
+    return [
+        address.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+
+
+def _folder(config: Path | None, data_dir: Path | None) -> CertificateFolder:
+    from edge_rag.access.certificate_files import CertificateFolder
+    from edge_rag.config.access_paths import certificate_path
+
+    return CertificateFolder(certificate_path(settings_of(config, data_dir).data_directory))

@@ -1,0 +1,217 @@
+"""``edge-rag token``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.table import Table
+
+from edge_rag.cli import options
+from edge_rag.cli.commands.models.models_place import place, settings_of
+from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.core.query import Priority
+
+if TYPE_CHECKING:
+    from edge_rag.access.token_file import TokenFile
+    from edge_rag.access.tokens import Token
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
+_QUOTA = re.compile(r"(\d{1,9})\s*(requests/min|tokens/min|at once)")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def identity_options(command: Command) -> Command:
+    """Adds the options that describe an identity and the life of its token."""
+    options_in_order = (
+        click.option("--name", required=True, metavar="NAME", help="Whose it is; shares and usage are counted by it."),
+        click.option(
+            "--roles", default="reader", show_default=True, metavar="ROLES", help="Of reader, writer, peer and admin."
+        ),
+        click.option("--collections", metavar="NAMES", help="Collections it is for, with commas. [default: all]"),
+        click.option(
+            "--priority-max",
+            type=click.Choice([priority.name.lower() for priority in Priority]),
+            default="interactive",
+            show_default=True,
+            help="Most urgent class its requests get.",
+        ),
+        click.option("--quota", metavar="QUOTA", help='For example "60 requests/min, 20000 tokens/min, 2 at once".'),
+        click.option(
+            "--days", type=click.IntRange(1, 36500), metavar="N", help="Days until it expires. [default: never]"
+        ),
+    )
+    for option in reversed(options_in_order):
+        command = option(command)
+    return command
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  edge-rag token create --name ward-3
+  edge-rag token list
+  edge-rag token revoke ward-3
+"""
+)
+def token() -> None:
+    """Credentials with which other machines call: make, list and revoke them."""
+
+
+@token.command(
+    epilog="""\b
+Examples:
+  edge-rag token create --name ward-3
+  edge-rag token create --name scanner --roles writer --collections manuals,sheets
+  edge-rag token create --name kiosk --priority-max normal --quota "60 requests/min, 20000 tokens/min, 2 at once"
+  edge-rag token create --name guest --days 7 > guest.token
+"""
+)
+@identity_options
+@place
+@options.as_json
+def create(
+    name: str,
+    roles: str,
+    collections: str | None,
+    priority_max: str,
+    quota: str | None,
+    days: int | None,
+    config: Path | None,
+    data_dir: Path | None,
+    as_json: bool,
+) -> ExitCode:
+    """Makes a token and prints it, this once: only its hash is kept. A running daemon takes it at once."""
+    from edge_rag.access.tokens import new_token
+
+    identity = identity_of(name, roles, collections, priority_max, quota)
+    now = datetime.now(UTC)
+    made, text = new_token(identity, now, None if days is None else now + timedelta(days=days))
+    _tokens(config, data_dir).add(made)
+    if as_json:
+        emit({**_object(made), "token": text})
+        return ExitCode.OK
+    click.echo(text)
+    notes().print(visible(f"{name}: {rights(identity)}. It is not shown again."), style="dim")
+    return ExitCode.OK
+
+
+@token.command("list", epilog="\b\nExamples:\n  edge-rag token list\n  edge-rag token list --json\n")
+@place
+@options.as_json
+def list_tokens(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Lists whose tokens there are, and what they may do."""
+    tokens = _tokens(config, data_dir).tokens()
+    if as_json:
+        emit({"tokens": [_object(known) for known in tokens]})
+        return ExitCode.OK
+    table = Table("name", "rights", "made", "expires", box=None, pad_edge=False)
+    now = datetime.now(UTC)
+    for known in tokens:
+        ends = "never" if known.expires is None else f"{known.expires.astimezone():%Y-%m-%d}"
+        over = known.expires is not None and known.expires <= now
+        made = f"{known.created.astimezone():%Y-%m-%d}"
+        table.add_row(visible(known.identity.name), rights(known.identity), made, f"{ends} (over)" if over else ends)
+    notes().print(table)
+    return ExitCode.OK
+
+
+@token.command(epilog="\b\nExamples:\n  edge-rag token revoke guest\n")
+@click.argument("name")
+@place
+@options.as_json
+def revoke(name: str, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Ends a token: the next call that shows it is refused, also by a running daemon."""
+    gone = _tokens(config, data_dir).revoke(name)
+    if as_json:
+        emit(_object(gone))
+    else:
+        notes().print(visible(f"{name}: revoked"), style="dim")
+    return ExitCode.OK
+
+
+def identity_of(name: str, roles: str, collections: str | None, priority_max: str, quota: str | None) -> Identity:
+    """Returns the identity that options describe.
+
+    Raises:
+        click.BadParameter: One of them is unusable.
+    """
+    if not _NAME.fullmatch(name):
+        raise click.BadParameter("must be 1 to 64 letters, digits, `.`, `_` and `-`", param_hint="--name")
+    try:
+        held = frozenset(Role(role) for role in _listed(roles))
+    except ValueError as error:
+        raise click.BadParameter("must be of reader, writer, peer and admin", param_hint="--roles") from error
+    if not held:
+        raise click.BadParameter("at least one is needed", param_hint="--roles")
+    places = None if collections is None else frozenset(_listed(collections))
+    if places is not None and (not places or any(not _COLLECTION.fullmatch(place) for place in places)):
+        raise click.BadParameter("must be names of a-z, 0-9, - and _, with commas", param_hint="--collections")
+    return Identity(name, held, places, Priority[priority_max.upper()], _quota(quota))
+
+
+def _quota(text: str | None) -> Quota:
+    found: dict[str, int] = {}
+    for part in _listed(text or ""):
+        match = _QUOTA.fullmatch(part)
+        if match is None or int(match[1]) < 1:
+            raise click.BadParameter(
+                f"{part!r} is none of `N requests/min`, `N tokens/min`, `N at once`", param_hint="--quota"
+            )
+        found[match[2]] = int(match[1])
+    return Quota(found.get("requests/min"), found.get("tokens/min"), found.get("at once"))
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _tokens(config: Path | None, data_dir: Path | None) -> TokenFile:
+    from edge_rag.access.token_file import TokenFile
+    from edge_rag.config.access_paths import token_path
+
+    settings = settings_of(config, data_dir)
+    return TokenFile(settings.access.tokens or token_path(settings.data_directory))
+
+
+def rights(identity: Identity) -> str:
+    """Returns what an identity may do, for people."""
+    places = "all collections" if identity.collections is None else ", ".join(sorted(identity.collections))
+    quota = identity.quota
+    bounds = [
+        f"{bound} {unit}"
+        for bound, unit in (
+            (quota.requests_per_minute, "requests/min"),
+            (quota.tokens_per_minute, "tokens/min"),
+            (quota.concurrent_requests, "at once"),
+        )
+        if bound is not None
+    ]
+    ceiling = identity.priority_ceiling
+    if ceiling is not Priority.INTERACTIVE:
+        bounds.append(f"at most {ceiling.name.lower()}")
+    roles = ", ".join(sorted(role.value for role in identity.roles))
+    return f"{roles} of {places}{'; ' if bounds else ''}{', '.join(bounds)}"
+
+
+def _object(known: Token) -> dict[str, Any]:
+    identity, quota = known.identity, known.identity.quota
+    return {
+        "name": identity.name,
+        "roles": sorted(role.value for role in identity.roles),
+        "collections": None if identity.collections is None else sorted(identity.collections),
+        "priority_max": identity.priority_ceiling.name.lower(),
+        "requests_per_minute": quota.requests_per_minute,
+        "tokens_per_minute": quota.tokens_per_minute,
+        "concurrent_requests": quota.concurrent_requests,
+        "created": known.created.isoformat(),
+        "expires": None if known.expires is None else known.expires.isoformat(),
+    }

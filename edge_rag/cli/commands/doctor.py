@@ -1,0 +1,74 @@
+"""``edge-rag doctor``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.box_report import box_checks, box_object
+from edge_rag.cli.commands.models.models_place import running_daemon
+from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.health_checks import Check, Verdict, installation_checks, settings_checks
+from edge_rag.cli.output.terminal import emit, visible
+from edge_rag.client.channel import ADDRESS_VARIABLE
+from edge_rag.config.settings import load_settings
+from edge_rag.errors import ConfigurationError
+
+_EPILOG = """\b
+Examples:
+  edge-rag doctor
+  edge-rag doctor --config /etc/edge-rag.toml
+  edge-rag doctor --json | jq '.checks[] | select(.verdict != "ok")'
+"""
+_COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
+@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Directory the daemon would use.")
+@click.option("--server", metavar="HOST:PORT", envvar=ADDRESS_VARIABLE, help="Address the daemon would listen on.")
+@options.as_json
+def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_json: bool) -> ExitCode:
+    """Checks the installation and says of each part whether it is well and what to do; needs no daemon.
+
+    Says what the box is, which device profile it gets by which rule, where each stage runs and why, what the memory is
+    planned for, and what would make it faster.
+    """
+    overrides: dict[str, object] = {}
+    if data_dir is not None:
+        overrides["data_directory"] = data_dir
+    if server is not None:
+        overrides["listen"] = server
+    checks = list(installation_checks())
+    box = None
+    try:
+        settings = load_settings(config, overrides)
+    except ConfigurationError as error:
+        checks.append(Check("settings", Verdict.FAIL, str(error), "correct the file or the variable"))
+    else:
+        try:
+            from edge_rag.bootstrap.device import look_at_box
+        except ImportError as error:
+            checks.append(Check("board", Verdict.FAIL, f"cannot be looked at: {error}", "install edge-rag again"))
+        else:
+            daemon = running_daemon(settings)
+            box = look_at_box(settings, 0 if daemon is None else daemon.resident_bytes)
+            checks.extend(box_checks(box, settings))
+        checks.extend(settings_checks(settings))
+    failed = any(check.verdict is Verdict.FAIL for check in checks)
+    if as_json:
+        report = [asdict(check) | {"verdict": check.verdict.value} for check in checks]
+        emit({"ok": not failed, "checks": report, "box": None if box is None else box_object(box)})
+    else:
+        for check in checks:
+            click.echo(f"{click.style(f'{check.verdict.value:<4}', _COLOURS[check.verdict])}  {_line(check)}")
+    return ExitCode.FAILURE if failed else ExitCode.OK
+
+
+def _line(check: Check) -> str:
+    lines = "".join(f"\n      {visible(line)}" for line in check.lines)
+    advice = f"\n      -> {check.advice}" if check.advice else ""
+    return f"{check.name:<12} {visible(check.detail)}{lines}{advice}"

@@ -1,0 +1,1 @@
+"""Commands that bring documents in, list them, and back them up."""

@@ -1,0 +1,107 @@
+"""``edge-rag docs``: what is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.exit_codes import ExitCode, error_object, exit_code
+from edge_rag.cli.meta import shown_value
+from edge_rag.cli.output.json import document_object, metadata_object
+from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.client import CallStatus, Client, ClientError
+from edge_rag.core.documents.document import DocumentInfo
+
+_EPILOG = """\b
+Examples:
+  edge-rag docs list
+  edge-rag docs show operating-manual.pdf
+  edge-rag docs show --text parts-list.md
+  edge-rag docs delete maintenance-log.txt
+"""
+
+
+@click.group(epilog=_EPILOG)
+def docs() -> None:
+    """Lists, shows and deletes documents."""
+
+
+@docs.command("list", epilog="\b\nExample:\n  edge-rag docs list --collection boiler --json")
+@options.collection
+@options.connection
+def list_documents(collection: str, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
+    """Lists the documents of a collection."""
+    with Client(server, timeout_s=timeout_s) as client:
+        documents = list(client.documents(collection=collection))
+    if as_json:
+        emit({"documents": [document_object(info) for info in documents]})
+        return ExitCode.OK
+    for info in sorted(documents, key=lambda info: info.name):
+        click.echo(visible(f"{info.document_id}  {info.name}  ({_measure(info)})"))
+    notes().print(f"{len(documents)} documents in collection {collection}", style="dim")
+    return ExitCode.OK
+
+
+@docs.command("show", epilog="\b\nExample:\n  edge-rag docs show operating-manual.pdf")
+@click.argument("document")
+@click.option("--text", "text_only", is_flag=True, help="Print the stored text that citations point into.")
+@options.collection
+@options.connection
+def show_document(
+    document: str, text_only: bool, collection: str, server: str | None, timeout_s: float | None, as_json: bool
+) -> ExitCode:
+    """Shows one document, named by name or id."""
+    with Client(server, timeout_s=timeout_s) as client:
+        stored = client.document(document, collection=collection)
+    if as_json:
+        emit({"document": document_object(stored.info), "text": stored.text})
+    elif text_only:
+        click.echo(visible(stored.text))
+    else:
+        shown = document_object(stored.info)
+        metadata = shown.pop("metadata")
+        for key, value in (
+            *shown.items(),
+            *((f"metadata.{key}", shown_value(value)) for key, value in metadata.items()),
+        ):
+            click.echo(visible(f"{key}: {'-' if value is None or value == '' else value}"))
+    return ExitCode.OK
+
+
+@docs.command("delete", epilog="\b\nExample:\n  edge-rag docs delete maintenance-log.txt parts-list.md")
+@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENT...")
+@options.collection
+@options.connection
+def delete_documents(
+    documents: tuple[str, ...], collection: str, server: str | None, timeout_s: float | None, as_json: bool
+) -> ExitCode:
+    """Deletes documents, named by name or id, with their text and vectors."""
+    code = ExitCode.OK
+    deleted: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
+    with Client(server, timeout_s=timeout_s) as client:
+        for document in documents:
+            try:
+                info = client.delete(document, collection=collection)
+            except ClientError as error:
+                if error.status is not CallStatus.NOT_FOUND:
+                    raise
+                code = exit_code(error)
+                missing.append({"document": document, "error": error_object(error)})
+                if not as_json:
+                    notes().print(visible(str(error)), style="red")
+            else:
+                deleted.append(document_object(info))
+                if not as_json:
+                    click.echo(visible(f"deleted  {info.name}"))
+    if as_json:
+        emit({"deleted": deleted, "errors": missing})
+    return code
+
+
+def _measure(info: DocumentInfo) -> str:
+    pages = f"{info.pages} pages, " if info.pages is not None else ""
+    metadata = "".join(f", {key}={shown_value(value)}" for key, value in metadata_object(info.metadata).items())
+    return f"{info.media_type}, {pages}{info.chunks} passages, {info.size_bytes:,} bytes{metadata}"

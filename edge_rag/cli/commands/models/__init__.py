@@ -1,0 +1,1 @@
+"""``edge-rag models``: recommend, add, list, choose and verify models."""

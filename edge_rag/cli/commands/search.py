@@ -1,0 +1,101 @@
+"""``edge-rag search``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.batch import BATCH_RETRY, answer_file
+from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.answers import source, stage_line
+from edge_rag.cli.output.explain import explanation_table
+from edge_rag.cli.output.json import explanation_object, hit_object, stage_objects
+from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.client import Client, SearchOptions
+from edge_rag.client.values import SearchReply
+
+_EPILOG = """\b
+Examples:
+  edge-rag search "seal water pressure"
+  edge-rag search --limit 3 --no-rerank "hydrogen sulphide"
+  edge-rag search --filter 'year >= 2020 and name ~ "pumps/*"' "seal water"
+  edge-rag search --explain "hydrogen sulphide"
+  edge-rag search --json "generator oil" | jq -r '.hits[].document'
+  edge-rag search --questions questions.txt > hits.jsonl
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("query", required=False)
+@options.collection
+@click.option("--limit", type=click.IntRange(1, 100), help="Most hits. [default: 10]")
+@click.option("--rerank/--no-rerank", default=None, help="Whether the reranker orders the hits. [default: rerank]")
+@options.filter_text
+@click.option("--explain", is_flag=True, help="Show how each hit got its place: ranks, scores, boost, merged chunks.")
+@options.questions
+@options.concurrency
+@options.connection
+def search(
+    query: str | None,
+    collection: str,
+    limit: int | None,
+    rerank: bool | None,
+    filter_text: str | None,
+    explain: bool,
+    questions: str | None,
+    concurrency: int,
+    server: str | None,
+    timeout_s: float | None,
+    as_json: bool,
+) -> ExitCode:
+    """Finds passages without writing an answer."""
+    options.one_question(query, questions)
+    wanted = SearchOptions(
+        collection=collection,
+        limit=limit,
+        rerank=rerank,
+        filter=options.read_filter(filter_text),
+        explain=explain,
+    )
+    if questions is not None:
+        with Client(server, timeout_s=timeout_s, retry=BATCH_RETRY) as client:
+            return answer_file(questions, concurrency, lambda text: _as_json(text, client.search(text, wanted)))
+    text = query or ""
+    with Client(server, timeout_s=timeout_s) as client:
+        reply = client.search(text, wanted)
+    if as_json:
+        emit(_as_json(text, reply))
+    else:
+        _show(reply)
+    return ExitCode.OK
+
+
+def _as_json(question: str, reply: SearchReply) -> dict[str, Any]:
+    hits = [hit_object(hit) for hit in reply.hits]
+    for hit, explanation in zip(hits, reply.explanations, strict=False):
+        hit["explanation"] = explanation_object(explanation)
+    return {
+        "question": question,
+        "hits": hits,
+        "timings": {"stages": stage_objects(reply.stages)},
+    }
+
+
+def _show(reply: SearchReply) -> None:
+    for number, hit in enumerate(reply.hits, start=1):
+        headings = f"  ({' > '.join(hit.context)})" if hit.context else ""
+        where = source(hit.document, hit.page, hit.start, hit.end)
+        click.echo(visible(f"{number}. {where}, score {hit.score:.3f}{headings}"))
+        for line in hit.text.splitlines():
+            click.echo(visible(f"   {line}"))
+        if hit.duplicates:
+            click.echo(visible(f"   also in: {', '.join(duplicate.document for duplicate in hit.duplicates)}"))
+        click.echo()
+    if reply.explanations:
+        for line in explanation_table(reply.explanations):
+            click.echo(line)
+    if not reply.hits:
+        notes().print("nothing found")
+    notes().print(stage_line(reply.stages), style="dim")

@@ -1,0 +1,1 @@
+"""What commands print: text, JSON, and the status dashboard."""

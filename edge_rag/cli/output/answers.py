@@ -1,0 +1,127 @@
+"""An answer as it is gathered from the stream, and as it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from edge_rag.cli.output.json import citation_object, stage_objects
+from edge_rag.client.values import AskEvent
+from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
+
+UNSUPPORTED_NOTE = " [no source]"
+"""Shown after a sentence that no document supports; not part of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer.
+
+    Attributes:
+        request_id: What the daemon's log and audit trail call it.
+        question: What was asked.
+        text: All text deltas, joined.
+        citations: In the order in which they came.
+        unsupported: Parts of the text that no document supports, in mode cite.
+        finished: How it ended.
+    """
+
+    request_id: str
+    question: str
+    text: str
+    citations: tuple[Citation, ...]
+    unsupported: tuple[Unsupported, ...]
+    finished: Finished
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the stable JSON shape."""
+        return {
+            "request_id": self.request_id,
+            "question": self.question,
+            "answer": self.text,
+            "citations": [citation_object(citation) for citation in self.citations],
+            "unsupported": [
+                {
+                    "start": part.answer_start,
+                    "end": part.answer_end,
+                    "text": self.text[part.answer_start : part.answer_end],
+                }
+                for part in self.unsupported
+            ],
+            "finish_reason": self.finished.reason.value,
+            "usage": asdict(self.finished.usage),
+            "timings": {
+                "first_token_s": self.finished.first_token_s,
+                "stages": stage_objects(self.finished.stages),
+            },
+        }
+
+
+def gather(request_id: str, question: str, events: Iterable[AskEvent], on_text: Callable[[str], None]) -> Answer:
+    """Reads a stream to its end.
+
+    Args:
+        request_id: What the daemon's log and audit trail call it.
+        question: What was asked.
+        events: The stream; it ends with ``Finished`` or raises.
+        on_text: Called with every piece of text as it comes, and with a note after a sentence without support.
+    """
+    pieces: list[str] = []
+    citations: list[Citation] = []
+    unsupported: list[Unsupported] = []
+    finished: Finished | None = None
+    for event in events:
+        match event:
+            case TextDelta():
+                pieces.append(event.text)
+                on_text(event.text)
+            case Citation():
+                citations.append(event)
+            case Unsupported():
+                unsupported.append(event)
+                on_text(UNSUPPORTED_NOTE)
+            case Finished():
+                finished = event
+    if finished is None:
+        raise ValueError("the stream of events ended without Finished")
+    return Answer(request_id, question, "".join(pieces), tuple(citations), tuple(unsupported), finished)
+
+
+def source(document: str, page: int | None, start: int, end: int) -> str:
+    """Says where a piece of text is from, on one line."""
+    where = f", page {page}" if page is not None else ""
+    return f"{document}{where}, characters {start}-{end}"
+
+
+def citation_lines(citations: tuple[Citation, ...]) -> list[str]:
+    """Returns one line a source, each source once."""
+    sources = dict.fromkeys(source(c.document, c.page, c.start, c.end) for c in citations)
+    return [f"[{number}] {text}" for number, text in enumerate(sources, start=1)]
+
+
+def stage_line(stages: tuple[StageTime, ...]) -> str:
+    """Returns the time per stage on one line; waiting is named where there was some."""
+    return " · ".join(_stage(stage) for stage in stages)
+
+
+def finish_line(finished: Finished) -> str:
+    """Returns time and usage of an answer on one line."""
+    usage = finished.usage
+    first = f" · first text after {duration(finished.first_token_s)}" if finished.first_token_s is not None else ""
+    cached = f" ({usage.cached_prompt_tokens} cached)" if usage.cached_prompt_tokens else ""
+    if usage.copied_prompt_tokens:
+        cached += f" ({usage.copied_prompt_tokens} copied, approximate)"
+    tokens = f"{usage.prompt_tokens} prompt{cached} + {usage.generated_tokens} answer tokens"
+    steps = "1 step" if usage.model_steps == 1 else f"{usage.model_steps} steps"
+    return f"{stage_line(finished.stages)}{first} · {tokens} in {steps}"
+
+
+def _stage(stage: StageTime) -> str:
+    waited = f" (+{duration(stage.queue_s)} waiting)" if stage.queue_s >= 0.001 else ""
+    return f"{stage.stage} {duration(stage.compute_s)}{waited}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in the unit that suits it."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,1 @@
+"""Values about stored documents: metadata, filters, collections and ingest jobs."""

@@ -1,0 +1,1 @@
+"""Values that describe the state of a running daemon."""

@@ -1,0 +1,299 @@
+"""What the daemon reports of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from edge_rag.core.ids import RequestId
+from edge_rag.core.monitoring.memory_pressure import MemoryPressure
+from edge_rag.core.monitoring.metrics import Latency
+from edge_rag.core.monitoring.resources import PlannedMemory
+from edge_rag.core.monitoring.throttling import Temperature, Throttling
+from edge_rag.core.placement import Placement, Provider
+from edge_rag.core.query import Priority
+from edge_rag.core.unrecognized import Unrecognized
+
+_DEVICES: Final = {Provider.CPU: "cpu", Provider.CUDA: "gpu", Provider.TENSORRT: "gpu", Provider.QNN: "npu"}
+
+
+def device_of(provider: Provider | Unrecognized) -> str:
+    """Returns what an execution provider computes on: ``cpu``, ``gpu``, ``npu``, else its own name."""
+    known = None if isinstance(provider, Unrecognized) else _DEVICES.get(provider)
+    return known or provider.value
+
+
+class DaemonState(Enum):
+    """Where the daemon is in its life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInUse:
+    """A model that fills a role.
+
+    Attributes:
+        name: Name of its folder.
+        detail: How it runs.
+        placement: Which role it fills, and where it runs.
+    """
+
+    name: str
+    detail: str
+    placement: Placement
+
+    @property
+    def role(self) -> str:
+        """``embedder``, ``reranker`` or ``generator``."""
+        return self.placement.stage.value
+
+
+@dataclass(frozen=True, slots=True)
+class StageSnapshot:
+    """A stage at one moment.
+
+    Attributes:
+        name: Name of the stage.
+        waiting: Requests in the queue.
+        capacity: Most that may wait.
+        running: Requests being worked on.
+        completed: Requests done since start, failed ones included.
+        refused: Requests refused because the queue was full, since start.
+        busy: Share of the last 5 seconds in which it computed, 0 to 1.
+    """
+
+    name: str
+    waiting: int
+    capacity: int
+    running: int
+    completed: int
+    refused: int
+    busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What one device did for the stages.
+
+    Attributes:
+        name: As ``device_of`` gives it.
+        busy: Share of the last 5 seconds in which at least one stage computed on it, 0 to 1.
+        stages: Stages that did so since start.
+    """
+
+    name: str
+    busy: float
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """A request that runs; nothing of what it asks.
+
+    Attributes:
+        request_id: Its id.
+        client: Whose it is.
+        priority: Class it came in.
+        age_s: Since it was submitted to the engine, seconds.
+        prompt_tokens: Length of its prompt.
+        cached_tokens: Prompt tokens that were found in the prefix cache.
+        computed_tokens: Tokens whose keys and values the cache holds.
+        generated_tokens: Tokens said.
+        max_tokens: Most tokens it may say.
+        pages: Pages it holds.
+        preemptions: How often it had to give way.
+    """
+
+    request_id: RequestId
+    client: str
+    priority: Priority
+    age_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    generated_tokens: int
+    max_tokens: int
+    pages: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageMap:
+    """Who has the KV pages, cell by cell in order of their numbers.
+
+    Attributes:
+        cell_pages: Pages a cell stands for, at least 1; the last one may stand for fewer.
+        held: Pages of each cell that one sequence holds.
+        shared: Those that several hold.
+        cached: Those that nobody holds whose content can still be found; the rest is free.
+    """
+
+    cell_pages: int
+    held: tuple[int, ...]
+    shared: tuple[int, ...]
+    cached: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """The generator's batch and KV cache at one moment.
+
+    Attributes:
+        slots_busy: Slots in use.
+        slots: Slots there are.
+        pages_used: Pages that sequences hold.
+        pages: Pages there are.
+        page_tokens: Tokens a page holds.
+        kv_bytes: KV memory over all layers, bytes.
+        steps: Model runs since start.
+        generated_tokens: Tokens generated since start.
+        prefill_tokens: Prompt tokens computed since start.
+        preemptions: Times a running request had to give way, since start.
+        pages_cached: Pages nobody holds whose content can still be found.
+        generated_per_s: Tokens generated a second, over the last 5 seconds.
+        computed_per_s: Tokens computed a second, prompts included, over the last 5 seconds.
+        sequences: What runs, best rank first.
+        page_map: Who has the pages.
+    """
+
+    slots_busy: int
+    slots: int
+    pages_used: int
+    pages: int
+    page_tokens: int
+    kv_bytes: int
+    steps: int
+    generated_tokens: int
+    prefill_tokens: int
+    preemptions: int
+    pages_cached: int
+    generated_per_s: float
+    computed_per_s: float
+    sequences: tuple[SlotUse, ...]
+    page_map: PageMap
+
+
+class IndexKind(Enum):
+    """How the vectors of a collection are searched."""
+
+    EXACT = "exact"
+    SEGMENT = "ivf-sq8"
+    MILVUS = "milvus"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInUse:
+    """The vector index of a collection at one moment.
+
+    Attributes:
+        collection: Name of the collection.
+        kind: How it is searched.
+        vectors: Vectors that can be found; None where a server that has them does not say.
+        fresh: Of these, how many are searched exactly beside a segment.
+        size_bytes: Size of the segment's file; 0 without one.
+        recall: Share of the 10 exact nearest neighbours that the segment's search found when it was built, 0 to 1;
+            None without a segment.
+        built_at: When the segment was built, UTC; None without one.
+        build_s: How long that took, seconds; None without one.
+        pending: Whether a segment is being built, or a server brought up to date.
+    """
+
+    collection: str
+    kind: IndexKind | Unrecognized
+    vectors: int | None
+    fresh: int = 0
+    size_bytes: int = 0
+    recall: float | None = None
+    built_at: datetime | None = None
+    build_s: float | None = None
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteInUse:
+    """Another machine that may compute for this one, at one moment.
+
+    Attributes:
+        name: What it is called.
+        kind: ``edge-rag`` or ``openai``.
+        address: Where it is.
+        breaker: ``closed`` where it is asked, ``open`` where it is left alone after failures, ``half_open`` where one
+            request tries it.
+        under_way: Requests of ours that it has.
+        answers: Answers that it finished, since start.
+        failures: Times it failed, was too slow or said what it must not, since start.
+        sent_bytes: What was sent to it, since start.
+        last_problem: What its latest failure was; empty if there was none.
+        answer_s: Mean time of its answers without waiting, seconds; None where none was measured.
+        uses: What it is used for: ``generate``, ``embed``, ``rerank``.
+        embedded_texts: Texts that it embedded, since start.
+        reranked: Questions whose passages it ordered, since start.
+    """
+
+    name: str
+    kind: str
+    address: str
+    breaker: str
+    under_way: int
+    answers: int
+    failures: int
+    sent_bytes: int
+    last_problem: str
+    answer_s: float | None
+    uses: tuple[str, ...] = ("generate",)
+    embedded_texts: int = 0
+    reranked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStatus:
+    """Everything ``GetStatus`` says.
+
+    Attributes:
+        version: Version of the package.
+        state: Where the daemon is in its life.
+        started_at: When it was started, UTC.
+        data_directory: Directory of the data.
+        profile: Device profile in force.
+        models: One a role.
+        stages: In pipeline order.
+        engine: The generator's batch and cache.
+        collections: Number of documents by collection.
+        indexes: Vector index of each collection, by name.
+        resident_bytes: Resident memory of the process.
+        address: Address the daemon listens on.
+        latencies: Percentiles, one a measure of which there are samples.
+        devices: What stages compute on, by name.
+        temperatures: Thermal zones, in the board's order.
+        remotes: Other machines that may compute for this one, as configured.
+        throttling: What the board suffers from, and how much is done.
+        memory: What the memory was planned for when the daemon was started.
+        pressure: How short memory is.
+    """
+
+    version: str
+    state: DaemonState | Unrecognized
+    started_at: datetime
+    data_directory: Path
+    profile: str
+    models: tuple[ModelInUse, ...]
+    stages: tuple[StageSnapshot, ...]
+    engine: EngineSnapshot
+    collections: Mapping[str, int]
+    indexes: tuple[IndexInUse, ...]
+    resident_bytes: int
+    address: str
+    latencies: tuple[Latency, ...]
+    devices: tuple[DeviceUse, ...]
+    temperatures: tuple[Temperature, ...]
+    remotes: tuple[RemoteInUse, ...]
+    throttling: Throttling
+    memory: PlannedMemory
+    pressure: MemoryPressure

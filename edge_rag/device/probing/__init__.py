@@ -1,0 +1,1 @@
+"""Reads hardware facts from the operating system."""

@@ -1,0 +1,1 @@
+"""The generation engine: continuous batching, scheduling, the paged KV cache and sampling."""

@@ -1,0 +1,383 @@
+"""The engine: one thread, one loop. Each step is planned, reserved, run, chosen from and committed, or never was."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Final
+
+from edge_rag.core.query import Priority
+from edge_rag.engine.command_queue import Inbox
+from edge_rag.engine.constraint import ModelMove
+from edge_rag.engine.drain_rate import DrainRate
+from edge_rag.engine.events import Announcer
+from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.disk.pending import Awaiting
+from edge_rag.engine.kv_cache.disk.tier import PageTier
+from edge_rag.engine.look import EngineLook, Lookout, look_at
+from edge_rag.engine.passage_warmup import Warming
+from edge_rag.engine.ports import (
+    DecisionSink,
+    ModelRunner,
+    StepObserver,
+    TokenSink,
+    Unobserved,
+    Unrecorded,
+)
+from edge_rag.engine.prefetch import Ahead, Expected
+from edge_rag.engine.request import LiveRequest, TokenRequest
+from edge_rag.engine.request_table import Roster
+from edge_rag.engine.sampler import Choice
+from edge_rag.engine.scheduling.policy import SchedulerLimits, rest_s
+from edge_rag.engine.scheduling.scheduler import Scheduler
+from edge_rag.engine.scheduling.slot_controller import SlotController
+from edge_rag.engine.sequence import Sequence, SequenceId, domain_key
+from edge_rag.engine.speculative.verify import Speculation
+from edge_rag.engine.stats import Counts, EngineSnapshot
+from edge_rag.engine.stepper import Stepper
+from edge_rag.errors import (
+    DeadlineExceeded,
+    EdgeRagError,
+    InvalidRequest,
+    MemoryShort,
+    RequestCancelled,
+)
+
+_KEEP_S: Final = 5.0
+"""Longest time for writing pages to disk at the end, seconds."""
+
+MEMORY_RETRY_S: Final = 15.0
+"""When a batch request that is refused for want of memory may be tried again: no sooner can it be plentiful again."""
+
+
+class Engine:
+    """Runs requests over one model with iteration-level batching.
+
+    Args:
+        runner: The model; the engine's thread is the only one that calls it.
+        limits: How large a step may be.
+        max_waiting: Most requests that may wait for a first slot.
+        observer: Watches the steps.
+        decisions: Keeps the trail of decisions.
+        clock: Monotonic seconds; deadlines are on it.
+        max_waiting_tokens: Most tokens that requests waiting for a first slot may come to; None for no bound.
+        aging_s: Time without a slot after which a client's next request rises by a class, seconds.
+        slot_control: Moves the number of slots; None leaves it at the limit.
+        draft_tokens: Most tokens that a request drafts for a step, 0 for none. The answers are the same.
+        working: Makes what is entered while the model runs.
+        tier: Keeps evicted pages on disk; started and closed by this. None keeps none.
+        compute_ahead: Whether prompts that are likely to come are computed while there is nothing else to do.
+        pause_s: Longest time that a request is paused for its reader, seconds.
+    """
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        limits: SchedulerLimits,
+        max_waiting: int,
+        observer: StepObserver | None = None,
+        decisions: DecisionSink | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        max_waiting_tokens: int | None = None,
+        aging_s: float = 30.0,
+        slot_control: SlotController | None = None,
+        draft_tokens: int = 0,
+        working: Callable[[], AbstractContextManager[None]] = nullcontext,
+        tier: PageTier | None = None,
+        compute_ahead: bool = False,
+        pause_s: float = 30.0,
+    ) -> None:
+        self._runner = runner
+        self._tier = tier
+        self._pool = PagePool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
+        self._ahead = Ahead(self._pool, compute_ahead)
+        self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
+        self._inbox = Inbox(max_waiting, max_waiting_tokens)
+        self._warming = Warming(self._scheduler, self._pool, self._inbox.new_id)
+        self._observer = observer or Unobserved()
+        self._announcer = Announcer(decisions or Unrecorded())
+        self._share = 1.0
+        self._speculation = Speculation(draft_tokens)
+        self._pause_s = pause_s
+        self._clock = clock
+        self._drain_rate = DrainRate()
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        self._counts = Counts()
+        self._holds_batch = self._drops_cache = False
+        self._lookout = Lookout(look_at((), self._pool, clock()))
+        self._roster = Roster(
+            self._scheduler,
+            self._pool,
+            Awaiting(tier, self._pool, clock),
+            self._warming,
+            self._inbox,
+            self._announcer,
+            self._observer,
+            self._drain_rate,
+            self._counts,
+            clock,
+        )
+        self._stepper = Stepper(
+            runner,
+            limits,
+            slot_control,
+            self._scheduler,
+            self._pool,
+            self._roster,
+            self._warming,
+            self._ahead,
+            self._speculation,
+            tier,
+            self._inbox,
+            self._announcer,
+            self._observer,
+            self._counts,
+            working,
+            clock,
+        )
+
+    @property
+    def capacity(self) -> int:
+        """Most tokens a request may come to, prompt and answer together."""
+        return self._scheduler.capacity
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of token ids."""
+        return self._runner.vocabulary_size
+
+    def start(self) -> None:
+        """Starts the thread."""
+        if self._tier is not None:
+            self._tier.start(self._inbox.wake)
+        self._thread.start()
+
+    def submit(self, request: TokenRequest, sink: TokenSink) -> SequenceId:
+        """Admits a request; any thread.
+
+        Raises:
+            InvalidRequest: The prompt is empty though the model is to be asked, or holds an unknown token.
+            NeverFits: It could never run.
+            DeadlineExceeded: Its deadline has passed.
+            MemoryShort: Memory is short, and it is of the batch class.
+            Overloaded: Too many requests or tokens wait.
+            NotReady: The engine is shutting down.
+        """
+        now = self._clock()
+        try:
+            return self._take_in(request, sink, now)
+        except EdgeRagError as error:
+            self._announcer.refused(request, error, self._inbox.fill, now)
+            raise
+
+    def refused(self, request: TokenRequest, error: EdgeRagError) -> None:
+        """Notes that a request was refused on its way here; any thread."""
+        self._announcer.refused(request, error, self._inbox.fill, self._clock())
+
+    def _take_in(self, request: TokenRequest, sink: TokenSink, now: float) -> SequenceId:
+        if any(not 0 <= token < self._runner.vocabulary_size for token in request.prompt):
+            raise InvalidRequest("prompt", f"token ids are 0 to {self._runner.vocabulary_size - 1}")
+        if not request.prompt and isinstance(request.constraint.next(), ModelMove):
+            raise InvalidRequest("prompt", "at least one token is needed")
+        self._scheduler.check(len(request.prompt), request.sampling.max_tokens)
+        if request.deadline is not None and now >= request.deadline:
+            raise DeadlineExceeded("generator")
+        if self._holds_batch and request.priority is Priority.BATCH:
+            raise MemoryShort(MEMORY_RETRY_S)
+        choice = Choice(request.sampling, self._runner.vocabulary_size, request.prompt)
+        drafter = self._speculation.drafter(request)
+
+        def make(sequence_id: SequenceId) -> LiveRequest:
+            self._announcer.queued(request, self._inbox.fill, now)
+            sequence = _sequence(sequence_id, request, now)
+            sequence.spans = request.spans
+            return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
+
+        return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
+
+    @property
+    def anticipates(self) -> bool:
+        """Whether anything would be done for a request that is likely to come; any thread."""
+        return self._ahead.computes or (self._tier is not None and self._tier.counts.pages > 0)
+
+    def anticipate(self, request: TokenRequest) -> None:
+        """Notes that a request is likely to come; any thread.
+
+        What the disk has of its prompt is read. Where it is computed ahead, that is done while there is nothing else to
+        do, a little in each step; what comes meanwhile waits for one such step at most.
+        """
+        now = self._clock()
+        if not request.prompt or len(request.prompt) > self._scheduler.capacity:
+            return
+        self._ahead.expect(Expected(request, _sequence(self._inbox.new_id(), request, now), now))
+        self._inbox.wake()
+
+    def cancel(self, sequence: SequenceId, why: EdgeRagError | None = None) -> None:
+        """Ends a request at the next step boundary; any thread, idempotent.
+
+        Args:
+            sequence: Which.
+            why: What it ends with; None where its caller wants it no more.
+        """
+        self._inbox.cancel(sequence, why or RequestCancelled("cancelled by the caller"))
+
+    def pause(self, sequence: SequenceId) -> None:
+        """Takes a request out of the steps at the next boundary, because its reader does not keep up; any thread.
+
+        It holds neither slot nor pages until ``resume``, and ends with ``Unread`` where that takes too long.
+        """
+        self._inbox.hold(sequence, paused=True)
+
+    def resume(self, sequence: SequenceId) -> None:
+        """Lets a paused request go on; it waits for a slot like others. Any thread."""
+        self._inbox.hold(sequence, paused=False)
+
+    def forget(self, trust_domain: str, epoch: int) -> None:
+        """Drops what is cached of a trust domain's epochs before this one at the next step boundary; any thread.
+
+        Requests of these epochs, whether they run or are still to come, go on and leave nothing behind that another
+        could find: their prompts may hold what is to be forgotten.
+        """
+        if self._tier is not None:
+            self._tier.forget(trust_domain, epoch)
+        self._inbox.forget(trust_domain, epoch)
+
+    def snapshot(self) -> EngineSnapshot:
+        """Returns the present state; any thread. Numbers of a step under way may be from before or after it."""
+        counts, pool = self._counts, self._pool
+        return EngineSnapshot(
+            slots=self._scheduler.limits.max_slots,
+            running=len(self._scheduler.running),
+            waiting=self._inbox.waiting,
+            capacity=self._inbox.capacity,
+            pages=pool.pages,
+            pages_held=pool.pages - pool.available,
+            pages_cached=pool.cached,
+            disk=None if self._tier is None else self._tier.counts,
+            steps=counts.steps,
+            prefill_tokens=counts.prefill_tokens,
+            decode_tokens=counts.decode_tokens,
+            generated_tokens=counts.generated_tokens,
+            preemptions=counts.preemptions,
+            completed=counts.completed,
+            failed=counts.failed,
+            refused=self._inbox.refused,
+        )
+
+    def restrain(self, share: float) -> None:
+        """Uses that share of slots, of a step's tokens and of the time from the next step on; any thread.
+
+        Nobody loses a slot for it. The slot controller goes on beside it, and the smaller number of slots wins.
+
+        Args:
+            share: Above 0 to 1; 1 holds nothing back.
+        """
+        self._share = share
+        self._inbox.wake()
+
+    def relieve(self, drop_cache: bool, hold_batch: bool) -> None:
+        """Gives memory back at the next step boundary; any thread.
+
+        Args:
+            drop_cache: Whether to forget cached pages now, and give the memory of all free pages back. None is copied
+                to be written to disk first: that would take the memory that is short.
+            hold_batch: Whether requests of the batch class wait from now on, and new ones are refused.
+        """
+        self._holds_batch = hold_batch
+        self._drops_cache |= drop_cache
+        self._inbox.wake()
+
+    def look(self) -> EngineLook:
+        """Returns what runs and who has the pages, between two steps; any thread, waits for the step under way."""
+        return self._lookout.ask(self._inbox.wake)
+
+    def close(self, grace_s: float = 0.0) -> None:
+        """Stops: refuses new requests, lets the others finish, and gives up those that take longer.
+
+        Args:
+            grace_s: How long they may take, seconds.
+        """
+        self._inbox.close(abort=grace_s <= 0)
+        if self._thread.is_alive():
+            self._thread.join(max(grace_s, 0.0))
+            self._inbox.close(abort=True)
+            self._thread.join()
+        self._roster.abandon()
+        if self._tier is not None:
+            self._tier.close()
+
+    def _loop(self) -> None:
+        try:
+            while (taken := self._inbox.take(self._idle, bool(self._roster.live))) is not None:
+                self._observer.on_turn()
+                self._give_back()
+                self._lookout.show(self._look)
+                self._stepper.restrain(self._share)
+                requests, cancelled = taken
+                for trust_domain, epoch in self._inbox.take_forgotten():
+                    self._roster.forget(trust_domain, epoch)
+                for request in requests:
+                    self._ahead.came(request.request)
+                    self._roster.enter(request)
+                self._look_ahead()
+                self._roster.enter_awaited()
+                for sequence, why in cancelled:
+                    self._roster.drop([sequence], partial(_itself, why))
+                self._roster.hold(self._inbox.take_held())
+                self._roster.drop_late(self._pause_s)
+                began = self._clock()
+                self._stepper.step()
+                if self._stepper.share < 1:
+                    self._inbox.rest(rest_s(self._stepper.share, self._clock() - began))
+        finally:
+            self._roster.abandon()
+            if self._tier is not None:
+                self._tier.keep(self._pool.known, _KEEP_S)
+            self._observer.on_end()
+
+    @property
+    def _idle(self) -> bool:
+        return self._scheduler.idle and not self._ahead
+
+    def _give_back(self) -> None:
+        self._scheduler.hold_batch(self._holds_batch)
+        if self._holds_batch:
+            # Requests of other classes may wait for passages that one of the batch class began.
+            held = [i for i, s in self._warming.sequences.items() if s.priority is Priority.BATCH]
+            self._roster.submit(self._warming.give_up(held))
+        if self._drops_cache:
+            self._drops_cache = False
+            self._ahead.clear()
+            self._runner.give_back(self._pool.drop_cached())
+
+    def _look_ahead(self) -> None:
+        for expected in self._ahead.take_fresh():
+            if self._tier is not None and not self._roster.is_over(expected.request):
+                sequence = expected.sequence
+                self._tier.want(self._pool, sequence.trust_domain, sequence.tokens, sequence.keys)
+        for expected in self._ahead.take_ended():
+            self._announcer.anticipated(expected, self._clock())
+
+    def _look(self) -> EngineLook:
+        return look_at(self._roster.running(), self._pool, self._clock())
+
+
+def _sequence(sequence_id: SequenceId, request: TokenRequest, now: float) -> Sequence:
+    return Sequence(
+        sequence_id,
+        request.priority,
+        domain_key(request.trust_domain, request.epoch),
+        list(request.prompt),
+        request.sampling.max_tokens,
+        client=request.client,
+        arrived=now,
+        deadline=request.deadline,
+    )
+
+
+def _itself(error: EdgeRagError) -> EdgeRagError:
+    return error

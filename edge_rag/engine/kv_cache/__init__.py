@@ -1,0 +1,1 @@
+"""Page accounting of the KV cache. Integers only; the model runner owns the bytes."""

@@ -1,0 +1,1 @@
+"""Evicted KV pages on disk, for prefixes that are requested often."""

@@ -1,0 +1,227 @@
+"""Page files in a folder, as many as a budget allows.
+
+    <folder>/<identity>/<collection>-<epoch>/<key>      one file a page
+
+A file a page, because then everything that must be certain is one call: a page that goes is unlinked, a collection's
+epoch that ended is a folder that goes, and the space is free at once. One file of slots would have to be written over
+to forget a collection, or would keep its bytes; SQLite would write each page twice and sync what need not be.
+
+Nothing is synced. What a loss of power leaves half written has a wrong digest and is removed when it is read. What was
+deleted cannot come back by it either: a page is looked for only under its collection's present epoch, which ended in
+the transaction that removed the text, and folders of other epochs are removed before the first page is read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from edge_rag.engine.kv_cache.disk.page_file import (
+    PageFileInvalid,
+    PageName,
+    StoredPage,
+    decode_page,
+    encode_page,
+    file_bytes,
+)
+from edge_rag.engine.kv_cache.prefix_cache import PageKey
+
+_NAME_BYTES: Final = 16
+_Entry = tuple[str, str]  # folder of the collection's epoch, file name
+
+
+class PageStore:
+    """Keeps pages on disk. Any thread; methods raise OSError where the disk fails.
+
+    Args:
+        folder: Where; made if need be. Nobody else may use it.
+        identity: Tells everything apart that makes other bytes of the same tokens. Pages of another one are removed.
+        page_bytes: Bytes of a page.
+        budget_bytes: Most bytes that the files may take.
+        epochs: Present epoch of each collection; pages of others are removed.
+
+    Raises:
+        OSError: The folder cannot be used, or what must go cannot be removed.
+    """
+
+    def __init__(
+        self, folder: Path, identity: bytes, page_bytes: int, budget_bytes: int, epochs: Mapping[str, int]
+    ) -> None:
+        self._identity = identity
+        self._page_bytes = page_bytes
+        self._most = budget_bytes // file_bytes(page_bytes)
+        self._root = folder / identity.hex()[: 2 * _NAME_BYTES]
+        self._epochs = {_collection_name(name): epoch for name, epoch in epochs.items()}
+        self._files: OrderedDict[_Entry, None] = OrderedDict()
+        self._changing = threading.Lock()
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._sweep(folder)
+
+    @property
+    def identity(self) -> bytes:
+        """What makes its pages its own."""
+        return self._identity
+
+    def __len__(self) -> int:
+        """Number of pages."""
+        return len(self._files)
+
+    @property
+    def most(self) -> int:
+        """Pages there is room for."""
+        return self._most
+
+    def touch(self, trust_domain: str, key: PageKey) -> bool:
+        """Has a page count as just used; returns whether it is there."""
+        entry = self._entry(trust_domain, key)
+        with self._changing:
+            if entry is None or entry not in self._files:
+                return False
+            self._files.move_to_end(entry)
+            return True
+
+    def has(self, trust_domain: str, key: PageKey) -> bool:
+        """Whether a page seems to be there; reading it tells whether it is."""
+        entry = self._entry(trust_domain, key)
+        return entry is not None and entry in self._files
+
+    def has_ended(self, trust_domain: str) -> bool:
+        """Whether text that pages of a trust domain were computed from has been removed."""
+        entry = self._entry(trust_domain, PageKey(b""))
+        return entry is not None and self._is_over(entry)
+
+    def write(self, trust_domain: str, key: PageKey, content: bytes, uses: int) -> bool:
+        """Writes a page, in the place of the longest unused ones where the budget is used up.
+
+        Returns:
+            Whether it is there now; not if its collection's epoch has ended or the budget is less than a page.
+        """
+        entry = self._entry(trust_domain, key)
+        if entry is None or not self._most:
+            return False
+        data = encode_page(PageName(self._identity, trust_domain, key), content, uses)
+        with self._changing:
+            if self._is_over(entry):
+                return False
+            while len(self._files) >= self._most and entry not in self._files:
+                self._remove(next(iter(self._files)))
+            path = self._path(entry)
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            try:
+                path.write_bytes(data)
+            except OSError:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+                raise
+            self._files[entry] = None
+            self._files.move_to_end(entry)
+        return True
+
+    def read(self, trust_domain: str, key: PageKey) -> StoredPage | None:
+        """Reads a page; None if it is not there.
+
+        Raises:
+            PageFileInvalid: What was there is not the page; it is removed.
+        """
+        entry = self._entry(trust_domain, key)
+        if entry is None or entry not in self._files or self._is_over(entry):
+            return None
+        try:
+            with self._path(entry).open("rb") as file:
+                data = file.read(file_bytes(self._page_bytes) + 1)
+            os.utime(self._path(entry))
+        except FileNotFoundError:
+            with self._changing:
+                self._files.pop(entry, None)
+            return None
+        try:
+            page = decode_page(PageName(self._identity, trust_domain, key), data, self._page_bytes)
+        except PageFileInvalid:
+            with self._changing:
+                self._remove(entry)
+            raise
+        with self._changing:
+            if self._is_over(entry):
+                return None
+            if entry in self._files:
+                self._files.move_to_end(entry)
+        return page
+
+    def forget(self, collection: str, epoch: int) -> None:
+        """Removes the pages of a collection's epochs before this one, and keeps those still to come from being written.
+
+        Raises:
+            OSError: Some could not be removed; none of them will be read.
+        """
+        name = _collection_name(collection)
+        with self._changing:
+            self._epochs[name] = max(epoch, self._epochs.get(name, 0))
+            ended = {entry for entry in self._files if entry[0].startswith(name) and self._is_over(entry)}
+            for entry in ended:
+                del self._files[entry]
+            for folder in {entry[0] for entry in ended}:
+                shutil.rmtree(self._root / folder)
+
+    def discard(self) -> None:
+        """Removes everything; nothing is written any more."""
+        with self._changing:
+            self._most = 0
+            self._files.clear()
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def _sweep(self, folder: Path) -> None:
+        """Takes stock and removes what is of no use, strangers included."""
+        for other in folder.iterdir():
+            if other != self._root and other.is_dir():
+                shutil.rmtree(other)
+        found: list[tuple[int, _Entry]] = []
+        for domain in self._root.iterdir():
+            name, _, epoch = domain.name.partition("-")
+            if not domain.is_dir() or epoch != str(self._epochs.get(name)):
+                shutil.rmtree(domain) if domain.is_dir() and not domain.is_symlink() else domain.unlink()
+                continue
+            found += [(when, (domain.name, file)) for file, when in _files_in(domain)]
+        found.sort()
+        for _, entry in found:
+            self._files[entry] = None
+        while len(self._files) > self._most:
+            self._remove(next(iter(self._files)))
+
+    def _entry(self, trust_domain: str, key: PageKey) -> _Entry | None:
+        """Where a page lies; None for a trust domain that is one request's own."""
+        parts = trust_domain.split("\0")
+        return (f"{_collection_name(parts[0])}-{parts[1]}", key.hex()) if len(parts) == 2 else None
+
+    def _is_over(self, entry: _Entry) -> bool:
+        name, _, epoch = entry[0].partition("-")
+        return int(epoch) < self._epochs.get(name, 0)
+
+    def _path(self, entry: _Entry) -> Path:
+        return self._root.joinpath(*entry)
+
+    def _remove(self, entry: _Entry) -> None:
+        self._files.pop(entry, None)
+        self._path(entry).unlink(missing_ok=True)
+
+
+def _collection_name(collection: str) -> str:
+    return blake2b(collection.encode(), digest_size=_NAME_BYTES, person=b"collection").hexdigest()
+
+
+def _files_in(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yields name and time of last use of the page files in a folder; removes anything else."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            elif not entry.is_file(follow_symlinks=False) or len(entry.name) != 2 * _NAME_BYTES:
+                Path(entry.path).unlink()
+            else:
+                yield entry.name, entry.stat().st_mtime_ns

@@ -1,0 +1,108 @@
+"""A plan and its pages as the arrays the model takes: all sequences' tokens end to end, no padding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.engine.kv_cache.prefix_cache import PageId
+from edge_rag.engine.scheduling.plan import StepPlan
+from edge_rag.engine.sequence import Sequence as TokenSequence
+from edge_rag.engine.sequence import SequenceId
+from edge_rag.runtime.decoder.model_input import PackedStep
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Tokens that are copied before a step runs; see ``ModelRunner.move_tokens``.
+
+    Attributes:
+        sources: int64 [n], slots that hold them.
+        targets: int64 [n], slots where they go.
+        distance: How many positions later they stand there.
+    """
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    distance: int
+
+
+def moves(plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]], page_tokens: int) -> list[Move]:
+    """Returns what a step copies.
+
+    Args:
+        plan: The step.
+        tables: Block table of each sequence in the plan, long enough for its tokens.
+        page_tokens: Tokens a page holds.
+    """
+    return [
+        Move(
+            _slots(loan.pages, loan.offset, loan.length, page_tokens),
+            _slots(tables[entry.sequence], loan.start, loan.length, page_tokens),
+            loan.start - loan.offset,
+        )
+        for entry in plan.entries
+        for loan in entry.loans
+    ]
+
+
+def _slots(table: Sequence[PageId], first: int, count: int, page_tokens: int) -> NDArray[np.int64]:
+    page, offset = np.divmod(np.arange(first, first + count, dtype=np.int64), page_tokens)
+    return np.array(table, np.int64)[page] * page_tokens + offset
+
+
+def pack(
+    plan: StepPlan,
+    sequences: Mapping[SequenceId, TokenSequence],
+    tables: Mapping[SequenceId, tuple[PageId, ...]],
+    page_tokens: int,
+) -> PackedStep:
+    """Lays a step out.
+
+    Args:
+        plan: The step; at least one entry.
+        sequences: Sequences by id.
+        tables: Block table of each sequence in the plan, long enough for its tokens.
+        page_tokens: Tokens a page holds.
+    """
+    entries = plan.entries
+    counts = np.array([entry.count + entry.drafted for entry in entries], np.int32)
+    ends: NDArray[np.int32] = np.zeros(len(entries) + 1, np.int32)
+    np.cumsum(counts, out=ends[1:])
+    firsts = np.array([entry.first for entry in entries], np.int32)
+    held = [tables[entry.sequence] for entry in entries]
+    block_table: NDArray[np.int32] = np.zeros((len(entries), max(map(len, held))), np.int32)
+    for row, pages in zip(block_table, held, strict=True):
+        row[: len(pages)] = pages
+    owners = np.repeat(np.arange(len(entries)), counts)
+    positions = np.arange(plan.tokens, dtype=np.int32) + (firsts - ends[:-1])[owners]
+    for entry, begin, end in zip(entries, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        for loan in entry.loans:
+            own = positions[begin:end]
+            own[own >= loan.start] += np.int32(loan.length)
+    page, offset = np.divmod(positions, np.int32(page_tokens))
+    input_ids: list[int] = []
+    for entry in entries:
+        sequence = sequences[entry.sequence]
+        for first, last in entry.computed():
+            input_ids += sequence.tokens[first:last]
+        input_ids += sequence.draft[: entry.drafted]
+    return PackedStep(
+        input_ids=np.array(input_ids, np.int64),
+        positions=positions,
+        slot_mapping=block_table[owners, page] * np.int32(page_tokens) + offset,
+        cumulative_sequence_lengths=ends,
+        block_table=block_table,
+        logits_indices=np.array(
+            [
+                token
+                for entry, end in zip(entries, ends[1:].tolist(), strict=True)
+                if entry.wants_logits
+                for token in range(end - 1 - entry.drafted, end)
+            ],
+            np.int64,
+        ),
+    )

@@ -1,0 +1,190 @@
+"""Choosing the next token. A request's choices depend on its own logits and its own random stream, never on neighbours.
+
+Order of operations, as is usual: constraint, repetition penalty, temperature, top-k, top-p.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.query import Sampling
+from edge_rag.engine.constraint import AnyToken, Masked, ModelMove, OneOf
+from edge_rag.errors import InferenceFailed
+
+Logits = NDArray[np.float32]
+
+_NUCLEUS_GUESS = 256
+
+
+class Choice:
+    """How one request chooses, and what it must remember from token to token.
+
+    Args:
+        sampling: The request's settings.
+        vocabulary_size: Number of logits.
+        prompt: Tokens that the repetition penalty counts from the beginning.
+    """
+
+    def __init__(self, sampling: Sampling, vocabulary_size: int, prompt: Iterable[int]) -> None:
+        self.sampling = sampling
+        self._random = np.random.default_rng(sampling.seed)
+        self._seen: NDArray[np.bool_] | None = None
+        if sampling.repetition_penalty != 1.0:
+            self._seen = np.zeros(vocabulary_size, np.bool_)
+            self.saw(prompt)
+
+    @property
+    def is_argmax(self) -> bool:
+        """Whether the largest logit wins as it is."""
+        return self.sampling.temperature == 0 and self._seen is None
+
+    def saw(self, tokens: Iterable[int]) -> None:
+        """Counts tokens for the repetition penalty."""
+        if self._seen is not None:
+            self._seen[np.fromiter(tokens, np.int64)] = True
+
+    def choose(self, logits: Logits, move: ModelMove) -> int:
+        """Chooses a token.
+
+        Args:
+            logits: float32 [V].
+            move: What is allowed.
+
+        Returns:
+            A token id; of equals the smallest.
+        """
+        if isinstance(move, OneOf):
+            seen = None if self._seen is None else self._seen[move.allowed]
+            return int(move.allowed[self._draw(self._penalized(logits[move.allowed], seen) + move.bias)])
+        scores = self._penalized(logits, self._seen)
+        if isinstance(move, Masked):
+            scores = np.where(move.allowed, scores, np.float32(-np.inf))
+        return self._draw(scores)
+
+    def _penalized(self, scores: Logits, seen: NDArray[np.bool_] | None) -> Logits:
+        return scores if seen is None else penalized(scores, seen, self.sampling.repetition_penalty)
+
+    def _draw(self, scores: Logits) -> int:
+        """Returns the index of one score; never of one that is minus infinity, unless all are."""
+        if self.sampling.temperature == 0:
+            return int(np.argmax(scores))
+        mass = np.cumsum(probabilities(scores, self.sampling))
+        point = min(self._random.random() * mass[-1], np.nextafter(mass[-1], 0))
+        return int(np.searchsorted(mass, point, side="right"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """One request's part of the logits.
+
+    Attributes:
+        choice: How it chooses.
+        move: What is allowed.
+        draft: Tokens that were computed after its last one. Only where ``move`` is any token: what is allowed after a
+            drafted token is not known.
+    """
+
+    choice: Choice
+    move: ModelMove
+    draft: tuple[int, ...] = ()
+
+
+def choose(logits: Logits, asked: Sequence[Asked]) -> list[tuple[int, ...]]:
+    """Chooses a token for each request, and further ones as long as its draft is what it would have said.
+
+    A drafted token is kept if and only if it is what the request chooses anyway, with its own random stream, so what is
+    said is the same with and without drafts, sampled or not. (With a draft that is certain of its tokens this is
+    speculative sampling, Leviathan et al., 2023, section 2.3: a token is kept with the probability that the model gives
+    it, else drawn from the others.)
+
+    Args:
+        logits: float32 [R, V]; for each request the row of its last token, then one for each drafted token.
+        asked: The requests.
+
+    Returns:
+        For each request at least one token id: as many drafted tokens as were right, and the one chosen after them.
+
+    Raises:
+        InferenceFailed: A row holds something that is not a number.
+    """
+    best = np.argmax(logits, axis=1).tolist()  # the first that is no number, if there is one
+    if any(math.isnan(logits[row, token]) for row, token in enumerate(best)):
+        raise InferenceFailed("the model's logits are not numbers")
+    first = 0
+    said: list[tuple[int, ...]] = []
+    for request in asked:
+        rows = range(first, first + len(request.draft) + 1)
+        first = rows.stop
+        plain = request.choice.is_argmax and isinstance(request.move, AnyToken)
+        tokens: list[int] = []
+        for row, drafted in zip(rows, (*request.draft, None), strict=True):
+            token = best[row] if plain else request.choice.choose(logits[row], request.move)
+            tokens.append(token)
+            if token != drafted:
+                break
+            request.choice.saw((token,))
+        said.append(tuple(tokens))
+    return said
+
+
+def penalized(scores: Logits, seen: NDArray[np.bool_], penalty: float) -> Logits:
+    """Makes seen tokens less likely (Keskar et al., CTRL, 2019, section 4.1, extended to negative logits).
+
+    Args:
+        scores: float32 [n].
+        seen: bool [n].
+        penalty: At least 1.
+
+    Returns:
+        float32 [n].
+    """
+    return np.where(seen, np.where(scores > 0, scores / penalty, scores * penalty), scores).astype(np.float32)
+
+
+def probabilities(scores: Logits, sampling: Sampling) -> NDArray[np.float64]:
+    """Turns scores into the distribution that is drawn from.
+
+    Args:
+        scores: float32 [n].
+        sampling: Temperature above 0, top-k and top-p. Of equal scores the smaller index is kept first.
+
+    Returns:
+        float64 [n], not negative, with a positive sum; what top-k or top-p leaves out is 0.
+    """
+    wide = scores.astype(np.float64)
+    weights: NDArray[np.float64] = np.exp((wide - wide.max()) / sampling.temperature)
+    if sampling.top_k:
+        weights = _only(weights, _largest(weights, sampling.top_k))
+    if sampling.top_p < 1:
+        weights = _only(weights, _nucleus(weights, sampling.top_p))
+    return np.asarray(weights / weights.sum())
+
+
+def _only(weights: NDArray[np.float64], kept: NDArray[np.int64]) -> NDArray[np.float64]:
+    result = np.zeros_like(weights)
+    result[kept] = weights[kept]
+    return result
+
+
+def _largest(weights: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Returns the indices of the largest weights, the largest first; without sorting the vocabulary."""
+    if count >= len(weights):
+        return np.argsort(-weights, kind="stable")
+    candidates = np.flatnonzero(weights >= np.partition(weights, -count)[-count])
+    return candidates[np.argsort(-weights[candidates], kind="stable")][:count]
+
+
+def _nucleus(weights: NDArray[np.float64], share: float) -> NDArray[np.int64]:
+    """Returns the fewest of the largest weights that make up a share of all (Holtzman et al., 2020, section 3.1)."""
+    wanted, count = share * weights.sum(), _NUCLEUS_GUESS
+    while True:
+        order = _largest(weights, count)
+        mass = np.cumsum(weights[order])
+        if mass[-1] >= wanted or len(order) == len(weights):
+            return order[: np.searchsorted(mass, wanted) + 1]
+        count *= 8

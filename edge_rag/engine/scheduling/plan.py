@@ -1,0 +1,86 @@
+"""What one step does, as a value: the scheduler writes it, the reservation and the runner read nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.engine.kv_cache.page_copy import Loan, between
+from edge_rag.engine.sequence import SequenceId
+
+
+class Displacement(Enum):
+    """Why a sequence had to give way, as a sentence."""
+
+    SLOT = "its slot was needed by a higher class"
+    PAGES = "its pages were needed by a higher class"
+    SHORTAGE = "pages ran out for one that goes before it"
+    MEMORY = "memory is short, and it can wait"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """One sequence's part of a step."""
+
+    sequence: SequenceId
+    first: int  # position of the first token to compute, 0-based, in the sequence
+    count: int  # tokens of the sequence to compute, at least 1
+    wants_logits: bool  # whether the last of them is the sequence's last token, so that the next one is chosen
+    drafted: int = 0  # drafted tokens computed after them, each with its logits; only where those are wanted
+    loans: tuple[Loan, ...] = ()  # what lies between the computed tokens and is copied before the step runs, in order
+
+    @property
+    def end(self) -> int:
+        """Position after the last token that is computed or copied, drafted ones not counted."""
+        return self.first + self.count + sum(loan.length for loan in self.loans)
+
+    def computed(self) -> Iterator[tuple[int, int]]:
+        """Yields first and end positions of what is computed, drafted tokens not among it."""
+        return between(self.first, self.end, self.loans)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One decision about one sequence: a ``core.decision.Decision`` that knows neither the time nor the request."""
+
+    kind: DecisionKind  # ADMITTED, DEFERRED, PREEMPTED or RESUMED
+    sequence: SequenceId
+    reason: str  # a short sentence without numbers
+    numbers: Mapping[str, float]  # what it was decided on; units are in the names
+    in_favour_of: SequenceId | None = None  # who needed what a preempted sequence held
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One model run."""
+
+    entries: tuple[PlanEntry, ...]  # in rank order; each sequence at most once
+    verdicts: tuple[Verdict, ...] = ()  # what was decided on the way, in order
+
+    @property
+    def admitted(self) -> tuple[SequenceId, ...]:
+        """Sequences that got a slot with this step, for the first time or again."""
+        entering = (DecisionKind.ADMITTED, DecisionKind.RESUMED)
+        return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind in entering)
+
+    @property
+    def preempted(self) -> tuple[SequenceId, ...]:
+        """Sequences that gave their slot and pages back before this step."""
+        return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind is DecisionKind.PREEMPTED)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens computed in the step."""
+        return sum(entry.count + entry.drafted for entry in self.entries)
+
+    @property
+    def drafted(self) -> int:
+        """Drafted tokens among them."""
+        return sum(entry.drafted for entry in self.entries)
+
+    @property
+    def decodes(self) -> int:
+        """Sequences that compute a single token, drafted ones not counted."""
+        return sum(entry.count == 1 for entry in self.entries)

@@ -1,0 +1,1 @@
+"""Speculative decoding: draft tokens, what a step costs, and verification."""

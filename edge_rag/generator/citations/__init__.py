@@ -1,0 +1,1 @@
+"""Attributes generated text to passages."""

@@ -1,0 +1,1 @@
+"""Constraints on generated tokens: quotes of the passages, and grammars."""

@@ -1,0 +1,1 @@
+"""Prompt layout and tokenization."""

@@ -1,0 +1,1 @@
+"""Turns generated tokens into text, citations and usage."""

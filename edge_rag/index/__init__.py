@@ -1,0 +1,1 @@
+"""Vector indexes: exact, IVF, and layered over both; caches of the vectors in the database."""

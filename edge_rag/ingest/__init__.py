@@ -1,0 +1,1 @@
+"""From uploaded bytes to stored, embedded chunks."""

@@ -1,0 +1,276 @@
+"""Takes documents in, hands them out and removes them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.documents.collection import CollectionInfo
+from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
+from edge_rag.core.documents.jobs import IngestPhase, Ticket
+from edge_rag.core.documents.metadata import Metadata, MetadataValue, checked_metadata
+from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.ids import DocumentId
+from edge_rag.core.monitoring.status import IndexInUse
+from edge_rag.core.offload import OffloadRule
+from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest
+from edge_rag.index.manager import VectorIndexes
+from edge_rag.index.ports import Embedder, Embedding
+from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits, chunk_document, index_text
+from edge_rag.ingest.embedding import OwnEmbedding
+from edge_rag.ingest.parsing.sandbox.process import ParserProcess
+from edge_rag.storage.documents import DocumentStore
+from edge_rag.storage.names import require_collection_name, require_document_name
+from edge_rag.storage.records import Change, NewDocument
+
+Progress = Callable[[IngestPhase, int, int], None]
+
+
+class Library:
+    """Implements the pipeline's ``DocumentLibrary``. All methods may be called from any thread.
+
+    A collection that nobody created is there as long as it holds a document: the first one makes it, and it goes with
+    the last.
+
+    Args:
+        store: Documents in SQLite.
+        vectors: The vector indexes.
+        parser: Reads documents.
+        embedder: Turns text into vectors.
+        chunk_limits: How documents are cut.
+        give_way: Called between two batches of chunks with the seconds that the last one took; returns when ingest may
+            go on.
+        forget: Called with a collection's name and its epoch after text of it was removed: what was derived from it in
+            earlier epochs is to go.
+        working: Makes what is entered while chunks are embedded here.
+        embedding: Where the vectors come from; the embedder where that is not said.
+    """
+
+    def __init__(
+        self,
+        store: DocumentStore,
+        vectors: VectorIndexes,
+        parser: ParserProcess,
+        embedder: Embedder,
+        chunk_limits: ChunkLimits,
+        give_way: Callable[[float], None],
+        forget: Callable[[str, int], None],
+        working: Callable[[], AbstractContextManager[None]] = nullcontext,
+        embedding: Embedding | None = None,
+    ) -> None:
+        self._store = store
+        self._vectors = vectors
+        self._parser = parser
+        self._embedder = embedder
+        self._embedding = embedding or OwnEmbedding(embedder)
+        self._chunk_limits = chunk_limits
+        self._give_way = give_way
+        self._forget = forget
+        self._working = working
+        self._most_chunk_tokens = embedder.max_tokens - chunk_limits.context - SPECIAL_TOKENS
+        self._committing = threading.Lock()
+
+    def ingest(self, upload: Upload) -> IngestOutcome:
+        """Takes one document; when this returns anything but REJECTED, the document is durable and can be found.
+
+        The same bytes under the same name with the same given metadata are UNCHANGED, unless chunks have another size
+        now. A rejected document leaves an older one of its name as it was.
+
+        Raises:
+            InvalidRequest: The name of the document or the collection, or its metadata is not allowed.
+            InferenceFailed: The embedder could not be run; the document was not taken.
+            StorageError: The data directory failed; the document was not taken.
+        """
+        prepared = self._prepare(upload, _unheard)
+        if isinstance(prepared, IngestOutcome):
+            if prepared.status is IngestStatus.UNCHANGED:
+                self._store.pass_over(upload.collection, upload.name)
+            return prepared
+        with self._committing:
+            change = self._store.put(prepared)
+            self._forget_before(change)
+            self._vectors.apply(change, prepared.vectors)
+        return self._taken(change, prepared.parsed.note)
+
+    def take(self, upload: Upload, ticket: Ticket, progress: Progress) -> IngestOutcome | None:
+        """Takes a document that was accepted before; where it is stored, its ticket is settled in the same transaction.
+
+        Args:
+            upload: The document.
+            ticket: Its ticket.
+            progress: Told what is being done, and of how many chunks so far.
+
+        Returns:
+            As ``ingest``; None where something newer came meanwhile or its job was cancelled.
+
+        Raises:
+            InvalidRequest, InferenceFailed, StorageError: As ``ingest``.
+        """
+        prepared = self._prepare(upload, progress)
+        if isinstance(prepared, IngestOutcome):
+            return prepared
+        with self._committing:
+            change = self._store.put_accepted(prepared, ticket)
+            if change is None:
+                return None
+            self._forget_before(change)
+            self._vectors.apply(change, prepared.vectors)
+        return self._taken(change, prepared.parsed.note)
+
+    def _prepare(self, upload: Upload, progress: Progress) -> NewDocument | IngestOutcome:
+        """Makes a document ready to be stored, or says what has become of it already."""
+        require_collection_name(upload.collection)
+        require_document_name(upload.name)
+        given = checked_metadata(upload.metadata)
+        sha256 = hashlib.sha256(upload.content).hexdigest()
+        present = self._store.find(upload.collection, upload.name)
+        limits = self._limits_in(upload.collection)
+        if present is not None and present.sha256 == sha256 and self._ingested_so(present, given, limits):
+            return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
+        progress(IngestPhase.PARSING, 0, 0)
+        try:
+            document_format, parsed = self._parser.read(upload.name, upload.media_type, upload.content)
+            metadata = _merged(parsed.metadata, given)
+        except DocumentRejected as error:
+            return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
+        chunks = chunk_document(parsed, limits, self._embedder.count_tokens)
+        texts = [index_text(chunk.context, chunk.text) for chunk in chunks]
+        vectors = self._embed(upload.collection, texts, progress)
+        progress(IngestPhase.COMMITTING, len(chunks), len(chunks))
+        return NewDocument(
+            collection=upload.collection,
+            name=upload.name,
+            media_type=document_format.value,
+            sha256=sha256,
+            size_bytes=len(upload.content),
+            parsed=parsed,
+            chunks=chunks,
+            embedder=self._embedder.name,
+            vectors=vectors,
+            metadata=metadata,
+            given_metadata=given,
+            chunk_tokens=limits.target,
+        )
+
+    def _forget_before(self, change: Change) -> None:
+        if change.removed:
+            self._forget(change.collection.name, change.collection.epoch)
+
+    def _taken(self, change: Change, note: str) -> IngestOutcome:
+        status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
+        return IngestOutcome(change.info.name, status, change.info, note)
+
+    def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
+        """Returns a document's record and stored text, by id or else by name.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: There is none.
+            StorageError: The data directory failed.
+        """
+        return self._store.get(collection, document)
+
+    def delete(self, collection: str, document: str) -> DocumentInfo:
+        """Removes a document, its text, full text, vectors and what was cached of it; durable when this returns.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: There is none.
+            StorageError: The data directory failed; nothing was removed.
+        """
+        with self._committing:
+            change = self._store.delete(collection, document)
+            self._forget_before(change)
+            self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
+        return change.info
+
+    def drop(self, remove: Callable[[], tuple[int, CollectionInfo, int]]) -> CollectionInfo:
+        """Has a collection removed, and its index with it.
+
+        Args:
+            remove: Removes it from the store; returns its row, what it was, and an epoch after all it had.
+        """
+        with self._committing:
+            number, info, epoch = remove()
+            self._forget(info.name, epoch)
+            self._vectors.drop(number)
+        return info
+
+    def collections(self) -> dict[str, int]:
+        """Returns the number of documents of each collection, by name."""
+        return self._store.document_counts()
+
+    def indexes(self) -> tuple[IndexInUse, ...]:
+        """Returns how the vectors of each collection are searched, by name."""
+        return self._vectors.describe(self._store.collections())
+
+    def move_index(self, collection: str, home: HomeKind) -> IndexInUse:
+        """Has a collection's vectors indexed elsewhere; searches go on meanwhile. Returns how it is searched then.
+
+        Raises:
+            CollectionNotFound: There is none.
+            ConfigurationError: There is no such place.
+            StorageError: It could not be filled, or does not find what it should; nothing has changed.
+        """
+        stored = self._store.collection(collection)
+        self._vectors.move(stored, home)
+        (moved,) = self._vectors.describe((stored,))
+        return moved
+
+    def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
+        """Returns up to ``limit`` records in order of id, which is the order of first ingestion, after the given one.
+
+        Raises:
+            CollectionNotFound: There is none.
+            StorageError: The data directory failed.
+        """
+        return self._store.list(collection, after, limit)
+
+    def _limits_in(self, collection: str) -> ChunkLimits:
+        """How documents of a collection are cut; a new one has no choice of its own."""
+        limits = self._chunk_limits
+        try:
+            chosen = self._store.collection(collection).settings.chunk_tokens
+        except CollectionNotFound:
+            return limits
+        return limits if chosen is None else replace(limits, target=min(chosen, self._most_chunk_tokens))
+
+    def _ingested_so(self, present: DocumentInfo, given: Metadata, limits: ChunkLimits) -> bool:
+        metadata, chunk_tokens = self._store.ingested_with(present.document_id)
+        return metadata == given and limits.target == (chunk_tokens or self._chunk_limits.target)
+
+    def _embed(self, collection: str, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
+        def here(part: Sequence[str]) -> NDArray[np.float32]:
+            with self._working():
+                return self._embedder.embed(part)
+
+        return self._embedding.passages(
+            texts,
+            lambda: self._rule_of(collection),
+            here,
+            self._give_way,
+            lambda done: progress(IngestPhase.EMBEDDING, done, len(texts)),
+        )
+
+    def _rule_of(self, collection: str) -> OffloadRule:
+        """What of a collection may leave, now; nothing of one that is not there yet."""
+        try:
+            return self._store.collection(collection).settings.offload
+        except CollectionNotFound:
+            return OffloadRule.NEVER
+
+
+def _unheard(phase: IngestPhase, done: int, total: int) -> None:
+    """Progress that nobody asked for."""
+
+
+def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:
+    """What a document says of itself under what the client gave."""
+    try:
+        return checked_metadata({**found, **given})
+    except InvalidRequest as error:
+        raise DocumentRejected(f"its metadata and what was given with it are too much together: {error}") from error

@@ -1,0 +1,1 @@
+"""Parsers for office documents and e-books."""

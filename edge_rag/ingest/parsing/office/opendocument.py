@@ -1,0 +1,149 @@
+"""OpenDocument text and presentations (ODT, ODP)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edge_rag.core.documents.document import BlockKind, ParsedDocument
+from edge_rag.core.documents.metadata import MetadataValue
+from edge_rag.errors import DocumentTooLarge, EncryptedDocument
+from edge_rag.ingest.parsing.blocks import BlockWriter
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.office.container import Container
+from edge_rag.ingest.parsing.office.package import read_properties
+from edge_rag.ingest.parsing.office.xml import read_xml
+from edge_rag.ingest.parsing.properties import iso_moment, properties
+
+_CONTENT = "content.xml"
+_META = "meta.xml"
+_MANIFEST = "META-INF/manifest.xml"
+_LEFT_OUT = frozenset(
+    ("text:tracked-changes", "office:annotation", "office:automatic-styles", "text:note-citation", "text:page-number")
+)
+_MOST_SPACES = 100
+
+
+def parse_opendocument(content: bytes, max_unpacked_bytes: int, max_pages: int) -> ParsedDocument:
+    """Reads headings, paragraphs, list items and table rows; a note follows the paragraph it belongs to.
+
+    In a presentation a slide is a page; a text document has none until it is printed. Deleted text that is kept as a
+    tracked change, and comments, are left out.
+
+    Raises:
+        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or not within the limits.
+    """
+    container = Container(content, max_unpacked_bytes)
+    if _MANIFEST in container and b"encryption-data" in container.read(_MANIFEST):
+        raise EncryptedDocument("it is encrypted and needs a password; save a copy without one")
+    builder = DocumentBuilder()
+    body = _Body(BlockWriter(builder), max_pages)
+    with container.open(_CONTENT) as part:
+        read_xml(part, _CONTENT, body)
+    said = opendocument_properties(container)
+    return builder.build(str(said.get("title", "")), body.pages or None, said)
+
+
+def opendocument_properties(container: Container) -> dict[str, MetadataValue]:
+    """Returns what an OpenDocument file says of itself, as metadata.
+
+    Raises:
+        BrokenDocument: It cannot be read.
+    """
+    said = read_properties(container, _META)
+    author = said.get("meta:initial-creator") or said.get("dc:creator", "")
+    created, modified = iso_moment(said.get("meta:creation-date", "")), iso_moment(said.get("dc:date", ""))
+    return properties(said.get("dc:title", ""), author, created, modified)
+
+
+@dataclass(slots=True)
+class _Paragraph:
+    level: int
+    in_note: bool
+    text: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Body:
+    """The events of ``content.xml``."""
+
+    def __init__(self, writer: BlockWriter, max_pages: int) -> None:
+        self.pages = 0
+        self._writer = writer
+        self._max_pages = max_pages
+        self._paragraphs: list[_Paragraph] = []
+        self._lists = 0
+        self._notes = 0
+        self._left_out = 0
+        self._is_title = False
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if self._left_out or name in _LEFT_OUT:
+            self._left_out += 1
+            return
+        match name:
+            case "text:h" | "text:p":
+                level = _number(attributes.get("text:outline-level", "1"), 6) if name == "text:h" else 0
+                self._paragraphs.append(_Paragraph(1 if self._is_title else level, self._notes > 0))
+            case "text:list":
+                self._lists += 1
+            case "text:note":
+                self._notes += 1
+            case "table:table-row":
+                self._writer.open_row()
+            case "table:table-cell" | "table:covered-table-cell":
+                self._writer.open_cell()
+            case "draw:frame":
+                self._is_title = attributes.get("presentation:class") == "title"
+            case "draw:page":
+                self.pages += 1
+                self._writer.page = self.pages
+                if self.pages > self._max_pages:
+                    raise DocumentTooLarge(f"it has more than {self._max_pages:,} slides")
+            case "text:s":
+                self._append(" " * _number(attributes.get("text:c", "1"), _MOST_SPACES))
+            case "text:tab" | "text:line-break":
+                self._append(" ")
+            case _:
+                pass
+
+    def end(self, name: str) -> None:
+        if self._left_out:
+            self._left_out -= 1
+            return
+        match name:
+            case "text:h" | "text:p" if self._paragraphs:
+                self._close(self._paragraphs.pop())
+            case "text:list":
+                self._lists -= 1
+            case "text:note":
+                self._notes -= 1
+            case "table:table-row":
+                self._writer.close_row()
+            case "draw:frame":
+                self._is_title = False
+            case _:
+                pass
+
+    def text(self, text: str) -> None:
+        if not self._left_out:
+            self._append(text)
+
+    def _append(self, text: str) -> None:
+        if self._paragraphs:
+            self._paragraphs[-1].text.append(text)
+
+    def _close(self, paragraph: _Paragraph) -> None:
+        text = "".join(paragraph.text)
+        if paragraph.in_note and self._paragraphs:
+            self._paragraphs[-1].notes.append(text)
+        elif paragraph.level:
+            self._writer.add(BlockKind.HEADING, text, paragraph.level)
+        else:
+            self._writer.add(BlockKind.LIST_ITEM if self._lists else BlockKind.PARAGRAPH, text)
+        for note in paragraph.notes:
+            self._writer.add(BlockKind.PARAGRAPH, note)
+
+
+def _number(text: str, most: int) -> int:
+    return min(max(int(text[:6]), 1), most) if text.isascii() and text.isdigit() else 1

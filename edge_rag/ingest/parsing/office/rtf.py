@@ -1,0 +1,31 @@
+"""RTF: paragraphs and table rows, read by striprtf."""
+
+from __future__ import annotations
+
+from striprtf.striprtf import rtf_to_text
+
+from edge_rag.core.documents.document import BlockKind, ParsedDocument
+from edge_rag.errors import BrokenDocument
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+
+_CELL_END = "|"
+
+
+def parse_rtf(content: bytes) -> ParsedDocument:
+    """Reads the text; styles, and with them headings, are not told apart.
+
+    Raises:
+        BrokenDocument: Its control words make no sense.
+    """
+    try:
+        text = rtf_to_text(content.decode("latin-1"), errors="replace")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BrokenDocument("it is damaged: its control words make no sense") from error
+    builder = DocumentBuilder()
+    for line in text.split("\n"):
+        if line.endswith(_CELL_END) and line.count(_CELL_END) > 1:
+            cells = (cell.strip() for cell in line.split(_CELL_END))
+            builder.add(BlockKind.TABLE_ROW, " | ".join(cell for cell in cells if cell))
+        else:
+            builder.add(BlockKind.PARAGRAPH, line.removesuffix(_CELL_END))
+    return builder.build()

@@ -1,0 +1,69 @@
+"""Spreadsheets (XLSX, XLSB, XLS, ODS): a sheet is a section, a row a record; read by calamine."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+
+import python_calamine as calamine
+
+from edge_rag.core.documents.document import BlockKind, ParsedDocument
+from edge_rag.core.documents.metadata import MetadataValue
+from edge_rag.errors import BrokenDocument, EncryptedDocument
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.office.container import Container
+from edge_rag.ingest.parsing.office.opendocument import opendocument_properties
+from edge_rag.ingest.parsing.office.package import office_properties
+from edge_rag.ingest.parsing.records import add_records
+
+_Cell = int | float | str | bool | time | date | datetime | timedelta
+
+
+def parse_spreadsheet(content: bytes, max_unpacked_bytes: int, is_container: bool) -> ParsedDocument:
+    """Reads the sheets in order, hidden ones left out; a formula counts as the value that was stored with it.
+
+    Args:
+        content: The bytes.
+        max_unpacked_bytes: Most bytes that the parts may hold together.
+        is_container: Whether it is a ZIP file, as all but XLS are.
+
+    Raises:
+        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or not within the limit.
+    """
+    said: dict[str, MetadataValue] = {}
+    if is_container:
+        container = Container(content, max_unpacked_bytes)
+        container.check_unpacked_size()
+        said = office_properties(container) or opendocument_properties(container)
+    builder = DocumentBuilder()
+    try:
+        with calamine.load_workbook(io.BytesIO(content)) as workbook:
+            for sheet in workbook.sheets_metadata:
+                if sheet.visible == calamine.SheetVisibleEnum.Visible and sheet.typ == calamine.SheetTypeEnum.WorkSheet:
+                    builder.add(BlockKind.HEADING, sheet.name, 1)
+                    add_records(builder, _rows(workbook.get_sheet_by_name(sheet.name)))
+    except calamine.PasswordError as error:
+        raise EncryptedDocument("it is encrypted and needs a password; save a copy without one") from error
+    except (calamine.CalamineError, OSError, ValueError) as error:
+        raise BrokenDocument(f"it is a damaged spreadsheet: {error}") from error
+    return builder.build(str(said.get("title", "")), metadata=said)
+
+
+def _rows(sheet: calamine.CalamineSheet) -> Iterator[list[str]]:
+    for row in sheet.iter_rows():
+        yield [_text(cell) for cell in row]
+
+
+def _text(cell: _Cell) -> str:
+    match cell:
+        case bool():
+            return "yes" if cell else "no"
+        case float():
+            return f"{cell:.15g}"
+        case datetime():
+            return cell.date().isoformat() if cell.time() == time() else cell.isoformat(" ", "seconds")
+        case date() | time():
+            return cell.isoformat()
+        case _:
+            return str(cell)

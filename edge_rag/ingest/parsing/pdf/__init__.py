@@ -1,0 +1,1 @@
+"""The PDF parser: layout, reading order, tables and OCR."""

@@ -1,0 +1,131 @@
+"""PDF: text, scanned pages and properties, read by PDFium."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pypdfium2
+import pypdfium2.raw as pdfium
+
+from edge_rag.core.documents.document import ParsedDocument
+from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument, EncryptedDocument
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.pdf.layout import Line, add_pages, body_size
+from edge_rag.ingest.parsing.pdf.ocr import Scan
+from edge_rag.ingest.parsing.pdf.page import read_page
+from edge_rag.ingest.parsing.pdf.pages import Recognizer, recognized_lines
+from edge_rag.ingest.parsing.properties import pdf_moment, properties
+
+_SCAN_SHARE = 0.25
+_PAGES_NAMED = 20
+_DEEPEST_OBJECT = 5
+_DOTS_PER_INCH = 300
+_LEAST_DOTS_PER_INCH = 50
+
+
+def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> ParsedDocument:
+    """Reads the text of a PDF, page by page; pages that are pictures of text are recognized.
+
+    Where that cannot be done, a document most of whose pages are such is refused; of another one the rest is read, and
+    its note names the pages that were not.
+
+    Args:
+        content: The bytes.
+        limits: Most pages that are read, and most pixels of a scan.
+        recognizer: Reads scanned pages.
+
+    Raises:
+        EncryptedDocument: It needs a password.
+        BrokenDocument: PDFium cannot read it, or one of its pages.
+        DocumentTooLarge: It has more pages than are read.
+        EmptyDocument: It holds no text, or it is a scan and the reason says what to install.
+    """
+    try:
+        document = pypdfium2.PdfDocument(content)
+    except pypdfium2.PdfiumError as error:
+        if error.err_code == pdfium.FPDF_ERR_PASSWORD:
+            raise EncryptedDocument("it is encrypted and needs a password; save a copy without one") from error
+        raise BrokenDocument("it is damaged or no PDF: PDFium cannot open it") from error
+    with document:
+        if len(document) > limits.max_pages:
+            raise DocumentTooLarge(f"it has {len(document):,} pages, at most {limits.max_pages:,} are read")
+        pages = [read_page(document, index) for index in range(len(document))]
+        note = _recognize(document, pages, limits, recognizer)
+        title = document.get_metadata_value("Title")
+        said = properties(
+            title,
+            document.get_metadata_value("Author"),
+            pdf_moment(document.get_metadata_value("CreationDate")),
+            pdf_moment(document.get_metadata_value("ModDate")),
+        )
+    builder = DocumentBuilder()
+    add_pages(builder, pages)
+    parsed = builder.build(title, len(pages), said)
+    if not parsed.text:
+        raise EmptyDocument(f"none of its {len(pages)} pages holds text; run text recognition (OCR) on it first")
+    return replace(parsed, note=note)
+
+
+def _recognize(
+    document: pypdfium2.PdfDocument, pages: list[list[Line]], limits: ParsingLimits, recognizer: Recognizer
+) -> str:
+    """Puts lines where a page is a scan; says which scans were not read."""
+    scans = [index for index, lines in enumerate(pages) if not lines and _is_scan(document, index)]
+    if not scans:
+        return ""
+    if recognizer.lacks:
+        if 2 * len(scans) < len(pages):
+            return f"not read are {_page_list(scans)}, pictures of text; to have them read: {recognizer.lacks}"
+        raise EmptyDocument(
+            f"{len(scans)} of its {len(pages)} pages are scans, pictures of text; to have such pages read: "
+            f"{recognizer.lacks}"
+        )
+    if len(scans) > limits.max_scanned_pages:
+        raise DocumentTooLarge(f"{len(scans):,} of its pages are scans, at most {limits.max_scanned_pages:,} are read")
+    size = body_size(pages)
+    for index in scans:
+        pages[index] = recognized_lines(recognizer.read(_draw(document, index, limits.max_scan_pixels)), size)
+    return ""
+
+
+def _page_list(indexes: Sequence[int]) -> str:
+    numbers = ", ".join(f"{index + 1:,}" for index in indexes[:_PAGES_NAMED])
+    more = f" and {len(indexes) - _PAGES_NAMED:,} more" if len(indexes) > _PAGES_NAMED else ""
+    return f"{'page' if len(indexes) == 1 else 'pages'} {numbers}{more}"
+
+
+def _is_scan(document: pypdfium2.PdfDocument, index: int) -> bool:
+    """Whether a picture covers a good part of the page."""
+    page = document[index]
+    least = _SCAN_SHARE * page.get_width() * page.get_height()
+    try:
+        for picture in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=_DEEPEST_OBJECT):
+            left, bottom, right, top = picture.get_bounds()
+            if (right - left) * (top - bottom) >= least:
+                return True
+    except pypdfium2.PdfiumError as error:
+        raise BrokenDocument(f"page {index + 1} is damaged: PDFium cannot read it") from error
+    finally:
+        page.close()
+    return False
+
+
+def _draw(document: pypdfium2.PdfDocument, index: int, max_pixels: int) -> Scan:
+    page = document[index]
+    inches = page.get_width() * page.get_height() / 72**2
+    dots_per_inch = int(min(_DOTS_PER_INCH, math.sqrt(0.98 * max_pixels / max(inches, 1e-6))))
+    if dots_per_inch < _LEAST_DOTS_PER_INCH:
+        raise DocumentTooLarge(f"page {index + 1} is a scan {math.sqrt(inches):,.0f} inches wide, too large to be read")
+    try:
+        bitmap = page.render(scale=dots_per_inch / 72, grayscale=True)
+    except pypdfium2.PdfiumError as error:
+        raise BrokenDocument(f"page {index + 1} is damaged: PDFium cannot draw it") from error
+    raw = memoryview(bitmap.buffer).cast("B")
+    rows = (raw[row * bitmap.stride : row * bitmap.stride + bitmap.width] for row in range(bitmap.height))
+    scan = Scan(bitmap.width, bitmap.height, dots_per_inch, b"".join(rows))
+    bitmap.close()
+    page.close()
+    return scan

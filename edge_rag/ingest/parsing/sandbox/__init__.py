@@ -1,0 +1,1 @@
+"""The confined process that parsers run in."""

@@ -1,0 +1,202 @@
+"""What the daemon and the parser process say to each other: messages of known size, JSON or raw bytes.
+
+The daemon sends a request and the document's bytes. The process answers with the document or the reason why there is
+none, after any number of scanned pages that it wants read, each of which is answered with its words.
+
+The process reads hostile files, so what it says is not trusted either: it is plain JSON, checked field by field, never
+unpickled, and it repeats the request's token, so that nothing that was said too early can pass for an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import unicodedata
+from collections.abc import Mapping
+from typing import IO, Any
+
+from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
+from edge_rag.core.documents.metadata import checked_metadata, usable_metadata
+from edge_rag.core.documents.metadata_json import decode_metadata, encode_metadata
+from edge_rag.errors import (
+    BrokenDocument,
+    DocumentRejected,
+    DocumentTooLarge,
+    EmptyDocument,
+    EncryptedDocument,
+    InvalidRequest,
+    UnsupportedFormat,
+)
+from edge_rag.ingest.parsing.document_builder import LONGEST_TITLE
+from edge_rag.ingest.parsing.formats import DocumentFormat
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.pdf.ocr import Scan
+
+_LENGTH_BYTES = 8
+_ANSWER, _SCAN = b"A", b"S"
+_SCAN_SIZES = struct.Struct("<III")
+_LONGEST_REASON = 500
+_BYTES_A_CHARACTER = 4
+_BYTES_A_BLOCK = 80
+_BYTES_BESIDE = 2**20
+_REJECTIONS: Mapping[str, type[DocumentRejected]] = {
+    kind.__name__: kind
+    for kind in (
+        DocumentRejected,
+        UnsupportedFormat,
+        EncryptedDocument,
+        BrokenDocument,
+        EmptyDocument,
+        DocumentTooLarge,
+    )
+}
+
+
+def write_message(stream: IO[bytes], body: bytes) -> None:
+    """Writes one length-prefixed message."""
+    stream.write(len(body).to_bytes(_LENGTH_BYTES, "little"))
+    stream.write(body)
+    stream.flush()
+
+
+def read_message(stream: IO[bytes], limit: int) -> bytes | None:
+    """Reads one message.
+
+    Args:
+        stream: Where from.
+        limit: Longest message, bytes.
+
+    Returns:
+        Its body, or None where the stream ends before it does.
+
+    Raises:
+        ValueError: It is announced to be longer than ``limit``.
+    """
+    prefix = stream.read(_LENGTH_BYTES)
+    if len(prefix) < _LENGTH_BYTES:
+        return None
+    length = int.from_bytes(prefix, "little")
+    if length > limit:
+        raise ValueError(f"a message of {length} bytes, at most {limit} are allowed")
+    body = stream.read(length)
+    return body if len(body) == length else None
+
+
+def encode_parsed(document_format: DocumentFormat, parsed: ParsedDocument) -> bytes:
+    """The answer for a document that was read."""
+    blocks = [(block.kind.value, block.start, block.end, block.level, block.page) for block in parsed.blocks]
+    answer = {
+        "format": document_format.value,
+        "title": parsed.title,
+        "text": parsed.text,
+        "blocks": blocks,
+        "pages": parsed.pages,
+        "metadata": encode_metadata(usable_metadata(parsed.metadata)),
+        "note": parsed.note[:_LONGEST_REASON],
+    }
+    return _ANSWER + json.dumps(answer, ensure_ascii=False).encode()
+
+
+def encode_rejection(error: DocumentRejected) -> bytes:
+    """The answer for a document that was refused."""
+    return _ANSWER + json.dumps({"rejected": type(error).__name__, "reason": str(error)[:_LONGEST_REASON]}).encode()
+
+
+def encode_scan(scan: Scan) -> bytes:
+    """The question what a scanned page says."""
+    return _SCAN + _SCAN_SIZES.pack(scan.width, scan.height, scan.dots_per_inch) + scan.grey
+
+
+def decode_scan(body: bytes, limits: ParsingLimits) -> Scan | None:
+    """Reads a scanned page; None where the message is none.
+
+    Raises:
+        ValueError: It is not of the size it says, or of one that is not allowed.
+    """
+    if not body.startswith(_SCAN):
+        return None
+    start = len(_SCAN) + _SCAN_SIZES.size
+    try:
+        width, height, dots_per_inch = _SCAN_SIZES.unpack(body[len(_SCAN) : start])
+    except struct.error as error:
+        raise ValueError("a scan without sizes") from error
+    if width * height != len(body) - start or not 0 < width * height <= limits.max_scan_pixels:
+        raise ValueError("a scan of another size than it says, or than is allowed")
+    return Scan(width, height, dots_per_inch, body[start:])
+
+
+def longest_answer(limits: ParsingLimits) -> int:
+    """Most bytes that a sound process says at once."""
+    document = _BYTES_A_CHARACTER * limits.max_characters + _BYTES_A_BLOCK * limits.max_blocks
+    return max(document, limits.max_scan_pixels) + _BYTES_BESIDE
+
+
+OUT_OF_MEMORY = encode_rejection(DocumentTooLarge("reading it takes more memory than is allowed"))
+"""The last answer of a process; made in advance, since there is no memory left to make it with."""
+
+
+def decode_answer(body: bytes, limits: ParsingLimits) -> tuple[DocumentFormat, ParsedDocument]:
+    """Reads an answer.
+
+    Raises:
+        DocumentRejected: The parser process refused the document.
+        ValueError: The answer is not one that ``encode_parsed`` or ``encode_rejection`` could have made.
+    """
+    if not body.startswith(_ANSWER):
+        raise ValueError("the answer is of no known kind")
+    try:
+        answer = json.loads(body[len(_ANSWER) :])
+    except RecursionError as error:
+        raise ValueError("the answer is nested without end") from error
+    if not isinstance(answer, dict):
+        raise ValueError("the answer is no object")
+    if "rejected" in answer:
+        kind = _REJECTIONS.get(str(answer["rejected"]))
+        if kind is None:
+            raise ValueError("the answer names no known rejection")
+        raise kind(_readable(str(answer.get("reason", ""))))
+    try:
+        return DocumentFormat(answer["format"]), _parsed(answer, limits)
+    except (KeyError, TypeError, RecursionError, InvalidRequest) as error:
+        raise ValueError(f"the answer has the wrong shape: {error}") from error
+
+
+def _parsed(answer: dict[str, Any], limits: ParsingLimits) -> ParsedDocument:
+    text, pages = _text(answer["text"]), answer["pages"]
+    if pages is not None and not (_is_count(pages) and pages <= limits.max_pages):
+        raise ValueError("the number of pages is none")
+    if len(text) > limits.max_characters or len(answer["blocks"]) > limits.max_blocks:
+        raise ValueError("there is more of it than is allowed")
+    blocks = _blocks(answer["blocks"], len(text), pages)
+    metadata = checked_metadata(decode_metadata(_text(answer["metadata"])))
+    title, note = _text(answer["title"])[:LONGEST_TITLE], _readable(_text(answer["note"]))
+    return ParsedDocument(title, text, tuple(blocks), pages, metadata, note)
+
+
+def _blocks(values: Any, length: int, pages: int | None) -> list[Block]:
+    blocks: list[Block] = []
+    reached = 0
+    for kind, start, end, level, page in values:
+        in_order = _is_count(start) and _is_count(end) and reached <= start < end <= length
+        on_page = page is None if pages is None else _is_count(page) and 1 <= page <= pages
+        if not in_order or not on_page or not _is_count(level):
+            raise ValueError("a block is out of order or out of range")
+        blocks.append(Block(BlockKind(kind), start, end, level, page))
+        reached = end
+    return blocks
+
+
+def _readable(reason: str) -> str:
+    """A reason without anything that could move a terminal's cursor or turn its text around."""
+    shown = (" " if unicodedata.category(character)[0] in "CZ" else character for character in reason[:_LONGEST_REASON])
+    return "".join(shown).strip()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text is none")
+    return value.encode("utf-8", "replace").decode()
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,230 @@
+"""The parser process as the daemon sees it: kept warm, watched, replaced when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import edge_rag
+from edge_rag.core.documents.document import ParsedDocument
+from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
+from edge_rag.ingest.parsing.formats import DocumentFormat
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.pdf.ocr import TextRecognition
+from edge_rag.ingest.parsing.sandbox.messages import (
+    OUT_OF_MEMORY,
+    decode_answer,
+    decode_scan,
+    longest_answer,
+    read_message,
+    write_message,
+)
+
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+_READY_LIMIT_BYTES = 16
+_GRACE_SECONDS = 1.0
+_TOKEN_BYTES = 16
+_SECONDS_A_SCAN = 5.0
+
+
+class ParserProcess:
+    """Reads documents in a process of its own, one at a time. May be called from any thread.
+
+    The process is a fresh interpreter, never a fork. It is started for the first document and stays for the next ones.
+    Scanned pages are read by another program, since the process itself may start none.
+
+    Args:
+        limits: What reading one document may cost.
+        languages: Languages that scanned pages may be in, as ``TextRecognition`` takes them.
+    """
+
+    def __init__(self, limits: ParsingLimits, languages: str = "eng") -> None:
+        self._limits = limits
+        self._recognition = TextRecognition(languages)
+        self._timed_out = False
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._read = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the running process, or None."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def read(self, name: str, media_type: str, content: bytes) -> tuple[DocumentFormat, ParsedDocument]:
+        """Reads a document.
+
+        Raises:
+            DocumentRejected: It cannot be taken, or reading it hit a limit or brought the process down.
+        """
+        if len(content) > self._limits.max_bytes:
+            raise DocumentTooLarge(f"it has {len(content):,} bytes, at most {self._limits.max_bytes:,} are taken")
+        with self._lock:
+            process = self._running()
+            body = self._exchange(process, name, media_type, content)
+            self._read += 1
+            if body is None:
+                self._stop()
+                raise self._cause_of_death(process)
+            if body == OUT_OF_MEMORY:
+                self._stop()
+            try:
+                return decode_answer(body, self._limits)
+            except ValueError as error:
+                self._stop()
+                raise BrokenDocument("it made the parser give an answer that makes no sense") from error
+
+    def close(self) -> None:
+        """Ends the process; a document that is being read is rejected."""
+        process = self._process
+        self._recognition.close()
+        if process is not None:
+            process.kill()
+        with self._lock:
+            self._stop()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and (
+            self._process.poll() is not None or self._read >= self._limits.documents_per_process
+        ):
+            self._stop()
+        if self._process is None:
+            self._process = self._start()
+            self._read = 0
+        return self._process
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+        environment["PYTHONPATH"] = str(Path(edge_rag.__file__).parents[1])
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "edge_rag.ingest.parsing.sandbox.worker",
+            json.dumps(asdict(self._limits)),
+        ]
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DocumentRejected(f"the parser process could not be started ({error}); try again") from error
+        watchdog = _Watchdog(process, self._limits.wall_seconds)
+        try:
+            ready = _receive(process, _READY_LIMIT_BYTES)
+        finally:
+            watchdog.stop()
+        if ready != b"ready":
+            _end(process)
+            raise DocumentRejected(f"the parser process ended while it started (exit status {process.returncode})")
+        return process
+
+    def _exchange(self, process: subprocess.Popen[bytes], name: str, media_type: str, content: bytes) -> bytes | None:
+        """Sends a document and waits for the answer; None where the process ended or broke the protocol."""
+        token = secrets.token_hex(_TOKEN_BYTES)
+        lacks = self._recognition.missing()
+        request = {"name": name, "media_type": media_type, "token": token, "recognition_lacks": lacks}
+        sent: tuple[bytes, ...] = (json.dumps(request).encode(), content)
+        seconds = float(self._limits.wall_seconds)
+        for _ in range(self._limits.max_scanned_pages + 1):
+            started = time.monotonic()
+            body = self._ask(process, sent, seconds)
+            if body is None or not body.startswith(token.encode()):
+                return None
+            try:
+                scan = decode_scan(body[len(token) :], self._limits)
+            except ValueError:
+                return None
+            if scan is None:
+                return body[len(token) :]
+            seconds += started - time.monotonic() + _SECONDS_A_SCAN
+            sent = (self._recognition.read(scan),)
+        return None
+
+    def _ask(self, process: subprocess.Popen[bytes], sent: Sequence[bytes], seconds: float) -> bytes | None:
+        if process.stdin is None:
+            return None
+        watchdog = _Watchdog(process, seconds)
+        try:
+            for message in sent:
+                write_message(process.stdin, message)
+            return _receive(process, longest_answer(self._limits))
+        except BrokenPipeError:
+            return None
+        finally:
+            watchdog.stop()
+            self._timed_out = watchdog.fired
+
+    def _cause_of_death(self, process: subprocess.Popen[bytes]) -> DocumentRejected:
+        if self._timed_out:
+            return DocumentTooLarge(f"reading it takes longer than {self._limits.wall_seconds} s")
+        if process.returncode == -signal.SIGXCPU:
+            return DocumentTooLarge(f"reading it takes more than {self._limits.cpu_seconds} s of processor time")
+        if process.returncode == -signal.SIGABRT:
+            return DocumentTooLarge("the parser gave up on it: it takes more memory than is allowed, or is damaged")
+        if process.returncode < 0:
+            return BrokenDocument(f"the parser process was ended by signal {-process.returncode} while it read it")
+        return BrokenDocument("the parser failed on it")
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+
+
+class _Watchdog:
+    """Kills a process when its time is up; that ends every read from it and write to it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
+        self.fired = False
+        self._process = process
+        self._timer = threading.Timer(seconds, self._fire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+        self._timer.join()
+
+    def _fire(self) -> None:
+        self.fired = True
+        self._process.kill()
+
+
+def _receive(process: subprocess.Popen[bytes], limit: int) -> bytes | None:
+    if process.stdout is None:
+        return None
+    try:
+        return read_message(process.stdout, limit)
+    except ValueError:
+        return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process; one that is already dying keeps its own exit status."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+    try:
+        process.wait(timeout=_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

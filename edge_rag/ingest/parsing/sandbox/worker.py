@@ -1,0 +1,161 @@
+"""The parser process: reads documents one after another until its input ends.
+
+Before it reads the first one it gives up what it does not need, for good (a hard limit can only be raised again by
+root):
+
+- no new file descriptors, so it can open no file and no socket: no network either;
+- no writing to files, no new processes (not enforced for root), no core dumps;
+- address space as ``ParsingLimits.memory_bytes`` says, and processor time per document as ``cpu_seconds`` says;
+- where the kernel has it, whatever ``confinement`` lists: files cannot be removed or renamed either, other processes
+  cannot be signalled, and no capability is left.
+
+What is not limited: it runs as the daemon's user and may call any system call that needs no new descriptor. It is given
+none of the daemon's descriptors, the root as its folder, and none of the daemon's environment but the search paths.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import resource
+import sys
+import time
+from importlib.machinery import BuiltinImporter, FrozenImporter
+from math import ceil
+from typing import IO
+
+from charset_normalizer.constant import IANA_SUPPORTED
+
+from edge_rag.errors import BrokenDocument, DocumentRejected
+from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.parser import read_document
+from edge_rag.ingest.parsing.pdf.ocr import Scan
+from edge_rag.ingest.parsing.pdf.pages import Recognizer
+from edge_rag.ingest.parsing.sandbox.confinement import confine, set_limits
+from edge_rag.ingest.parsing.sandbox.messages import (
+    OUT_OF_MEMORY,
+    encode_parsed,
+    encode_rejection,
+    encode_scan,
+    read_message,
+    write_message,
+)
+
+_MAX_HEADER_BYTES = 64 * 1024
+_MAX_WORDS_BYTES = 16 * 2**20
+_CPU_SECONDS_A_SCAN = 10
+_MAIL = b"""Subject: =?utf-8?q?=C3=B6?= =?utf-8?b?w7Y=?=
+Date: Mon, 12 Jan 2026 10:00:00 +0100
+Content-Type: multipart/mixed; boundary=a
+
+--a
+Content-Type: text/plain; charset=latin-1
+Content-Transfer-Encoding: quoted-printable
+
+=F6
+--a
+Content-Type: text/csv; name*=utf-8''%C3%B6.csv
+Content-Transfer-Encoding: base64
+
+YSxiCg==
+--a
+Content-Type: message/rfc822
+
+Subject: inner
+Content-Transfer-Encoding: x-uuencode
+
+begin 644 a
+#86)C
+`
+end
+--a--
+"""
+
+
+def main() -> None:
+    """Serves the parent on standard input and output; the limits are the first argument, as JSON."""
+    limits = ParsingLimits(**json.loads(sys.argv[1]))
+    _load_everything(limits)
+    _close_imports()
+    _give_up_rights(limits)
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    write_message(answers, b"ready")
+    while (header := read_message(requests, _MAX_HEADER_BYTES)) is not None:
+        content = read_message(requests, limits.max_bytes)
+        if content is None:
+            return
+        _allow_processor_time(limits.cpu_seconds)
+        request = json.loads(header)
+        token = request["token"].encode()
+        last_words = token + OUT_OF_MEMORY
+        answer = _answer(request, content, limits, _recognizer(request, requests, answers))
+        write_message(answers, last_words if answer is None else token + answer)
+        if answer is None:
+            return
+
+
+def _answer(request: dict[str, str], content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> bytes | None:
+    """Reads one document; None where memory ran out, and with the return everything that filled it is let go."""
+    try:
+        return encode_parsed(*read_document(request["name"], request["media_type"], content, limits, recognizer))
+    except DocumentRejected as error:
+        return encode_rejection(error)
+    except MemoryError:
+        return None
+
+
+def _recognizer(request: dict[str, str], requests: IO[bytes], answers: IO[bytes]) -> Recognizer:
+    def ask(scan: Scan) -> bytes:
+        write_message(answers, request["token"].encode() + encode_scan(scan))
+        words = read_message(requests, _MAX_WORDS_BYTES)
+        if words is None:
+            raise BrokenDocument("reading it was broken off")
+        _allow_processor_time(_CPU_SECONDS_A_SCAN)
+        return words
+
+    return Recognizer(request["recognition_lacks"], ask)
+
+
+def _load_everything(limits: ParsingLimits) -> None:
+    """Imports what is imported lazily, since no file can be opened later: encodings, and each parser's own modules."""
+    for encoding in (*IANA_SUPPORTED, "utf-8-sig", "utf-16", "utf-32", "idna", "latin-1"):
+        codecs.lookup(encoding)
+    read_document("warm-up.md", "", b"# a\n\n| b |\n|---|\n| <br> &amp; |\n\n<p>c</p>", limits)
+    read_document("warm-up.txt", "", "Öl prüfen".encode("latin-1"), limits)
+    read_document("warm-up.html", "", b"<meta charset='latin-1'><p>&uuml;</p>", limits)
+    read_document("warm-up.eml", "", _MAIL, limits)
+    try:
+        read_document("warm-up.pdf", "", b"%PDF-1.7", limits)
+    except DocumentRejected:
+        return
+
+
+def _close_imports() -> None:
+    """Lets what is not loaded be missing, as an encoding of an unknown name is, without a look at any folder."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder in (BuiltinImporter, FrozenImporter)]
+
+
+def _give_up_rights(limits: ParsingLimits) -> None:
+    confine(may_read=False)
+    scans = limits.max_scanned_pages * _CPU_SECONDS_A_SCAN
+    set_limits(
+        {
+            resource.RLIMIT_AS: limits.memory_bytes,
+            resource.RLIMIT_CPU: limits.documents_per_process * (limits.cpu_seconds + 1) + scans,
+            resource.RLIMIT_FSIZE: 0,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_NPROC: 0,
+            resource.RLIMIT_NOFILE: 0,
+        }
+    )
+
+
+def _allow_processor_time(seconds: int) -> None:
+    """Lets the process run for so long from now on."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    wanted = ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (min(hard, wanted), hard))
+
+
+if __name__ == "__main__":
+    main()

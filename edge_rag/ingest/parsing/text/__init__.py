@@ -1,0 +1,1 @@
+"""Parsers for plain text, Markdown, HTML and mail."""

@@ -1,0 +1,156 @@
+"""HTML: what a reader sees of a page, with its structure."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+
+from bs4 import BeautifulSoup, UnusualUsageWarning
+from bs4.dammit import EncodingDetector
+from bs4.element import NavigableString, PreformattedString, Tag
+from bs4.exceptions import ParserRejectedMarkup
+
+from edge_rag.core.documents.document import BlockKind, ParsedDocument
+from edge_rag.errors import BrokenDocument
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.text.encodings import decode_text
+
+_DROPPED = re.compile(
+    r"script|style|nav|noscript|template|svg|math|head|iframe|object|embed|canvas|audio|video|select|button|form"
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_ITEMS = frozenset(("li", "dt", "dd"))
+_CELLS = frozenset(("td", "th"))
+_INLINE = re.compile(
+    r"a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|img|ins|kbd|label|mark|output|q|rp|rt|ruby|s|"
+    r"samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr"
+)
+
+
+def parse_html(content: bytes) -> ParsedDocument:
+    """Reads a page: title, headings, paragraphs, list items, table rows and preformatted text.
+
+    Scripts, styles, navigation, forms and everything marked ``hidden`` are left out.
+
+    Raises:
+        UnsupportedFormat: The bytes are not text.
+    """
+    source = decode_text(content, EncodingDetector.find_declared_encoding(content, is_html=True))
+    builder = DocumentBuilder()
+    return builder.build(add_html(builder, source))
+
+
+def add_html(builder: DocumentBuilder, source: str) -> str:
+    """Appends the blocks of a page or a fragment of one.
+
+    Returns:
+        The page's title, or empty.
+
+    Raises:
+        BrokenDocument: The markup cannot be parsed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnusualUsageWarning)
+            page = BeautifulSoup(source, "html.parser")
+    except ParserRejectedMarkup as error:
+        raise BrokenDocument("its markup cannot be parsed") from error
+    walk = _Walk(builder)
+    for opens, node in _events(page):
+        if isinstance(node, Tag):
+            walk.open(node) if opens else walk.close(node)
+        else:
+            walk.text(node)
+    walk.flush()
+    title = page.find("title")
+    return title.get_text() if isinstance(title, Tag) else ""
+
+
+def _events(root: Tag) -> Iterator[tuple[bool, Tag | NavigableString]]:
+    """Yields (True, node) where a node starts and (False, tag) where a tag ends; depth costs memory, not stack."""
+    pending = [iter(root.contents)]
+    open_tags: list[Tag] = []
+    while pending:
+        node = next(pending[-1], None)
+        if node is None:
+            pending.pop()
+            if open_tags:
+                yield False, open_tags.pop()
+        elif isinstance(node, Tag):
+            if not _DROPPED.fullmatch(node.name) and not node.has_attr("hidden"):
+                yield True, node
+                open_tags.append(node)
+                pending.append(iter(node.contents))
+        elif isinstance(node, NavigableString) and not isinstance(node, PreformattedString):
+            yield True, node
+
+
+class _Walk:
+    """Gathers text until a block-level tag opens or closes, and then knows what kind of block it was."""
+
+    def __init__(self, builder: DocumentBuilder) -> None:
+        self._builder = builder
+        self._parts: list[str] = []
+        self._heading = 0
+        self._items = 0
+        self._preformatted = 0
+        self._cells: list[str] | None = None
+
+    def open(self, tag: Tag) -> None:
+        if tag.name == "br":
+            self._parts.append("\n" if self._preformatted else " ")
+        elif _INLINE.fullmatch(tag.name):
+            return
+        elif self._cells is not None and tag.name not in ("tr", "table"):
+            self._end_cell() if tag.name in _CELLS else self._parts.append(" ")
+        else:
+            self.flush()
+        if tag.name in _HEADINGS:
+            self._heading = _HEADINGS[tag.name]
+        elif tag.name in _ITEMS:
+            self._items += 1
+        elif tag.name == "pre":
+            self._preformatted += 1
+        elif tag.name == "tr":
+            self._cells = []
+
+    def close(self, tag: Tag) -> None:
+        if _INLINE.fullmatch(tag.name) or tag.name == "br":
+            return
+        if self._cells is None or tag.name in ("tr", "table"):
+            self.flush()
+        elif tag.name in _CELLS:
+            self._end_cell()
+        else:
+            self._parts.append(" ")
+        if tag.name in _HEADINGS:
+            self._heading = 0
+        elif tag.name in _ITEMS:
+            self._items -= 1
+        elif tag.name == "pre":
+            self._preformatted -= 1
+
+    def text(self, text: NavigableString) -> None:
+        self._parts.append(str(text))
+
+    def flush(self) -> None:
+        if self._cells is not None:
+            self._end_cell()
+            self._builder.add(BlockKind.TABLE_ROW, " | ".join(self._cells))
+            self._cells = None
+            return
+        text = "".join(self._parts)
+        self._parts.clear()
+        if self._heading:
+            self._builder.add(BlockKind.HEADING, text, self._heading)
+        elif self._preformatted:
+            self._builder.add(BlockKind.CODE, text)
+        else:
+            self._builder.add(BlockKind.LIST_ITEM if self._items else BlockKind.PARAGRAPH, text)
+
+    def _end_cell(self) -> None:
+        text = "".join(self._parts).strip()
+        self._parts.clear()
+        if text and self._cells is not None:
+            self._cells.append(text)

@@ -1,0 +1,179 @@
+"""E-mail: one message or a mailbox; what it says, and what is attached to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email import message_from_bytes
+from email.errors import HeaderParseError, MessageError
+from email.header import decode_header, make_header
+from email.message import Message
+from email.utils import parsedate_to_datetime
+
+from edge_rag.core.documents.document import BlockKind, ParsedDocument
+from edge_rag.errors import BrokenDocument, DocumentRejected
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.properties import properties
+from edge_rag.ingest.parsing.text.encodings import decode_text
+from edge_rag.ingest.parsing.text.html import add_html
+from edge_rag.ingest.parsing.text.plain import add_plain
+
+AttachmentReader = Callable[[str, str, bytes], ParsedDocument]
+"""Reads an attachment by name, media type and content, or raises DocumentRejected."""
+
+_SHOWN_FIELDS = ("From", "To", "Cc", "Date")
+_MESSAGE_START = re.compile(rb"^From \S+ +\S.{10,60}$", re.MULTILINE)
+_ESCAPED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
+_MOST_PARTS = 2_000
+_DEEPEST = 50
+_LONGEST_FIELD = 2_000
+
+
+def parse_mail(content: bytes, read_attachment: AttachmentReader) -> ParsedDocument:
+    """Reads a message: subject as heading, sender, receivers and date, the text, and each attachment under a heading.
+
+    Of a text in several forms the plain one is taken. Attachments that cannot be read are listed with the reason.
+
+    Args:
+        content: The bytes.
+        read_attachment: Reads an attachment.
+
+    Raises:
+        BrokenDocument: It is nested or divided beyond any use.
+    """
+    builder = DocumentBuilder()
+    message = message_from_bytes(content)
+    _add_message(builder, message, read_attachment, 1)
+    subject = _field(message, "Subject")
+    return builder.build(subject, metadata=properties(subject, _field(message, "From"), _date(message)))
+
+
+def parse_mailbox(content: bytes, read_attachment: AttachmentReader) -> ParsedDocument:
+    """Reads a mailbox: its messages one after another, each as ``parse_mail`` reads it.
+
+    Raises:
+        BrokenDocument: A message is nested or divided beyond any use.
+    """
+    builder = DocumentBuilder()
+    for raw in _messages(content):
+        _add_message(builder, message_from_bytes(raw), read_attachment, 1)
+    return builder.build()
+
+
+def _messages(content: bytes) -> Iterator[bytes]:
+    starts = [found.start() for found in _MESSAGE_START.finditer(content)] or [0]
+    for start, end in zip(starts, [*starts[1:], len(content)], strict=True):
+        message = content[start:end]
+        if message.startswith(b"From "):
+            message = message.partition(b"\n")[2]
+        yield _ESCAPED_START.sub(rb"\1", message)
+
+
+def _add_message(builder: DocumentBuilder, message: Message, read_attachment: AttachmentReader, level: int) -> None:
+    builder.add(BlockKind.HEADING, _field(message, "Subject") or "(no subject)", level)
+    for name in _SHOWN_FIELDS:
+        value = _field(message, name)
+        builder.add(BlockKind.LIST_ITEM, f"{name}: {value}" if value else "")
+    for part in _chosen_parts(message):
+        if _is_attachment(part):
+            _add_attachment(builder, part, read_attachment, level + 1)
+        elif part.get_content_type() == "text/html":
+            add_html(builder, _text(part))
+        else:
+            add_plain(builder, _text(part))
+
+
+def _chosen_parts(message: Message) -> list[Message]:
+    """The parts to read in order: of alternatives the plain text, or else the page, and what is attached."""
+    chosen: list[Message] = []
+    pending = [(message, 0)]
+    while pending:
+        part, depth = pending.pop()
+        if depth > _DEEPEST or len(chosen) > _MOST_PARTS:
+            raise BrokenDocument(f"its parts are nested more than {_DEEPEST} deep, or more than {_MOST_PARTS:,}")
+        payload = _inner(part)
+        if not payload or part.get_content_type() == "message/rfc822":
+            if _is_attachment(part) or part.get_content_maintype() == "text":
+                chosen.append(part)
+            continue
+        inner = payload
+        if part.get_content_type() == "multipart/alternative":
+            texts = [sub for sub in inner if sub.get_content_type() == "text/plain" and _text(sub).strip()]
+            inner = texts[:1] or inner[-1:]
+        pending.extend((sub, depth + 1) for sub in reversed(inner))
+    return chosen
+
+
+def _is_attachment(part: Message) -> bool:
+    named = _file_name(part) != ""
+    is_text = part.get_content_type() in ("text/plain", "text/html")
+    return part.get_content_disposition() == "attachment" or not is_text or named
+
+
+def _add_attachment(builder: DocumentBuilder, part: Message, read_attachment: AttachmentReader, level: int) -> None:
+    for inner in _inner(part)[:1]:
+        name = _file_name(part) or f"{_field(inner, 'Subject') or 'message'}.eml"
+        _add_read(builder, name, "message/rfc822", inner.as_bytes(), read_attachment, level)
+        return
+    name = _file_name(part) or "unnamed"
+    decoded = part.get_payload(decode=True)
+    content = decoded if isinstance(decoded, bytes) else b""
+    _add_read(builder, name, part.get_content_type(), content, read_attachment, level)
+
+
+def _add_read(
+    builder: DocumentBuilder, name: str, media_type: str, content: bytes, read_attachment: AttachmentReader, level: int
+) -> None:
+    try:
+        attached = read_attachment(name, media_type, content)
+    except DocumentRejected as error:
+        builder.add(BlockKind.PARAGRAPH, f"Attachment, not read: {name} ({error})")
+        return
+    builder.add(BlockKind.HEADING, f"Attachment: {name}", level)
+    builder.append(attached, level)
+
+
+def _text(part: Message) -> str:
+    decoded = part.get_payload(decode=True)
+    return decode_text(decoded, _charset(part)) if isinstance(decoded, bytes) and decoded else ""
+
+
+def _inner(part: Message) -> list[Message]:
+    """The parts of a part; none where it is text or data."""
+    payload = part.get_payload() if part.is_multipart() else []
+    return [inner for inner in payload if isinstance(inner, Message)] if isinstance(payload, list) else []
+
+
+def _file_name(part: Message) -> str:
+    try:
+        return _decoded(part.get_filename() or "")[:_LONGEST_FIELD]
+    except ValueError:  # an encoding whose name holds a NUL
+        return "unnamed"
+
+
+def _charset(part: Message) -> str | None:
+    try:
+        return part.get_content_charset()
+    except ValueError:  # as above
+        return None
+
+
+def _field(message: Message, name: str) -> str:
+    return _decoded(str(message.get(name, "")))[:_LONGEST_FIELD]
+
+
+def _decoded(value: str) -> str:
+    """A header field with its encoded words decoded, or as it is where they make no sense."""
+    try:
+        return str(make_header(decode_header(value[: 4 * _LONGEST_FIELD])))
+    except (HeaderParseError, MessageError, ValueError, LookupError, TypeError):
+        return value
+
+
+def _date(message: Message) -> datetime | None:
+    try:
+        sent = parsedate_to_datetime(str(message.get("Date", "")))
+        return sent.replace(tzinfo=UTC) if sent.tzinfo is None else sent.astimezone(UTC)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None

@@ -1,0 +1,1 @@
+"""Models that an operator added: checked before they are accepted, each in a closed folder."""

@@ -1,0 +1,218 @@
+"""Hugging Face folders: which files of one are taken, and what they may say. No code of a folder is ever taken."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
+from edge_rag.model_store.copying import matching
+from edge_rag.runtime.model_folder.manifest import ModelRole
+from edge_rag.runtime.model_folder.strict_json import parse_object
+
+_WANTED = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "model-?????-of-?????.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "README.md",
+    "LICENSE*",
+)
+
+_GENERATORS = {
+    "LlamaForCausalLM": "Llama",
+    "MistralForCausalLM": "Mistral",
+    "Qwen2ForCausalLM": "Qwen2.5",
+    "Qwen3ForCausalLM": "Qwen3",
+    "Phi3ForCausalLM": "Phi-3",
+    "SmolLM3ForCausalLM": "SmolLM3",
+    "GemmaForCausalLM": "Gemma",
+    "Gemma3ForCausalLM": "Gemma 3",
+    "GraniteForCausalLM": "Granite",
+    "NemotronForCausalLM": "Nemotron",
+    "PhiForCausalLM": "Phi-2",
+}
+_EMBEDDERS = {"BertModel": "BERT", "RobertaModel": "RoBERTa", "XLMRobertaModel": "XLM-RoBERTa"}
+_RERANKERS = {
+    "BertForSequenceClassification": "BERT",
+    "RobertaForSequenceClassification": "RoBERTa",
+    "XLMRobertaForSequenceClassification": "XLM-RoBERTa",
+}
+ARCHITECTURES: Mapping[str, tuple[ModelRole, str]] = {
+    **{name: (ModelRole.GENERATOR, family) for name, family in _GENERATORS.items()},
+    **{name: (ModelRole.EMBEDDER, family) for name, family in _EMBEDDERS.items()},
+    **{name: (ModelRole.RERANKER, family) for name, family in _RERANKERS.items()},
+}
+"""Classes of transformers that are converted, what they are for, and what their families are called."""
+
+# What names Python of the folder, or kernels that transformers would fetch.
+_CODE_KEYS = ("auto_map", "custom_pipelines", "attn_implementation", "_attn_implementation")
+_PART = re.compile(r"\d_(Pooling|Normalize)/config\.json")
+_LARGEST_CONFIG = 1 << 20
+_LARGEST_HEADER = 100 << 20  # the format's own limit
+_ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+_LICENCE = re.compile(r"^license:\s*[\"']?([A-Za-z0-9.+-]{1,60})[\"']?\s*$", re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a Hugging Face folder says of itself.
+
+    Attributes:
+        role: What the architecture is for.
+        architecture: Name of the class in transformers.
+        family: What the architecture is called.
+        licence: SPDX identifier of the model card, or ``NOASSERTION``.
+    """
+
+    role: ModelRole
+    architecture: str
+    family: str
+    licence: str
+
+
+def wanted_files(names: Iterable[str]) -> list[str]:
+    """Returns the names of files that are taken or fetched. Everything else, pickled weights and Python among it, stays
+    where it is."""
+    present = list(names)
+    return [*matching(present, _WANTED), *(name for name in present if _PART.fullmatch(name))]
+
+
+def check_checkpoint(folder: Path) -> Checkpoint:
+    """Checks a private copy of a Hugging Face folder, and takes from its configuration what names code.
+
+    Args:
+        folder: Holds only files of ``wanted_files``; may be changed.
+
+    Raises:
+        ModelFolderInvalid: A file is damaged or says something that is not allowed.
+        ModelNotAdded: Its architecture is not one that is converted, or its weights are not safetensors.
+    """
+    config = read_config(folder / "config.json")
+    for name in ("tokenizer_config.json", "generation_config.json", "special_tokens_map.json"):
+        if (folder / name).exists():
+            _without_code(folder / name)
+    # The classes of ARCHITECTURES come with transformers; what `auto_map` names instead was not copied.
+    _without_code(folder / "config.json")
+    architectures = config.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and len(architectures) == 1 else None
+    if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise ModelNotAdded(
+            f"{folder.name}: the architecture {architecture!r} is not converted; known ones are {known}"
+        )
+    if config.get("quantization_config") is not None:
+        raise ModelNotAdded(f"{folder.name}: the weights are quantized already; add the model they were made from")
+    _check_weights(folder)
+    if not (folder / "tokenizer.json").exists():
+        raise ModelNotAdded(f"{folder.name}: there is no tokenizer.json, which the daemon's tokenizer is made from")
+    role, family = ARCHITECTURES[architecture]
+    return Checkpoint(role, architecture, family, licence_of(folder))
+
+
+def licence_of(folder: Path) -> str:
+    """Returns the licence that a model card's front matter names, or ``NOASSERTION``."""
+    try:
+        with (folder / "README.md").open("rb") as file:
+            card = file.read(_LARGEST_CONFIG).decode("utf-8", "replace").replace("\r\n", "\n")
+    except OSError:
+        return "NOASSERTION"
+    front = _FRONT_MATTER.match(card)
+    found = _LICENCE.search(front[1]) if front else None
+    return found[1] if found else "NOASSERTION"
+
+
+def _check_weights(folder: Path) -> None:
+    names = [path.name for path in folder.iterdir()]
+    shards = matching(names, ("model*.safetensors",))
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        mapped = _read(index, _LARGEST_HEADER).get("weight_map")
+        files = set(mapped.values()) if isinstance(mapped, dict) and mapped else {None}
+        for file in sorted(map(str, files)):
+            if not _SHARD.fullmatch(file):
+                raise ModelFolderInvalid(f"{folder.name}: {index.name} names {file!r}, which is not a file of weights")
+            if file not in shards:
+                raise ModelFolderInvalid(f"{folder.name}: {file} is missing, {index.name} names it")
+    elif "model.safetensors" not in shards:
+        raise ModelNotAdded(f"{folder.name}: there is no model.safetensors; pickled weights are code and are not taken")
+    for shard in shards:
+        _check_safetensors(folder / shard)
+
+
+def _check_safetensors(path: Path) -> None:
+    """Checks that a file's header describes the file's own bytes."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or not 2 <= length <= min(_LARGEST_HEADER, size - 8):
+            raise ModelFolderInvalid(f"{path.name}: is not a safetensors file, or truncated")
+        try:
+            header = parse_object(file.read(length))
+        except ValueError as error:
+            raise ModelFolderInvalid(f"{path.name}: is not a safetensors file: {error}") from error
+    for name, value in header.items():
+        if name == "__metadata__":
+            continue
+        tensor = value if isinstance(value, dict) else {}
+        offsets = tensor.get("data_offsets")
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
+            raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} has no place in the file")
+        if not 0 <= offsets[0] <= offsets[1] <= size - 8 - length:
+            raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} lies outside the file")
+        needed = _tensor_bytes(tensor)
+        if needed is not None and needed != offsets[1] - offsets[0]:
+            held = offsets[1] - offsets[0]
+            raise ModelFolderInvalid(f"{path.name}: the tensor {name!r} holds {held} bytes, its shape takes {needed}")
+
+
+def _tensor_bytes(tensor: Mapping[str, object]) -> int | None:
+    """Returns what a tensor's shape takes; None for kinds of elements that are not whole bytes."""
+    shape, element = tensor.get("shape"), _ELEMENT_BYTES.get(str(tensor.get("dtype")))
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        return -1
+    return None if element is None else prod(shape) * element
+
+
+def _without_code(path: Path) -> None:
+    document = read_config(path)
+    if any(key in document for key in _CODE_KEYS):
+        path.write_text(json.dumps({key: value for key, value in document.items() if key not in _CODE_KEYS}), "utf-8")
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """Reads a configuration file of a checkpoint.
+
+    Raises:
+        ModelFolderInvalid: It is missing, damaged or of absurd size.
+    """
+    return _read(path, _LARGEST_CONFIG)
+
+
+def _read(path: Path, largest: int) -> dict[str, object]:
+    try:
+        if path.stat().st_size > largest:
+            raise ModelFolderInvalid(f"{path.name}: has more than {largest} bytes")
+        return parse_object(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ModelFolderInvalid(f"{path.name}: is missing; this is not a Hugging Face folder") from error
+    except (OSError, ValueError) as error:
+        raise ModelFolderInvalid(f"{path.name}: cannot be read: {error}") from error

@@ -1,0 +1,1 @@
+"""Converts checkpoints to ONNX and prepares model folders."""

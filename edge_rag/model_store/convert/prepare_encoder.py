@@ -1,0 +1,139 @@
+"""Converts an encoder and compares it with its original. Run as a program: its files are first opened here.
+
+    python -m edge_rag.model_store.convert.prepare_encoder reference CHECKPOINT ROLE REFERENCE.npz
+    python -m edge_rag.model_store.convert.prepare_encoder build CHECKPOINT ROLE PRECISION MODEL.onnx
+    python -m edge_rag.model_store.convert.prepare_encoder compare FOLDER REFERENCE.npz
+
+The last line of the output is a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from edge_rag.errors import EdgeRagError, ModelNotAdded
+from edge_rag.model_store.convert.comparison import compare_scores, compare_vectors
+from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
+from edge_rag.model_store.convert.genai import BLOCK, Precision
+from edge_rag.model_store.convert.sample_texts import PASSAGES, QUESTIONS
+from edge_rag.runtime.encoder.bert_graph import Floats, WeightPrecision, build_cross_encoder, build_encoder
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from edge_rag.runtime.model_folder.folder import ModelRole, read_manifest
+
+FEWEST_PAIRS = 8
+"""Pairs that scores are compared on, at least."""
+
+_WEIGHTS = {
+    Precision.FP32: None,
+    Precision.INT8: WeightPrecision(8, BLOCK),
+    Precision.INT4: WeightPrecision(4, BLOCK),
+}
+
+
+def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str, object]:
+    """Runs the checkpoint with sentence-transformers in fp32 and keeps what it computes."""
+    encoder = read_encoder(checkpoint, role)
+    if role is ModelRole.EMBEDDER:
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(str(checkpoint), device="cpu", local_files_only=True, trust_remote_code=False)
+        model.max_seq_length = encoder.shape.max_tokens
+        model.float()
+        asked = model.encode_query(list(QUESTIONS), normalize_embeddings=True, show_progress_bar=False)
+        told = model.encode_document(list(PASSAGES), normalize_embeddings=True, show_progress_bar=False)
+        np.savez(reference, questions=asked, passages=told)
+        return {"texts": len(asked) + len(told)}
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    judge = CrossEncoder(str(checkpoint), device="cpu", local_files_only=True, trust_remote_code=False)
+    judge.model.float()
+    # What does not fit is cut off in different places; what is compared is the network.
+    fits = [
+        (question, passage)
+        for question in QUESTIONS
+        for passage in PASSAGES
+        if len(judge.tokenizer(question, passage)["input_ids"]) <= encoder.shape.max_tokens
+    ]
+    if len(fits) < FEWEST_PAIRS:
+        raise ModelNotAdded(f"reads {encoder.shape.max_tokens} tokens, too few for a question with a passage")
+    scores = judge.predict(fits, activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    np.savez(reference, pairs=np.array(fits), scores=scores)
+    return {"pairs": len(fits)}
+
+
+def build(checkpoint: Path, role: ModelRole, precision: Precision, target: Path) -> dict[str, object]:
+    """Writes the graph."""
+    encoder, weights = read_encoder(checkpoint, role), _WEIGHTS[precision]
+    try:
+        if role is ModelRole.EMBEDDER:
+            model = build_encoder(_tensors(checkpoint), encoder.shape, weights, encoder.pooling)
+        else:
+            model = build_cross_encoder(_tensors(checkpoint), encoder.shape, weights)
+    except KeyError as error:
+        raise ModelNotAdded(f"the checkpoint has no tensor {error}") from error
+    except ValueError as error:
+        raise ModelNotAdded(f"the tensors are not of the sizes that config.json says: {error}") from error
+    onnx.save(model, target)
+    return {"bytes": target.stat().st_size}
+
+
+def compare(folder: Path, reference: Path) -> dict[str, object]:
+    """Runs what was made on the reference's texts."""
+    role = read_manifest(folder).role
+    with np.load(reference, allow_pickle=False) as kept:
+        if role is ModelRole.EMBEDDER:
+            encoder = TextEncoder.open(folder)
+            made = np.concatenate([encoder.embed_questions(QUESTIONS), encoder.embed(PASSAGES)])
+            vectors = compare_vectors(np.concatenate([kept["questions"], kept["passages"]]), made)
+            found, good = asdict(vectors), vectors.good
+        else:
+            pairs = [(str(question), str(passage)) for question, passage in kept["pairs"]]
+            scores = compare_scores(kept["scores"], PairEncoder.open(folder).score(pairs))
+            found, good = asdict(scores), scores.good
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {**found, "good": good, "resident_bytes": resident}
+
+
+def _tensors(checkpoint: Path) -> Mapping[str, Floats]:
+    from safetensors.torch import load_file
+
+    found: dict[str, Floats] = {}
+    for path in sorted(checkpoint.glob("model*.safetensors")):
+        for name, tensor in load_file(path).items():
+            plain = name.removeprefix("bert.").removeprefix("roberta.")
+            found[plain] = tensor.float().numpy()
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Does one of the steps; returns the exit status."""
+    step, folder, *rest = arguments
+    try:
+        match step, rest:
+            case "reference", [role, reference]:
+                found = run_original(Path(folder), ModelRole(role), Path(reference))
+            case "build", [role, precision, target]:
+                found = build(Path(folder), ModelRole(role), Precision(precision), Path(target))
+            case "compare", [reference]:
+                found = compare(Path(folder), Path(reference))
+            case _:
+                raise ModelNotAdded(f"{step} is no step")
+    except EdgeRagError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    print(json.dumps(found))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

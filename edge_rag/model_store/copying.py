@@ -1,0 +1,107 @@
+"""Taking files out of a folder that somebody else made: plain files only, known names only, each as a copy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from edge_rag.errors import ModelFolderInvalid, StorageFull
+from edge_rag.model_store.convert.progress import Progress
+
+_BLOCK = 1 << 20
+_MOST_ENTRIES = 4096
+_ROOM_LEFT = 64 << 20
+
+
+def plain_files(folder: Path, ignored: frozenset[str] = frozenset()) -> dict[str, int]:
+    """Lists the files of a folder and of the folders in it, with their sizes.
+
+    Args:
+        folder: The folder.
+        ignored: Names of folders that are not looked into.
+
+    Raises:
+        ModelFolderInvalid: There is a link, a device, a pipe or a socket, or absurdly many entries, or something cannot
+            be read.
+    """
+    found: dict[str, int] = {}
+    waiting = [folder]
+    entries = 0
+    while waiting:
+        current = waiting.pop()
+        try:
+            listing = sorted(os.scandir(current), key=lambda entry: entry.name)
+        except OSError as error:
+            raise ModelFolderInvalid(f"{current} cannot be read: {error.strerror}") from error
+        for entry in listing:
+            entries += 1
+            path = Path(entry.path).relative_to(folder).as_posix()
+            if entries > _MOST_ENTRIES:
+                raise ModelFolderInvalid(f"{folder}: holds more than {_MOST_ENTRIES} entries; this is no model")
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                raise ModelFolderInvalid(f"{folder}: {path} is a link; copy the folder with `cp -rL` and add the copy")
+            if stat.S_ISDIR(status.st_mode):
+                if entry.name not in ignored:
+                    waiting.append(Path(entry.path))
+            elif stat.S_ISREG(status.st_mode):
+                found[path] = status.st_size
+            else:
+                raise ModelFolderInvalid(f"{folder}: {path} is not a plain file; remove it")
+    return found
+
+
+def copy_files(folder: Path, files: dict[str, int], target: Path, progress: Progress) -> None:
+    """Copies files without following a link that was put in their place meanwhile.
+
+    Args:
+        folder: Where they are.
+        files: Which ones, with their sizes.
+        target: An empty folder.
+        progress: Is told of every block.
+
+    Raises:
+        ModelFolderInvalid: One is no longer the file it was.
+        StorageFull: They do not fit.
+    """
+    check_room(target, sum(files.values()))
+    for path, size in files.items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise ModelFolderInvalid(f"{folder}: {path} cannot be read: {error.strerror}") from error
+        with os.fdopen(descriptor, "rb", buffering=0) as source, (target / path).open("xb") as copy:
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                raise ModelFolderInvalid(f"{folder}: {path} is not a plain file; remove it")
+            left = size
+            while block := source.read(min(_BLOCK, left + 1)):
+                left -= len(block)
+                if left < 0:
+                    break
+                copy.write(block)
+                progress.advance(len(block))
+        if left:
+            raise ModelFolderInvalid(f"{folder}: {path} changed while it was copied; try again")
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Checks that a file system has room.
+
+    Raises:
+        StorageFull: It has not; says how much is missing.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed + _ROOM_LEFT:
+        raise StorageFull(
+            f"{folder} has {free >> 20} MiB left, {(needed + _ROOM_LEFT) >> 20} MiB are needed; nothing was added"
+        )
+
+
+def matching(names: Iterable[str], patterns: tuple[str, ...]) -> list[str]:
+    """Returns the names without a folder that match a pattern."""
+    return [name for name in names if "/" not in name and any(fnmatchcase(name, pattern) for pattern in patterns)]

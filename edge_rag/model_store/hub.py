@@ -1,0 +1,178 @@
+"""Fetching a model from the Hugging Face hub: known files only, resumable, each checked against the hub's own hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_rag.errors import ModelNotAdded
+from edge_rag.model_store.checkpoint import wanted_files
+from edge_rag.model_store.convert.progress import Progress
+from edge_rag.model_store.copying import check_room
+from edge_rag.model_store.source import HubModel
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo, RepoSibling
+
+_ANSWER_S = 20.0
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_OFFLINE = (
+    "Without the hub: fetch the model on a machine that reaches it (`hf download {repository} --local-dir FOLDER`), "
+    "carry FOLDER over and run `edge-rag models add FOLDER`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedModel:
+    """A model that was fetched.
+
+    Attributes:
+        folder: Where its files are.
+        commit: The commit they are of.
+        files: The files with their sizes.
+    """
+
+    folder: Path
+    commit: str
+    files: dict[str, int]
+
+
+def fetch(model: HubModel, downloads: Path, progress: Progress) -> FetchedModel:
+    """Fetches a model's weights, configuration and tokenizer. What an interrupted run fetched is not fetched again.
+
+    The hub's address and the token for models that need one are taken from the environment (``HF_ENDPOINT``,
+    ``HF_TOKEN``), as everywhere.
+
+    Args:
+        model: Which one.
+        downloads: Folder for files that were fetched.
+        progress: Is told of every block.
+
+    Raises:
+        ModelNotAdded: The hub cannot be reached, has no such model or revision, or wants a licence to be accepted; or
+            what came is not what the hub says it has.
+        StorageFull: It does not fit.
+    """
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    progress.begin(f"asking the hub for {model.repository}")
+    try:
+        info = HfApi(endpoint=_endpoint()).model_info(
+            model.repository, revision=model.revision, files_metadata=True, timeout=_ANSWER_S
+        )
+    except GatedRepoError as error:
+        raise ModelNotAdded(
+            f"{model}: its licence must be accepted on the hub first; then give a token with HF_TOKEN"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise ModelNotAdded(f"{model}: the hub has the model, but no revision {model.revision}") from error
+    except RepositoryNotFoundError as error:
+        raise ModelNotAdded(f"{model}: the hub has no such model, or wants a token (HF_TOKEN) to show it") from error
+    except Exception as error:
+        raise _unreachable(model, error) from error
+    files = _wanted(model, info)
+    commit = str(info.sha)
+    if not _COMMIT.fullmatch(commit):
+        raise ModelNotAdded(f"{model}: the hub named no commit")
+    folder = downloads / f"{model.owner}--{model.name}@{commit}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    check_room(folder, sum(size for path, size in files.items() if not (folder / path).exists()))
+    progress.begin(f"fetching {model.repository}", sum(files.values()))
+    for sibling in sorted(info.siblings or (), key=lambda sibling: sibling.rfilename):
+        if sibling.rfilename in files:
+            _fetch_file(model, commit, sibling, folder, progress)
+    return FetchedModel(folder, commit, files)
+
+
+def forget(fetched: FetchedModel) -> None:
+    """Deletes what was fetched."""
+    shutil.rmtree(fetched.folder, ignore_errors=True)
+
+
+def _wanted(model: HubModel, info: ModelInfo) -> dict[str, int]:
+    sizes = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
+    wanted = wanted_files(sizes)
+    if "config.json" not in wanted or not any(name.endswith(".safetensors") for name in wanted):
+        raise ModelNotAdded(f"{model}: has no config.json with weights in model.safetensors; it cannot be converted")
+    files = {name: size for name in wanted if (size := sizes[name]) is not None}
+    if len(files) < len(wanted):
+        raise ModelNotAdded(f"{model}: the hub does not say how large its files are")
+    return files
+
+
+def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path, progress: Progress) -> None:
+    """Fetches a file, from where an earlier run stopped, and gives it its name once it is whole and right."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    name, target = sibling.rfilename, folder / sibling.rfilename
+    if target.exists():
+        progress.advance(target.stat().st_size)
+        return
+    # The library's own download keeps nothing of a file that broke off once its process is gone.
+    partial = folder / f"{name}.partial"
+    partial.parent.mkdir(exist_ok=True)
+    with partial.open("ab") as file:
+        try:
+            http_get(
+                hf_hub_url(model.repository, name, revision=commit, endpoint=_endpoint()),
+                file,
+                resume_size=file.tell(),
+                headers={**build_hf_headers(), "Accept-Encoding": "identity"},
+                expected_size=sibling.size,
+                tqdm_class=_reporting(progress),
+            )
+        except Exception as error:
+            raise _unreachable(model, error) from error
+    if partial.stat().st_size != sibling.size or not _hash_matches(partial, sibling):
+        partial.unlink()
+        raise ModelNotAdded(f"{model}: {name} is not what the hub says it has; it was deleted, try again")
+    partial.rename(target)
+
+
+def _hash_matches(path: Path, sibling: RepoSibling) -> bool:
+    """Compares a file's hash with the hub's: SHA-256 of large files, git's of the others."""
+    with path.open("rb") as file:
+        if sibling.lfs is not None:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sibling.lfs.sha256
+        content = file.read()
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    return sibling.blob_id in (None, blob)
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def _unreachable(model: HubModel, error: Exception) -> ModelNotAdded:
+    reason = str(error).strip().splitlines()
+    said = f"{type(error).__name__}: {reason[0]}" if reason else type(error).__name__
+    return ModelNotAdded(
+        f"{model}: the hub could not be reached or broke off ({said}). What was fetched is kept, so that the next try "
+        f"goes on from there. {_OFFLINE.format(repository=model.repository)}"
+    )
+
+
+def _reporting(progress: Progress) -> Any:
+    """Returns a progress bar that draws nothing and tells ours."""
+    from huggingface_hub.utils.tqdm import tqdm
+
+    class Reporting(tqdm):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **{**settings, "disable": True})  # type: ignore[no-untyped-call]
+            if begun := settings.get("initial"):
+                progress.advance(int(begun))
+
+        def update(self, n: float | None = 1) -> bool | None:
+            progress.advance(int(n or 0))
+            return None
+
+    return Reporting

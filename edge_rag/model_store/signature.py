@@ -1,0 +1,133 @@
+"""Signatures of model folders: OpenSSF model signing with a plain key, checked before anything else of a folder is.
+
+Whoever made the model runs `model_signing sign key FOLDER --private_key KEY.pem --signature FOLDER/model.sig`. The
+signature is over the SHA-256 of every file of the folder, so that a file altered, added or missing is found.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
+from edge_rag.model_store.convert.progress import Progress
+from edge_rag.model_store.copying import copy_files
+from edge_rag.runtime.model_folder.strict_json import parse_object
+
+SIGNATURE_FILE = "model.sig"
+
+_LARGEST = 8 << 20
+_LONGEST_REASON = 400
+# The library quotes both hashes as Python writes bytes; the file's name is what helps.
+_HASHES = re.compile(r": Expected 'Digest\(.*?\)', Actual 'Digest\(.*?\)'", re.DOTALL)
+_NEEDED = ("model_signing", "OpenSSL")
+
+
+def acceptable_keys(trusted: Sequence[Path], given: Sequence[Path]) -> tuple[Path, ...]:
+    """Returns the public keys of which one must have signed a model; none where signatures are not looked at.
+
+    Args:
+        trusted: What the settings trust; where there are any, no model is added without a signature of one.
+        given: What the operator names for one model.
+
+    Raises:
+        ConfigurationError: A key cannot be read, or is named but not trusted.
+    """
+    contents = {}
+    for path in (*trusted, *given):
+        try:
+            contents[path] = path.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"the key {path} cannot be read: {error.strerror}") from error
+    for path in given:
+        if trusted and contents[path] not in [contents[one] for one in trusted]:
+            raise ConfigurationError(f"the key {path} is not among models.trusted_keys")
+    return tuple(given or trusted)
+
+
+def check_signature(
+    folder: Path, ignored: frozenset[str], keys: Sequence[Path], scratch: Path, progress: Progress
+) -> Mapping[str, str]:
+    """Checks that one of some keys has signed a folder as it is.
+
+    Args:
+        folder: The folder; it holds ``model.sig``.
+        ignored: Folders in it that are no part of the model.
+        keys: Public keys, PEM, of curves P-256, P-384 or P-521.
+        scratch: For a private copy of the signature.
+        progress: Is told how far it is.
+
+    Returns:
+        SHA-256 of each signed file by its path, lower-case hex: what copies of the files must have.
+
+    Raises:
+        ModelFolderInvalid: There is no signature, or none of these keys for what is there; says why.
+        ModelNotAdded: What checks signatures is not installed.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise ModelNotAdded(
+            f"checking a signature needs {', '.join(missing)}: install it with `pip install 'edge-rag[signatures]'`"
+        )
+    path = folder / SIGNATURE_FILE
+    if not path.is_file():
+        raise ModelFolderInvalid(f"{folder}: there is no {SIGNATURE_FILE}, and a signature is wanted")
+    size = path.lstat().st_size
+    if size > _LARGEST:
+        raise ModelFolderInvalid(f"{folder}: {SIGNATURE_FILE} has {size} bytes, at most {_LARGEST} are allowed")
+    # From here on it is the copy that counts: nobody else can change that one.
+    copy_files(folder, {SIGNATURE_FILE: size}, scratch, progress)
+    progress.begin("checking the signature")
+    problems = [_problem(folder, ignored, key, scratch / SIGNATURE_FILE) for key in keys]
+    if all(problems):
+        said = "; ".join(f"{key.name}: {problem}" for key, problem in zip(keys, problems, strict=True))
+        raise ModelFolderInvalid(f"{folder}: its signature is not good: {said}")
+    return _digests(scratch / SIGNATURE_FILE)
+
+
+def check_copies(copy: Path, signed: Mapping[str, str], paths: Sequence[str]) -> None:
+    """Checks that what was copied is what was signed, whatever happened to the folder in between.
+
+    Raises:
+        ModelFolderInvalid: A file is not.
+    """
+    for path in paths:
+        with (copy / path).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if signed.get(path) != found:
+            raise ModelFolderInvalid(f"{copy}: {path} is not the file that was signed")
+
+
+def _problem(folder: Path, ignored: frozenset[str], key: Path, signature: Path) -> str:
+    """Returns why a signature is not a key's for a folder; empty if it is."""
+    from model_signing.hashing import Config as Hashing
+    from model_signing.verifying import Config as Verifying
+
+    beside = [folder / SIGNATURE_FILE, *(folder / name for name in ignored)]
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            hashing = Hashing().set_ignored_paths(paths=beside)
+            Verifying().use_elliptic_key_verifier(public_key=key).set_hashing_config(hashing).verify(folder, signature)
+        except Exception as error:  # noqa: BLE001 - the library's parsers raise what they like at hostile bytes
+            said = _HASHES.sub("", str(error))[:_LONGEST_REASON]
+            return said or f"the signature is another key's, or damaged ({type(error).__name__})"
+    return ""
+
+
+def _digests(signature: Path) -> Mapping[str, str]:
+    """Returns the hashes in a bundle whose signature was found good."""
+    try:
+        match parse_object(signature.read_bytes()):
+            case {"dsseEnvelope": {"payload": str(payload)}}:
+                match parse_object(base64.b64decode(payload, validate=True)):
+                    case {"predicate": {"resources": list(resources)}}:
+                        return {one["name"]: one["digest"] for one in resources if one["algorithm"] == "sha256"}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFolderInvalid(f"{SIGNATURE_FILE} is no signature over SHA-256 of files: {error!r}") from error
+    raise ModelFolderInvalid(f"{SIGNATURE_FILE} is no signature over SHA-256 of files")

@@ -1,0 +1,1 @@
+"""Embedding and reranking on remote machines."""

@@ -1,0 +1,1 @@
+"""Answer generation on remote machines, hedged with local generation."""

@@ -1,0 +1,1 @@
+"""Remote machines: connections, health, latency and trust."""

@@ -1,0 +1,72 @@
+"""BM25 over a collection's full text, by SQLite's FTS5."""
+
+from __future__ import annotations
+
+from math import log
+
+from edge_rag.core.ids import ChunkId
+from edge_rag.retriever.terms import content_terms, match_expression
+from edge_rag.storage.database import Database
+from edge_rag.storage.filter_sql import Condition, SqlValue
+from edge_rag.storage.migrations import fulltext_table
+
+
+class LexicalIndex:
+    """Ranks a collection's chunks by the words they share with a question. May be used from any thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def search(
+        self, collection: int, question: str, limit: int, within: Condition | None = None
+    ) -> dict[ChunkId, float]:
+        """Returns the best chunks by BM25 (FTS5's, k1 = 1.2, b = 0.75) with their scores, best first; ties by id.
+
+        Any content word of the question may match, in the chunk's text or in the headings above it.
+
+        Args:
+            collection: Row id of the collection.
+            question: Any text.
+            limit: Most chunks to return; so many are found if so many match.
+            within: What must hold for them; part of the query. Their scores stay those of the whole collection.
+        """
+        terms = content_terms(question)
+        if not terms:
+            return {}
+        table = fulltext_table(collection)
+        matching = f"{table} WHERE {table} MATCH ?"
+        parameters: tuple[SqlValue, ...] = (match_expression(terms),)
+        if within is not None:  # a cross join keeps SQLite from asking the full text once for every document
+            matching = (
+                f"{table} CROSS JOIN chunks k ON k.chunk = {table}.rowid CROSS JOIN documents d USING (document) "
+                f"WHERE {table} MATCH ? AND ({within.sql})"
+            )
+            parameters += within.parameters
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                f"SELECT {table}.rowid, bm25({table}) FROM {matching} ORDER BY 2, 1 LIMIT ?",
+                (*parameters, limit),
+            ).fetchall()
+        return {ChunkId(row): -score for row, score in rows}
+
+    def term_weights(self, collection: int, question: str) -> dict[str, float]:
+        """Returns ln((n + 1) / (df + 0.5)) for each content word of the question.
+
+        n is the number of chunks of the collection and df that of chunks with the word or one of the same stem.
+
+        Args:
+            collection: Row id of the collection.
+            question: Any text.
+        """
+        table = fulltext_table(collection)
+        weights: dict[str, float] = {}
+        with self._database.snapshot() as connection:
+            (chunks,) = connection.execute(
+                "SELECT coalesce(sum(chunks), 0) FROM documents WHERE collection = ?", (collection,)
+            ).fetchone()
+            for term in content_terms(question):
+                (having,) = connection.execute(
+                    f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", (match_expression((term,)),)
+                ).fetchone()
+                weights[term] = log((chunks + 1) / (having + 0.5))
+        return weights

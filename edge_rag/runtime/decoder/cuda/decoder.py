@@ -1,0 +1,135 @@
+"""The model runner on an NVIDIA card: one ONNX Runtime call a step, over pages that stay in the card's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edge_rag.core.placement import Provider
+from edge_rag.errors import InferenceFailed, ModelFolderInvalid, ProviderUnavailable
+from edge_rag.runtime.decoder.cuda.device_pages import DevicePages
+from edge_rag.runtime.decoder.cuda.folder import CUDA_GRAPH_FILE, has_cuda_form, read_cuda_form
+from edge_rag.runtime.decoder.cuda.step_inputs import step_inputs
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_model import PagedModel
+from edge_rag.runtime.lowering.geometry import PagedGeometry
+from edge_rag.runtime.session.bound_arrays import BoundRows
+from edge_rag.runtime.session.providers import ProviderDemand, check_present
+from edge_rag.runtime.session.sessions import open_session
+
+_DEVICE: Final = "cuda"
+_NUMBER: Final = "device_id"
+_CAPTURE: Final = "enable_cuda_graph"
+
+
+class CudaDecoder(PagedModel):
+    """A model's form for CUDA and its KV pages on the card. Used by one thread at a time.
+
+    Tokens cannot be moved: their keys are kept with scales that hold for where they are computed, and turning them on
+    would take a kernel that ONNX Runtime does not have. Passages are computed anew for every prompt.
+    """
+
+    def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, memory: DevicePages) -> None:
+        super().__init__(geometry, pages)
+        self._session = session
+        self._memory = memory
+        self._binding = session.io_binding()
+        memory.bind(self._binding)
+        self._logits = BoundRows(self._binding, "logits", geometry.vocabulary_size)
+
+    @classmethod
+    def open(cls, folder: Path, pages: int, options: Mapping[str, str]) -> CudaDecoder:
+        """Opens the form for CUDA in a verified folder and allocates its pages.
+
+        Args:
+            folder: Holds ``cuda.onnx``, its weights, ``cuda.json`` and ``kv_scales.json``.
+            pages: Number of pages, at least 1.
+            options: Options of the CUDA provider, among them ``device_id``, ``gpu_mem_limit`` (bytes of the arena
+                of weights and intermediate values; pages lie beside it) and ``arena_extend_strategy``.
+
+        Raises:
+            ModelFolderInvalid: The form is damaged, or was made from other files than are there.
+            ModelError: The pages do not fit in the card's memory.
+            ProviderUnavailable: There is no such provider or no card; the folder holds no form for it; or the provider
+                does not take all of the graph.
+        """
+        if pages < 1:
+            raise ValueError(f"pages is {pages}, must be at least 1")
+        demand = ProviderDemand(Provider.CUDA, options)
+        check_present(demand)
+        if options.get(_CAPTURE, "0") != "0":
+            raise ProviderUnavailable(_DEVICE, f"{_CAPTURE} is set, and steps have shapes that no captured graph has")
+        if not has_cuda_form(folder):
+            raise ProviderUnavailable(
+                _DEVICE, f"{folder} holds no form for it; make one from your documents with scripts/calibrate_kv.py"
+            )
+        geometry = read_cuda_form(folder)
+        session = open_session(folder / CUDA_GRAPH_FILE, demand=demand)
+        _check_graph(session, geometry, folder)
+        memory = DevicePages(geometry, pages, _DEVICE, int(options.get(_NUMBER, "0")), demand)
+        return cls(geometry, session, pages, memory)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page on the card, all layers together."""
+        return self._memory.page_bytes
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Runs one step: stores the keys and values of its tokens and computes the logits that are asked for.
+
+        Args:
+            step: The packed batch; the tokens of a sequence follow each other.
+
+        Returns:
+            float32 [R, vocabulary_size], in the order of ``step.logits_indices``; overwritten by the next run.
+
+        Raises:
+            InferenceFailed: The step is refused, then no page has changed; or the run failed, then the slots of this
+                step hold anything and all others what they held.
+        """
+        self.check_step(step)
+        inputs = step_inputs(step)
+        try:
+            for name, array in inputs.items():
+                # Copied to the card when it is bound, so it is bound for every step.
+                self._binding.bind_cpu_input(name, np.ascontiguousarray(array))
+            logits = self._logits.take(inputs["logits_indices"].size)
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:
+            raise InferenceFailed(f"the model run failed: {error}") from error
+        return logits[: step.logits_indices.size]
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies a page's keys and values, in every layer, over those of another.
+
+        Raises:
+            InferenceFailed: There is no such page, or the copy failed.
+        """
+        self.check_pages(source, target)
+        try:
+            self._memory.copy(source, target)
+        except Exception as error:
+            raise InferenceFailed(f"page {source} cannot be copied: {error}") from error
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Keeps the memory: a card's is not shared with the rest of the system."""
+
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Refuses.
+
+        Raises:
+            InferenceFailed: Always.
+        """
+        raise InferenceFailed("tokens cannot be moved on a cuda device")
+
+
+def _check_graph(session: ort.InferenceSession, geometry: PagedGeometry, folder: Path) -> None:
+    cache = ["num_blocks", geometry.page_tokens, geometry.kv_heads, geometry.head_size]
+    found = [value.shape for value in session.get_inputs() if value.name.startswith("past_key_values.")]
+    if found != [cache] * (2 * geometry.layers) or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
+        raise ModelFolderInvalid(f"{folder}: the graph for cuda and its description disagree")

@@ -1,0 +1,237 @@
+"""Turns a paged graph of this project into one of ONNX Runtime's own operators, in float16, for the CUDA provider.
+
+``ai.edge_rag::PagedAttention`` becomes ``com.microsoft::PagedAttention`` over INT8 keys and values with a scale a
+channel; packed weights become ``MatMulNBits`` and ``GatherBlockQuantized`` again, with the same integers. So both forms
+of a model compute with the same weights. The graph takes what the onnxruntime-genai builder's paged graphs take: the
+names of its inputs are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from edge_rag.errors import ModelNotLowerable
+from edge_rag.runtime.decoder.cuda.kv_scales import KvScales, Scales
+from edge_rag.runtime.decoder.cuda.original_weights import StockMatrix, part_from_alternate, read_packed, stock_matrix
+from edge_rag.runtime.lowering.geometry import PagedGeometry
+from edge_rag.runtime.lowering.graph_edit import OPS_DOMAIN, drop_unused, rename, replace
+from edge_rag.runtime.lowering.onnx_graph import attributes
+from edge_rag.runtime.lowering.stored_tensors import StoredTensors, WeightsFile
+
+MICROSOFT: Final = "com.microsoft"
+KEY_CACHE: Final = "past_key_values.{}.key"
+VALUE_CACHE: Final = "past_key_values.{}.value"
+
+_AXIS, _LOGITS = "edge_rag.axis", "edge_rag.logits.float16"
+_COSINE, _SINE = 4, 5
+_HEAD_STEP, _PAIR_STEP = 16, 8  # what the provider's rotation and its attention work in
+_LARGEST_HALF = float(np.finfo(np.float16).max)
+_CARRIED_OVER = ("kv_num_heads", "local_window_size", "num_heads", "scale", "softcap")
+
+
+def lower_for_cuda(
+    model: onnx.ModelProto, stored: StoredTensors, geometry: PagedGeometry, scales: KvScales, file: WeightsFile
+) -> None:
+    """Lowers a paged graph further, one matrix in memory at a time.
+
+    Args:
+        model: A paged graph, loaded without external data; changed in place.
+        stored: Its weights.
+        geometry: Its sizes.
+        scales: Of its keys and values.
+        file: Where the weights go.
+
+    Raises:
+        ModelFolderInvalid: Weights are missing.
+        ModelNotLowerable: It holds something that has no form for CUDA; says what.
+        ValueError: Weights are not as many as the graph says.
+    """
+    if geometry.head_size % _HEAD_STEP:
+        raise ModelNotLowerable(f"heads of {geometry.head_size} elements have no form for cuda")
+    _Rewriting(model.graph, stored, file).rewrite(scales)
+    drop_unused(model.graph, "logits")
+    _halve(model.graph, stored, file)
+    _declare(model.graph, geometry)
+    replace(model.opset_import, [opset for opset in model.opset_import if opset.domain != OPS_DOMAIN])
+
+
+class _Rewriting:
+    """The nodes of a graph, one after the other."""
+
+    def __init__(self, graph: onnx.GraphProto, stored: StoredTensors, file: WeightsFile) -> None:
+        self._graph = graph
+        self._stored = stored
+        self._file = file
+        self._nodes: list[onnx.NodeProto] = []
+        self._matrices: dict[str, tuple[StockMatrix, list[str]]] = {}
+
+    def rewrite(self, scales: KvScales) -> None:
+        layer = 0
+        for node in self._graph.node:
+            match node.op_type if node.domain == OPS_DOMAIN else "":
+                case "PagedAttention":
+                    self._attend(node, layer, scales)
+                    layer += 1
+                case "QuantizedMatMul":
+                    self._multiply(node)
+                case "QuantizedRows":
+                    self._look_up(node)
+                case "":
+                    self._nodes.append(node)
+                case unknown:
+                    raise ModelNotLowerable(f"{node.name}: {unknown} has no form for cuda")
+        for node in self._nodes:
+            rename(node.output, "logits", _LOGITS)
+        self._add("Cast", [_LOGITS], "logits", to=TensorProto.FLOAT)
+        replace(self._graph.node, self._nodes)
+
+    def _add(self, kind: str, inputs: Sequence[str], output: str, domain: str = "", **found: float | str) -> str:
+        self._nodes.append(helper.make_node(kind, inputs, [output], name=output, domain=domain, **found))
+        return output
+
+    def _attend(self, node: onnx.NodeProto, layer: int, scales: KvScales) -> None:
+        query, key, value = (
+            self._add("Squeeze", [name, _AXIS], f"{node.output[0]}.{kind}") if name else ""
+            for kind, name in zip(("query", "key", "value"), node.input[:3], strict=True)
+        )
+        cosine, sine = node.input[_COSINE], node.input[_SINE]
+        table = self._stored.array(cosine)
+        rotates = not (table.shape[1] == 1 and (table == 1).all())
+        if rotates and table.shape[1] % _PAIR_STEP:
+            raise ModelNotLowerable(f"{node.name}: a rotation of {table.shape[1]} pairs has no form for cuda")
+        found = {name: held for name, held in attributes(node).items() if name in _CARRIED_OVER}
+        inputs = [
+            query, key, value, KEY_CACHE.format(layer), VALUE_CACHE.format(layer),
+            "cumulative_sequence_lengths", "past_sequence_lengths", "block_table",
+            cosine if rotates else "", sine if rotates else "",
+            "", "", "", "",  # slots follow from the lengths; no sinks; norms are nodes of their own
+            self._keep(f"edge_rag.{layer}.key_scale", scales.keys[layer]),
+            self._keep(f"edge_rag.{layer}.value_scale", scales.values[layer]),
+            "attention_metadata",
+        ]  # fmt: skip
+        attended = self._add(
+            "PagedAttention", inputs, f"{node.output[0]}.rows", MICROSOFT, do_rotary=int(rotates),
+            k_quant_type="PER_CHANNEL", v_quant_type="PER_CHANNEL", **found,
+        )  # fmt: skip
+        self._add("Unsqueeze", [attended, _AXIS], node.output[0])
+
+    def _keep(self, name: str, scales: Scales) -> str:
+        self._graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(scales[:, None]), name))
+        return name
+
+    def _multiply(self, node: onnx.NodeProto) -> None:
+        source, result = node.input[0], node.output[0]
+        if not attributes(node).get("gated", 0):
+            self._product(source, *self._matrix(node), result)
+            return
+        parts = part_from_alternate(read_packed(node, node.input[1:], self._stored))
+        gate, up = (
+            self._product(source, stock, self._store(f"{node.input[1]}.{kind}", stock), f"{result}.{kind}")
+            for kind, stock in zip(("gate", "up"), map(stock_matrix, parts), strict=True)
+        )
+        opened = self._add("Sigmoid", [gate], f"{result}.opened")
+        activated = self._add("Mul", [gate, opened], f"{result}.activated")
+        self._add("Mul", [activated, up], result)
+
+    def _product(self, source: str, matrix: StockMatrix, names: list[str], result: str) -> str:
+        form = matrix.form
+        sizes = {"K": form.rows, "N": form.columns, "bits": form.bits, "block_size": form.block_size}
+        return self._add("MatMulNBits", [source, *names], result, MICROSOFT, **sizes)
+
+    def _look_up(self, node: onnx.NodeProto) -> None:
+        matrix, (weights, *rest) = self._matrix(node)
+        form = matrix.form
+        if form.rows % form.block_size:
+            raise ModelNotLowerable(f"{node.name}: rows of {form.rows} in blocks of {form.block_size} have none")
+        shape = self._constant(f"{weights}.shape", [form.columns, -1])
+        table = self._add("Reshape", [weights, shape], f"{weights}.table")
+        self._add(
+            "GatherBlockQuantized", [table, node.input[0], *rest], node.output[0], MICROSOFT,
+            bits=form.bits, block_size=form.block_size, gather_axis=0, quantize_axis=1,
+        )  # fmt: skip
+
+    def _constant(self, name: str, values: list[int]) -> str:
+        self._graph.initializer.append(helper.make_tensor(name, TensorProto.INT64, [len(values)], values))
+        return name
+
+    def _matrix(self, node: onnx.NodeProto) -> tuple[StockMatrix, list[str]]:
+        """Returns the matrix of a node and the names of its tensors; one that two nodes share is stored once."""
+        name = node.input[1]
+        if name not in self._matrices:
+            stock = stock_matrix(read_packed(node, node.input[1:], self._stored))
+            shared = sum(name in other.input for other in self._graph.node) > 1
+            names = self._store(name, stock)
+            if not shared:
+                return stock, names
+            self._matrices[name] = (stock, names)
+        return self._matrices[name]
+
+    def _store(self, name: str, matrix: StockMatrix) -> list[str]:
+        tensors: dict[str, NDArray[Any] | None] = {
+            "stock": matrix.weights,
+            "stock.scales": matrix.scales,
+            "stock.points": matrix.zero_points,
+        }
+        names: list[str] = []
+        for suffix, values in tensors.items():
+            if values is not None:
+                kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+                tensor = self._graph.initializer.add(name=f"{name}.{suffix}", data_type=kind, dims=values.shape)
+                self._file.store(tensor, values)
+                names.append(tensor.name)
+        return names
+
+
+def _halve(graph: onnx.GraphProto, stored: StoredTensors, file: WeightsFile) -> None:
+    """Brings what the graph computes with to float16; the scales of keys and values stay float32."""
+    kept = {name for node in graph.node if node.op_type == "PagedAttention" for name in node.input[14:16]}
+    for tensor in graph.initializer:
+        before = stored.find(tensor.name)
+        if before is None or tensor.name in kept:
+            continue
+        if tensor.data_type == TensorProto.FLOAT:
+            values = _halved(tensor.name, np.asarray(stored.array(tensor.name)))
+            del tensor.float_data[:]
+            tensor.data_type = TensorProto.FLOAT16
+            file.store(tensor, values)
+        elif tensor.data_location == TensorProto.EXTERNAL:
+            file.store(tensor, stored.content(tensor.name))
+    for node in graph.node:
+        if node.output[0] == "logits":
+            continue
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.FLOAT16
+            elif attribute.HasField("t") and attribute.t.data_type == TensorProto.FLOAT:
+                values = _halved(node.name, numpy_helper.to_array(attribute.t))
+                attribute.t.CopyFrom(numpy_helper.from_array(values, attribute.t.name))
+
+
+def _halved(name: str, values: NDArray[np.float32]) -> NDArray[np.float16]:
+    if values.size and not np.abs(values).max() <= _LARGEST_HALF:
+        raise ModelNotLowerable(f"{name} holds numbers that float16 does not")
+    return values.astype(np.float16)
+
+
+def _declare(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
+    cache: list[int | str] = ["num_blocks", geometry.page_tokens, geometry.kv_heads, geometry.head_size]
+    inputs: list[tuple[str, int, list[int | str]]] = [
+        ("input_ids", TensorProto.INT64, ["num_tokens"]),
+        ("cumulative_sequence_lengths", TensorProto.INT32, ["batch_plus_one"]),
+        ("past_sequence_lengths", TensorProto.INT32, ["batch"]),
+        ("block_table", TensorProto.INT32, ["batch", "max_blocks"]),
+        ("attention_metadata", TensorProto.INT32, [3]),
+        ("logits_indices", TensorProto.INT64, ["num_logits"]),
+    ]
+    for layer in range(geometry.layers):
+        inputs += [(name.format(layer), TensorProto.INT8, [*cache]) for name in (KEY_CACHE, VALUE_CACHE)]
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["num_logits", geometry.vocabulary_size])
+    replace(graph.input, [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in inputs])
+    replace(graph.output, [logits])
+    replace(graph.value_info, [])

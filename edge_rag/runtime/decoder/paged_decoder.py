@@ -1,0 +1,161 @@
+"""The model runner: one ONNX Runtime call a step, over pages that stay in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.page_memory import PageMemory
+from edge_rag.runtime.decoder.paged_model import PagedModel
+from edge_rag.runtime.decoder.rope_shift import MovedTokens, read_rotary_tables
+from edge_rag.runtime.lowering.geometry import GRAPH_FILE, PagedGeometry, read_geometry
+from edge_rag.runtime.session.bound_arrays import BoundInput, BoundRows
+from edge_rag.runtime.session.ops_library import ops_library
+from edge_rag.runtime.session.sessions import open_session
+
+
+class PagedDecoder(PagedModel):
+    """A lowered model and its KV pages. Used by one thread at a time."""
+
+    def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, folder: Path) -> None:
+        super().__init__(geometry, pages)
+        self._folder = folder
+        self._moved_tokens: MovedTokens | None = None
+        self._session = session
+        self._binding = session.io_binding()
+        shape = (pages, geometry.layer_page_bytes)
+        self._memory = [PageMemory(pages * geometry.layer_page_bytes) for _ in range(geometry.layers)]
+        self._layers = [memory.array.reshape(shape) for memory in self._memory]
+        for layer, array in enumerate(self._layers):
+            self._binding.bind_input(f"pages.{layer}", "cpu", 0, np.int8, shape, array.ctypes.data)
+        self._inputs = [(name, BoundInput(self._binding, name)) for name in PackedStep.__slots__]
+        self._logits = BoundRows(self._binding, "logits", geometry.vocabulary_size)
+
+    @classmethod
+    def open(cls, folder: Path, pages: int) -> PagedDecoder:
+        """Opens the lowered model in a verified folder and allocates its pages.
+
+        Args:
+            folder: Holds ``paged.onnx``, its weights and ``paged.json``.
+            pages: Number of pages, at least 1; each takes ``read_geometry(folder).page_bytes`` bytes.
+
+        Raises:
+            ModelFolderInvalid: The folder holds no lowered model, or its graph and description disagree.
+            ModelError: ONNX Runtime cannot open it, the op library was not built, or the pages do not fit in memory.
+        """
+        if pages < 1:
+            raise ValueError(f"pages is {pages}, must be at least 1")
+        geometry = read_geometry(folder)
+        session = open_session(folder / GRAPH_FILE, ops_library())
+        declared = {value.name: value.shape for value in session.get_inputs() if value.name.startswith("pages.")}
+        expected = {f"pages.{layer}": ["pages", geometry.layer_page_bytes] for layer in range(geometry.layers)}
+        if declared != expected or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
+            raise ModelFolderInvalid(f"{folder}: the graph and its description disagree")
+        try:
+            return cls(geometry, session, pages, folder)
+        except MemoryError as error:
+            raise ModelError(f"{folder}: {pages} pages of {geometry.page_bytes} bytes do not fit in memory") from error
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page, all layers together."""
+        return self.geometry.page_bytes
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Runs one step: stores the keys and values of its tokens and computes the logits that are asked for.
+
+        Args:
+            step: The packed batch.
+
+        Returns:
+            float32 [R, vocabulary_size], in the order of ``step.logits_indices``; overwritten by the next run.
+
+        Raises:
+            InferenceFailed: The step is refused, then no page has changed; or the run failed, then the slots of this
+                step hold anything and all others what they held.
+        """
+        self.check_step(step)
+        try:
+            for name, bound in self._inputs:
+                bound.put(getattr(step, name))
+            logits = self._logits.take(step.logits_indices.size)
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:
+            raise InferenceFailed(f"the model run failed: {error}") from error
+        return logits
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies a page's keys and values, in every layer, over those of another.
+
+        Raises:
+            InferenceFailed: There is no such page.
+        """
+        self.check_pages(source, target)
+        for layer in self._layers:
+            layer[target] = layer[source]
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Gives the memory of pages back to the system; they read as zeros from then on, and stay usable."""
+        for first, count in _runs(sorted(pages)):
+            for memory in self._memory:
+                memory.give_back(first * self.geometry.layer_page_bytes, count * self.geometry.layer_page_bytes)
+
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Copies tokens to other slots, their keys turned to a later position, in every layer.
+
+        Args:
+            sources: int64 [n], slots that hold them.
+            targets: int64 [n], slots where they go; none twice, and none a source.
+            distance: How many positions later they stand there, at least 0.
+
+        Raises:
+            InferenceFailed: A slot or the distance is outside what there is; nothing was copied.
+            ModelFolderInvalid: The model's rotary tables cannot be read any more.
+        """
+        slots = self.pages * self.page_tokens
+        if sources.shape != targets.shape or any(((a < 0) | (a >= slots)).any() for a in (sources, targets)):
+            raise InferenceFailed(f"a slot is outside [0, {slots})")
+        if self._moved_tokens is None:
+            self._moved_tokens = MovedTokens(self.geometry, self._layers, read_rotary_tables(self._folder))
+        self._moved_tokens.move(sources, targets, distance)
+
+    def read_page(self, page: int) -> bytes:
+        """Returns a page's keys and values, layer after layer.
+
+        Raises:
+            InferenceFailed: There is no such page.
+        """
+        self.check_pages(page)
+        return b"".join(layer[page].tobytes() for layer in self._layers)
+
+    def write_page(self, page: int, content: memoryview) -> None:
+        """Replaces a page's keys and values.
+
+        Args:
+            page: Its number.
+            content: What ``read_page`` returned, of this model.
+
+        Raises:
+            InferenceFailed: There is no such page, or the content has another size.
+        """
+        self.check_pages(page)
+        if content.nbytes != self.page_bytes:
+            raise InferenceFailed(f"a page has {self.page_bytes} bytes, not {content.nbytes}")
+        values = np.frombuffer(content, np.int8).reshape(len(self._layers), -1)
+        for layer, row in zip(self._layers, values, strict=True):
+            layer[page] = row
+
+
+def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields the first page and the length of every run of consecutive ones."""
+    start = 0
+    for index in range(1, len(pages) + 1):
+        if index == len(pages) or pages[index] != pages[index - 1] + 1:
+            yield pages[start], index - start
+            start = index

@@ -1,0 +1,189 @@
+"""The model runner for graphs without a paged form: onnxruntime-genai's Generator, one sequence at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime_genai as genai
+from numpy.typing import NDArray
+
+from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
+from edge_rag.runtime.decoder.model_input import PackedStep, check_step
+from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, GenaiDecoder, check_genai_config
+from edge_rag.runtime.session.sessions import pool_threads
+
+genai.disable_telemetry_events()
+
+
+class SerialDecoder:
+    """A model as its converter left it. It holds one page, as long as the context, so a single sequence fits; whoever
+    comes next takes its place. Used by one thread at a time.
+
+    Nothing of a sequence outlasts it, so that no client can tell from the time an answer takes what another one asked.
+
+    Attributes:
+        page_tokens: Tokens the page holds: the context.
+        vocabulary_size: Token ids are below this.
+        end_tokens: Token ids that end a text.
+        page_bytes: Most bytes that keys and values of one sequence take.
+    """
+
+    pages = 1
+
+    def __init__(self, model: genai.Model, decoder: GenaiDecoder, context: int) -> None:
+        self._model = model
+        self._parameters = genai.GeneratorParams(model)
+        self._parameters.set_search_options(max_length=context, batch_size=1)
+        self._sequence: _Sequence | None = None
+        self.page_tokens = context
+        self.vocabulary_size = decoder.vocabulary_size
+        self.end_tokens = decoder.end_tokens
+        self.page_bytes = context * decoder.token_bytes
+
+    @classmethod
+    def open(cls, folder: Path, context: int) -> SerialDecoder:
+        """Opens the model in a verified folder.
+
+        Args:
+            folder: Holds ``genai_config.json``, the graph it names and its weights.
+            context: Most tokens of a sequence, at least 1 and at most what ``read_serial_sizes`` says.
+
+        Raises:
+            ModelFolderInvalid: The description is missing or not allowed.
+            ModelError: onnxruntime-genai cannot open the model.
+        """
+        decoder = read_serial_sizes(folder)
+        if not 1 <= context <= decoder.context_length:
+            raise ValueError(f"context is {context}, must be 1 to {decoder.context_length}")
+        options = {"intra_op_num_threads": pool_threads(), "log_severity_level": 3}
+        try:
+            config = genai.Config(str(folder))
+            config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
+            return cls(genai.Model(config), decoder, context)
+        except Exception as error:
+            raise ModelError(f"{folder}: onnxruntime-genai cannot open it: {error}") from error
+
+    @property
+    def max_context(self) -> int:
+        """Positions are below this, tokens."""
+        return self.page_tokens
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Runs the next tokens of the sequence, or the first ones of another.
+
+        Args:
+            step: A single sequence; its positions begin at 0 or go on where the last run ended. Logits may be asked
+                only of its last token.
+
+        Returns:
+            float32 [R, vocabulary_size], R being 0 or 1; good until the next run.
+
+        Raises:
+            InferenceFailed: The step is refused, then nothing has changed; or the run failed, then the next one has to
+                begin at 0.
+        """
+        check_step(
+            step,
+            vocabulary_size=self.vocabulary_size,
+            max_context=self.max_context,
+            page_tokens=self.page_tokens,
+            pages=self.pages,
+        )
+        done = 0 if self._sequence is None else self._sequence.length
+        first, count = int(step.positions[0]), step.input_ids.size
+        if step.block_table.shape[0] != 1 or not np.array_equal(step.positions, np.arange(first, first + count)):
+            raise InferenceFailed("the model runs one sequence at a time, each token after the one before")
+        if first not in (0, done):
+            raise InferenceFailed(f"the sequence has {done} tokens; {first} is not where it goes on")
+        if not set(step.logits_indices.tolist()) <= {count - 1} or step.logits_indices.size > 1:
+            raise InferenceFailed("the model gives the logits of the last token only")
+        try:
+            return self._append(step, first)
+        except Exception as error:
+            self._sequence = None
+            raise InferenceFailed(f"the model run failed: {error}") from error
+
+    def feed(self, token_ids: NDArray[np.int64], first: int) -> NDArray[np.float32]:
+        """Runs tokens as a step of their own.
+
+        Args:
+            token_ids: int64 [n], n at least 1.
+            first: Position of the first one.
+
+        Returns:
+            float32 [vocabulary_size], the logits after the last one; good until the next run.
+
+        Raises:
+            InferenceFailed: As in ``run``.
+        """
+        positions = np.arange(first, first + token_ids.size, dtype=np.int32)
+        step = PackedStep(
+            input_ids=token_ids,
+            positions=positions,
+            slot_mapping=positions,
+            cumulative_sequence_lengths=np.array([0, token_ids.size], np.int32),
+            block_table=np.zeros((1, 1), np.int32),
+            logits_indices=np.array([token_ids.size - 1], np.int64),
+        )
+        logits: NDArray[np.float32] = self.run(step)[0]
+        return logits
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Does nothing: there is only one page, which is its own copy.
+
+        Raises:
+            InferenceFailed: There is no such page.
+        """
+        if (source, target) != (0, 0):
+            raise InferenceFailed("there is only page 0")
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Does nothing: what onnxruntime-genai keeps of a text goes when it begins another."""
+
+    def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
+        """Refuses: what onnxruntime-genai keeps of a text cannot be reached.
+
+        Raises:
+            InferenceFailed: Always.
+        """
+        raise InferenceFailed("a serial model's tokens cannot be moved")
+
+    def _append(self, step: PackedStep, first: int) -> NDArray[np.float32]:
+        if self._sequence is None or first == 0:
+            self._sequence = None  # whose memory goes before there is another one
+            self._sequence = _Sequence(genai.Generator(self._model, self._parameters))
+        self._sequence.generator.append_tokens(step.input_ids.astype(np.int32))
+        self._sequence.length += step.input_ids.size
+        if not step.logits_indices.size:
+            return np.empty((0, self.vocabulary_size), np.float32)
+        logits: NDArray[np.float32] = self._sequence.generator.get_logits()
+        return logits.reshape(1, self.vocabulary_size)
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """What onnxruntime-genai keeps of a text, and how long it is."""
+
+    generator: Any
+    length: int = 0
+
+
+def read_serial_sizes(folder: Path) -> GenaiDecoder:
+    """Reads the sizes of a model that is run as it came; needs no memory for the model itself.
+
+    Raises:
+        ModelFolderInvalid: The folder does not describe such a model.
+    """
+    path = folder / GENAI_CONFIG_FILE
+    try:
+        decoder = check_genai_config(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelFolderInvalid(f"{path}: {error}") from error
+    if not decoder.end_tokens:
+        raise ModelFolderInvalid(f"{path}: model.eos_token_id names no token, so an answer would never end")
+    return decoder

@@ -1,0 +1,223 @@
+"""Builds BERT and RoBERTa encoders as ONNX graphs over texts that lie end to end, in fp32 or with quantized weights.
+
+Built by hand rather than traced, because the point is in how its nodes are put together:
+
+- There is no padding. The tokens of all texts of a batch are rows of one matrix, and attention is told where each text
+  begins (``ai.edge_rag::SequenceAttention``).
+- Products with quantized weights are ``ai.edge_rag::QuantizedMatMul``: activations get one scale a token and block, and
+  bias and GELU are applied before a result is written. What a text's vector is never depends on the other texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import onnx
+
+from edge_rag.runtime.encoder.batching import LENGTHS
+from edge_rag.runtime.encoder.encoder_graph import Floats, GraphBuilder, WeightPrecision, encoder_model
+from edge_rag.runtime.lowering.graph_edit import OPS_DOMAIN
+
+__all__ = ["BertShape", "Floats", "Pooling", "WeightPrecision", "build_cross_encoder", "build_encoder"]
+
+_HEAD_MULTIPLE = 16  # of the operators
+_BERT, _ROBERTA = frozenset({"bert"}), frozenset({"roberta", "xlm-roberta"})
+
+
+class Pooling(Enum):
+    """How a text's vector comes of its tokens'."""
+
+    MEAN = "mean"
+    CLS = "cls"
+
+
+@dataclass(frozen=True, slots=True)
+class BertShape:
+    """What a configuration says that the graph needs.
+
+    Attributes:
+        layers: Layers.
+        heads: Attention heads of a layer.
+        hidden: Elements of a token's vector.
+        max_tokens: Most tokens of a text, special ones included.
+        norm_epsilon: Added to a variance before its root is taken.
+        first_position: Row of the position table that a text's first token has.
+    """
+
+    layers: int
+    heads: int
+    hidden: int
+    max_tokens: int
+    norm_epsilon: float
+    first_position: int = 0
+
+    @staticmethod
+    def of(config: Mapping[str, object], max_tokens: int) -> BertShape:
+        """Reads Hugging Face's configuration.
+
+        Raises:
+            ValueError: It is no BERT or RoBERTa encoder with GELU and absolute positions; says what it is.
+        """
+        kind = config.get("model_type")
+        for key, wanted in (("hidden_act", "gelu"), ("position_embedding_type", "absolute")):
+            if config.get(key, wanted) != wanted:
+                raise ValueError(f"{key} is {config[key]!r}, only {wanted!r} is carried over")
+        for key in ("is_decoder", "add_cross_attention"):
+            if config.get(key, False) is not False:
+                raise ValueError(f"{key} is set; only encoders are carried over")
+        if kind not in _BERT | _ROBERTA:
+            raise ValueError(f"model_type is {kind!r}, only {', '.join(sorted(_BERT | _ROBERTA))} are carried over")
+        # RoBERTa numbers positions from behind the one of padding on.
+        first = _size(config, "pad_token_id", least=0) + 1 if kind in _ROBERTA else 0
+        epsilon = config.get("layer_norm_eps", 1e-12)
+        if not isinstance(epsilon, float) or not 0 < epsilon < 1:
+            raise ValueError(f"layer_norm_eps is {epsilon!r}, not a small number")
+        shape = BertShape(
+            layers=_size(config, "num_hidden_layers"),
+            heads=_size(config, "num_attention_heads"),
+            hidden=_size(config, "hidden_size"),
+            max_tokens=min(max_tokens, _size(config, "max_position_embeddings") - first),
+            norm_epsilon=epsilon,
+            first_position=first,
+        )
+        if shape.hidden % (shape.heads * _HEAD_MULTIPLE) or shape.max_tokens < 1:
+            raise ValueError(
+                f"{shape.heads} heads in {shape.hidden} elements, {shape.max_tokens} tokens: there must be tokens, and "
+                f"a head must have a multiple of {_HEAD_MULTIPLE} elements"
+            )
+        return shape
+
+
+def build_encoder(
+    weights: Mapping[str, Floats], shape: BertShape, precision: WeightPrecision | None, pooling: Pooling = Pooling.MEAN
+) -> onnx.ModelProto:
+    """Builds a text encoder.
+
+    Inputs: ``input_ids`` and ``positions`` int64 [tokens], the tokens of all texts and each one's place in its text;
+    ``cumulative_sequence_lengths`` int32 [texts + 1]: text s has tokens [at s, at s + 1). Outputs: ``token_vectors``
+    float32 [tokens, hidden] and ``sentence_vectors`` float32 [texts, hidden], pooled, all of unit length.
+
+    Args:
+        weights: Tensors by their names in Hugging Face's BertModel.
+        shape: The configuration.
+        precision: How weights are kept; None keeps fp32.
+        pooling: How a text's vector comes of its tokens'.
+
+    Raises:
+        KeyError: A tensor is missing.
+    """
+    graph = GraphBuilder(precision)
+    hidden = _hidden(graph, weights, shape, _one_segment(graph, weights, shape))
+    graph.add("LpNormalization", [hidden], "token_vectors", axis=-1, p=2)
+    if pooling is Pooling.MEAN:
+        # The mean and the sum point the same way, and only the direction is kept.
+        pooled = graph.add("SequenceSum", [hidden, LENGTHS], "total", OPS_DOMAIN)
+    else:
+        pooled = _first_tokens(graph, hidden)
+    graph.add("LpNormalization", [pooled], "sentence_vectors", axis=-1, p=2)
+    outputs: dict[str, list[str | int]] = {
+        "token_vectors": ["tokens", shape.hidden],
+        "sentence_vectors": ["texts", shape.hidden],
+    }
+    return encoder_model(graph, ["input_ids", "positions"], outputs)
+
+
+def build_cross_encoder(
+    weights: Mapping[str, Floats], shape: BertShape, precision: WeightPrecision | None
+) -> onnx.ModelProto:
+    """Builds a cross-encoder with one score a pair.
+
+    Inputs: those of ``build_encoder``, where a text is a question and a passage; where the model tells the two apart,
+    ``token_type_ids`` int64 [tokens], 0 for the question's tokens and 1 for the passage's. Output: ``scores`` float32
+    [texts].
+
+    Args:
+        weights: Tensors by their names in Hugging Face's BertForSequenceClassification, ``bert.`` left out, or in
+            RobertaForSequenceClassification, ``roberta.`` left out.
+        shape: The configuration.
+        precision: How weights are kept; None keeps fp32.
+
+    Raises:
+        KeyError: A tensor is missing.
+    """
+    graph = GraphBuilder(precision)
+    inputs = ["input_ids", "positions"]
+    if len(weights["embeddings.token_type_embeddings.weight"]) == 1:
+        place = _one_segment(graph, weights, shape)
+    else:
+        inputs.append("token_type_ids")
+        places = graph.constant("places", _positions(weights, shape))
+        types = graph.constant("types", weights["embeddings.token_type_embeddings.weight"])
+        own = graph.add("Gather", [places, "positions"], "place.own")
+        place = graph.add("Add", [own, graph.add("Gather", [types, "token_type_ids"], "segment")], "place")
+    first = _first_tokens(graph, _hidden(graph, weights, shape, place))
+    roberta = "classifier.dense.weight" in weights
+    dense, last = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
+    mixed = graph.linear(first, weights[f"{dense}.weight"].T, weights[f"{dense}.bias"], "pooled.sum")
+    pooled = graph.add("Tanh", [mixed], "pooled")
+    # A product row by row: what a matrix product makes of a row may depend on how many there are.
+    products = graph.add("Mul", [pooled, graph.constant("classifier.weight", weights[f"{last}.weight"])], "products")
+    axis = graph.constant("last", np.array([-1], np.int64))
+    total = graph.add("ReduceSum", [products, axis], "total", keepdims=0)
+    graph.add("Add", [total, graph.constant("classifier.bias", weights[f"{last}.bias"])], "scores")
+    return encoder_model(graph, inputs, {"scores": ["texts"]})
+
+
+def _positions(weights: Mapping[str, Floats], shape: BertShape) -> Floats:
+    table = weights["embeddings.position_embeddings.weight"]
+    return table[shape.first_position : shape.first_position + shape.max_tokens]
+
+
+def _one_segment(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape) -> str:
+    """Adds what belongs to a token's place where all texts are first segments, whose vector then is every place's."""
+    places = _positions(weights, shape) + weights["embeddings.token_type_embeddings.weight"][0]
+    return graph.add("Gather", [graph.constant("places", places), "positions"], "place")
+
+
+def _first_tokens(graph: GraphBuilder, hidden: str) -> str:
+    ends = [graph.constant(name, np.array([value], np.int64)) for name, value in (("start", 0), ("end", -1))]
+    return graph.add("Gather", [hidden, graph.add("Slice", [LENGTHS, *ends], "firsts")], "first")
+
+
+def _hidden(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape, place: str) -> str:
+    word = graph.rows_of("input_ids", weights["embeddings.word_embeddings.weight"], "word")
+    hidden = graph.norm(word, place, weights, "embeddings.LayerNorm", shape.norm_epsilon)
+    for layer in range(shape.layers):
+        hidden = _layer(graph, weights, shape, f"encoder.layer.{layer}", hidden)
+    return hidden
+
+
+def _layer(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape, name: str, hidden: str) -> str:
+    def dense(part: str) -> tuple[Floats, Floats]:
+        return weights[f"{name}.{part}.weight"].T, weights[f"{name}.{part}.bias"]
+
+    parts = [dense(f"attention.self.{part}") for part in ("query", "key", "value")]
+    qkv = graph.linear(
+        hidden,
+        np.concatenate([weight for weight, _ in parts], axis=1),
+        np.concatenate([bias for _, bias in parts]),
+        f"{name}.qkv",
+    )
+    attended = graph.add(
+        "SequenceAttention",
+        [qkv, LENGTHS],
+        f"{name}.attended",
+        OPS_DOMAIN,
+        num_heads=shape.heads,
+        scale=(shape.hidden / shape.heads) ** -0.5,
+    )
+    mixed = graph.linear(attended, *dense("attention.output.dense"), f"{name}.mixed")
+    hidden = graph.norm(mixed, hidden, weights, f"{name}.attention.output.LayerNorm", shape.norm_epsilon)
+    widened = graph.linear(hidden, *dense("intermediate.dense"), f"{name}.widened", gelu=True)
+    narrowed = graph.linear(widened, *dense("output.dense"), f"{name}.narrowed")
+    return graph.norm(narrowed, hidden, weights, f"{name}.output.LayerNorm", shape.norm_epsilon)
+
+
+def _size(config: Mapping[str, object], key: str, least: int = 1) -> int:
+    value = config.get(key)
+    if type(value) is not int or not least <= value < 1 << 20:
+        raise ValueError(f"{key} is {value!r}, not a size")
+    return value

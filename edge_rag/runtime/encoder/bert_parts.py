@@ -1,0 +1,219 @@
+"""Takes an encoder's graph apart into the network it computes, so that the same network can be put together otherwise.
+
+Only graphs built by ``edge_rag.runtime.encoder.bert_graph`` are read: they are found by the names it gives its nodes,
+and their weights may be fp32 or packed in 4 or 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from edge_rag.errors import ModelNotLowerable
+from edge_rag.runtime.encoder.bert_graph import Floats, Pooling
+from edge_rag.runtime.lowering.onnx_graph import attributes
+from edge_rag.runtime.lowering.weight_packing import BlockFormat, PackedMatrix, QuantizedMatrix, dequantize, unpack
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """A product with a weight [in, out], and its bias [out]."""
+
+    weight: Floats
+    bias: Floats
+
+    def columns(self, part: slice, factor: float = 1.0) -> Linear:
+        """Returns some of the columns, multiplied by a factor."""
+        return Linear(self.weight[:, part] * np.float32(factor), self.bias[part] * np.float32(factor))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Norm:
+    """A layer normalization over the rows: scale [hidden], bias [hidden], and what is added to the variance."""
+
+    scale: Floats
+    bias: Floats
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """One layer.
+
+    Attributes:
+        query: Product that gives queries; the scale of attention is in it.
+        key: Product that gives keys.
+        value: Product that gives values.
+        mixed: Product behind attention.
+        attention_norm: Normalization of what attention adds.
+        widened: Product in front of GELU.
+        narrowed: Product behind it.
+        output_norm: Normalization of the layer's result.
+    """
+
+    query: Linear
+    key: Linear
+    value: Linear
+    mixed: Linear
+    attention_norm: Norm
+    widened: Linear
+    narrowed: Linear
+    output_norm: Norm
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenTables:
+    """Turns tokens into the vectors that the first layer reads, before they are normalized.
+
+    Attributes:
+        words: A row for every token id: float32 [vocabulary, hidden], or uint8 beside ``word_scales``.
+        word_scales: float32 [vocabulary]; a row stands for (stored - 128) times its scale. None: rows are float32.
+        places: float32 [positions, hidden], added by position.
+        segments: float32 [segments, hidden], added by token type; None where there is one, which is in ``places``.
+    """
+
+    words: NDArray[Any]
+    word_scales: Floats | None
+    places: Floats
+    segments: Floats | None
+
+    def look_up(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> Floats:
+        """Returns float32 [tokens, hidden] for one text; ``types`` are read where there are segments."""
+        rows: Floats = self.words[ids].astype(np.float32)
+        if self.word_scales is not None:
+            rows = (rows - np.float32(128)) * self.word_scales[ids, None]
+        rows = rows + self.places[: len(ids)]
+        return rows if self.segments is None else rows + self.segments[types]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judge:
+    """What a cross-encoder makes of the first token: a product, tanh, and a product to one score."""
+
+    pooled: Linear
+    classifier: Linear
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BertParts:
+    """An encoder.
+
+    Attributes:
+        heads: Attention heads of a layer.
+        tables: What tokens are looked up in.
+        norm: Normalization of what is looked up.
+        layers: First to last.
+        pooling: How an embedder makes a text's vector; None for a cross-encoder.
+        judge: How a cross-encoder makes a score; None for an embedder.
+    """
+
+    heads: int
+    tables: TokenTables
+    norm: Norm
+    layers: tuple[Layer, ...]
+    pooling: Pooling | None
+    judge: Judge | None
+
+    @property
+    def hidden(self) -> int:
+        """Elements of a token's vector."""
+        return len(self.norm.scale)
+
+
+def take_apart(model: onnx.ModelProto) -> BertParts:
+    """Reads the network back.
+
+    Raises:
+        ModelNotLowerable: The graph is none that this version of ``bert_graph`` builds.
+    """
+    try:
+        return _Reader(model.graph).parts()
+    except (KeyError, ValueError, IndexError) as error:
+        raise ModelNotLowerable(
+            f"only encoders in this product's own form can be given fixed shapes ({error!r} is missing or of another "
+            "form); add the model again from its checkpoint with `edge-rag models add`"
+        ) from error
+
+
+class _Reader:
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._nodes = {name: node for node in graph.node for name in node.output}
+        self._stored = {tensor.name: tensor for tensor in graph.initializer}
+        self._outputs = {value.name for value in graph.output}
+
+    def parts(self) -> BertParts:
+        count = sum(node.op_type == "SequenceAttention" for node in self._nodes.values())
+        heads = {
+            (found["num_heads"], found["scale"])
+            for node in self._nodes.values()
+            if node.op_type == "SequenceAttention"
+            for found in (attributes(node),)
+        }
+        ((number, scale),) = heads
+        layers = tuple(self._layer(f"encoder.layer.{layer}", scale) for layer in range(count))
+        judge = pooling = None
+        if self._outputs == {"token_vectors", "sentence_vectors"}:
+            pooling = Pooling.MEAN if "total" in self._nodes else Pooling.CLS
+        else:
+            judge = Judge(self._linear("pooled.sum"), self._classifier())
+        return BertParts(number, self._tables(), self._norm("embeddings.LayerNorm"), layers, pooling, judge)
+
+    def _layer(self, name: str, scale: float) -> Layer:
+        qkv = self._linear(f"{name}.qkv")
+        third = qkv.weight.shape[1] // 3
+        return Layer(
+            qkv.columns(slice(third), scale),
+            qkv.columns(slice(third, 2 * third)),
+            qkv.columns(slice(2 * third, None)),
+            self._linear(f"{name}.mixed"),
+            self._norm(f"{name}.attention.output.LayerNorm"),
+            self._linear(f"{name}.widened"),
+            self._linear(f"{name}.narrowed"),
+            self._norm(f"{name}.output.LayerNorm"),
+        )
+
+    def _linear(self, name: str) -> Linear:
+        bias = self._array(f"{name}.bias")
+        if f"{name}.product" in self._nodes:
+            return Linear(self._array(f"{name}.weight"), bias)
+        return Linear(dequantize(self._packed(name, "QuantizedMatMul")), bias)
+
+    def _norm(self, part: str) -> Norm:
+        epsilon = attributes(self._node(f"{part}.normed", "SkipLayerNormalization"))["epsilon"]
+        return Norm(self._array(f"{part}.weight"), self._array(f"{part}.bias"), epsilon)
+
+    def _classifier(self) -> Linear:
+        self._node("scores", "Add")
+        weight = self._array("classifier.weight")
+        return Linear(np.ascontiguousarray(weight.reshape(1, -1).T), self._array("classifier.bias").reshape(1))
+
+    def _tables(self) -> TokenTables:
+        segments = self._array("types") if "segment" in self._nodes else None
+        places = self._array("places")
+        if "word.table" in self._stored:
+            return TokenTables(self._array("word.table"), None, places, segments)
+        packed = self._packed("word", "QuantizedRows")
+        if packed.form.bits != 8 or packed.form.blocks != 1 or packed.zero_points is not None:
+            raise ValueError("word")
+        return TokenTables(np.ascontiguousarray(packed.values.T), packed.scales[0], places, segments)
+
+    def _packed(self, name: str, operator: str) -> QuantizedMatrix:
+        found: Mapping[str, Any] = attributes(self._node(name, operator))
+        form = BlockFormat(found["K"], found["N"], found["bits"], found["block_size"])
+        return unpack(PackedMatrix(form, self._array(f"{name}.weight"), self._array(f"{name}.scales")))
+
+    def _node(self, name: str, operator: str) -> onnx.NodeProto:
+        node = self._nodes[name]
+        if node.op_type != operator:
+            raise ValueError(name)
+        return node
+
+    def _array(self, name: str) -> NDArray[Any]:
+        array: NDArray[Any] = numpy_helper.to_array(self._stored[name])
+        return array

@@ -1,0 +1,1 @@
+"""Encoders for GPUs: texts padded to rectangles, in operators that every provider implements."""

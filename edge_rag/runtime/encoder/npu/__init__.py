@@ -1,0 +1,1 @@
+"""Encoders for processors that need graphs of fixed shapes."""

@@ -1,0 +1,149 @@
+"""The text encoder: one vector a text for dense retrieval, one vector a token for late interaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.runtime.encoder.text_graphs import TextGraph, text_graph
+from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
+from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
+from edge_rag.runtime.session.ops_library import ops_library
+from edge_rag.runtime.session.sessions import open_session
+
+__all__ = ["TextEncoder", "TokenVectors"]
+
+_MODEL = "model.onnx"
+_TOKENIZER = "tokenizer.json"
+
+
+class TextEncoder:
+    """An encoder from a model folder. Any method may be called by any thread.
+
+    A text's vectors are the same bits whether it is encoded alone or among others, by one thread or by several.
+
+    Attributes:
+        name: Names the vectors: changes whenever the same text could get others.
+        dimension: Length of a vector.
+        max_tokens: Most tokens of a text that ``embed`` reads, special tokens included.
+    """
+
+    def __init__(self, graph: TextGraph, tokenizer: TextTokenizer, manifest: ModelManifest, form: str = "") -> None:
+        """Puts an encoder together.
+
+        Args:
+            graph: Gives vectors of ``dimension`` elements for up to ``tokenizer.max_tokens`` tokens.
+            tokenizer: The model's.
+            manifest: Of the verified folder.
+            form: Names the form of the graph, where that changes the vectors.
+        """
+        self._graph = graph
+        self._tokenizer = tokenizer
+        self.name = manifest.identity(form)
+        self.dimension = manifest.integer("dimension", 1, 65_536)
+        self.max_tokens = tokenizer.max_tokens
+        self._before_question = manifest.text("question_prompt")
+        self._before_passage = manifest.text("passage_prompt")
+
+    @classmethod
+    def open(cls, folder: Path) -> TextEncoder:
+        """Verifies and opens a model folder of the role ``embedder``.
+
+        The graph takes texts end to end, ``input_ids`` and ``positions`` int64 [tokens] and
+        ``cumulative_sequence_lengths`` int32 [texts + 1], and gives ``token_vectors`` float32 [tokens, dimension] and
+        ``sentence_vectors`` float32 [texts, dimension], all of unit length. The manifest's parameters are ``dimension``
+        and ``max_tokens``, and where the model was trained with them ``question_prompt`` and ``passage_prompt``, which
+        go before a text that is embedded as one or the other.
+
+        Raises:
+            ModelFolderInvalid: The folder is not what its manifest says, or not such a model.
+            ModelError: ONNX Runtime cannot run the graph.
+        """
+        manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
+        tokenizer = TextTokenizer.open(folder / _TOKENIZER, manifest.integer("max_tokens", 8, 65_536))
+        session = open_session(folder / _MODEL, ops_library())
+        graph = text_graph(session, manifest.integer("dimension", 1, 65_536))
+        if graph is None:
+            inputs = sorted(value.name for value in session.get_inputs())
+            outputs = sorted(value.name for value in session.get_outputs())
+            raise ModelFolderInvalid(
+                f"{folder}: {_MODEL} is not a text encoder (inputs {inputs}, outputs {outputs}); "
+                "make it as models/README.md describes"
+            )
+        return cls(graph, tokenizer, manifest)
+
+    def keep_memory(self, keep: bool) -> None:
+        """Says whether memory of intermediate results is kept between runs; it is at first."""
+        self._graph.keep_memory(keep)
+
+    def count_tokens(self, text: str) -> int:
+        """Returns how many tokens a text has, special tokens included; past ``max_tokens`` ``embed`` reads no further.
+
+        Raises:
+            InferenceFailed: The text is not valid Unicode.
+        """
+        return self._tokenizer.count(self._before_passage + text)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encodes each passage as one vector. A text longer than ``max_tokens`` is represented by its beginning.
+
+        Returns:
+            float32 [texts, dimension], each of unit length, so that a dot product is a cosine.
+
+        Raises:
+            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
+        """
+        return self._embed([self._before_passage + text for text in texts])
+
+    def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        """Encodes each question as one vector; see ``embed``."""
+        return self._embed([self._before_question + question for question in questions])
+
+    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        ids = self._tokenizer.truncated_ids(texts)
+        try:
+            return self._graph.sentence_vectors(ids)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Encodes each text as one vector a token. All of a text is encoded: past ``max_tokens``, in several windows.
+
+        Returns:
+            One entry a text, in order.
+
+        Raises:
+            InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
+        """
+        windows = [(index, window) for index, text in enumerate(texts) for window in self._tokenizer.windows(text)]
+        try:
+            vectors = self._graph.token_vectors([window.ids for _, window in windows])
+        except Exception as error:
+            raise self._failed(error) from error
+        encoded = [each[_kept(window)] for each, (_, window) in zip(vectors, windows, strict=True)]
+        pieces: list[list[int]] = [[] for _ in texts]
+        for row, (index, _) in enumerate(windows):
+            pieces[index].append(row)
+        return [
+            TokenVectors(
+                vectors=np.concatenate([encoded[row] for row in rows]),
+                offsets=np.concatenate([_offsets(windows[row][1]) for row in rows]),
+            )
+            for rows in pieces
+        ]
+
+    def _failed(self, error: Exception) -> InferenceFailed:
+        return InferenceFailed(f"{self.name}: the encoder failed: {error}")
+
+
+def _kept(window: TokenizedText) -> NDArray[np.intp]:
+    return np.flatnonzero(~np.array(window.special, dtype=np.bool_))
+
+
+def _offsets(window: TokenizedText) -> NDArray[np.int32]:
+    return np.array(window.offsets, dtype=np.int32).reshape(-1, 2)[_kept(window)]

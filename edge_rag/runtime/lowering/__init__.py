@@ -1,0 +1,1 @@
+"""Rewrites exported graphs for paged attention and packed weights."""

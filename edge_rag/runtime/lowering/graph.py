@@ -1,0 +1,229 @@
+"""Turns a decoder graph with ``GroupQueryAttention`` into one with ``ai.edge_rag::PagedAttention``.
+
+What goes in is what the onnxruntime-genai builder makes for the CPU: padded batches, a mask, KV tensors that grow.
+What comes out takes a packed step and pages. Everything between embedding and head works on each token by itself, so
+it stays as it is; what is not known to is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from edge_rag.errors import ModelNotLowerable
+from edge_rag.runtime.lowering.geometry import PAGE_TOKENS, PagedGeometry
+from edge_rag.runtime.lowering.graph_edit import OPS_DOMAIN, drop_unused, rename, replace
+from edge_rag.runtime.lowering.onnx_graph import GraphWalk, attributes
+from edge_rag.runtime.lowering.rotary_tables import RotaryTables, rotary_tables
+from edge_rag.runtime.lowering.token_independence import check_tokens_apart
+
+_AXIS, _TOKENS, _ROWS, _LOGITS = "edge_rag.axis", "edge_rag.tokens", "edge_rag.rows", "edge_rag.logits"
+
+_HEAD_OPS = frozenset({"Add", "Cast", "Div", "MatMul", "MatMulNBits", "Mul", "Tanh"})
+_NORMS = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_STEP_INPUTS = (
+    ("positions", TensorProto.INT32, ["num_tokens"]),
+    ("slot_mapping", TensorProto.INT32, ["num_tokens"]),
+    ("cumulative_sequence_lengths", TensorProto.INT32, ["batch_plus_one"]),
+    ("block_table", TensorProto.INT32, ["batch", "max_pages"]),
+    ("logits_indices", TensorProto.INT64, ["num_logits"]),
+)
+# Attributes of GroupQueryAttention that the op has too, and what they are where they change nothing.
+_SHARED: Mapping[str, Any] = {"local_window_size": -1, "softcap": 0.0}
+# Attributes of GroupQueryAttention that change nothing at these values; where past keys are kept is the pages' matter.
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "do_rotary": (0, 1),
+    "rotary_interleaved": (0,),
+    "sliding_window_cache": (0, 1),
+    "smooth_softmax": (0, -1),
+    "qk_output": (0,),
+}
+_QUERY, _KEY, _VALUE, _FIRST_UNKNOWN = 0, 1, 2, 9
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSizes:
+    """What a graph does not say of itself; from its ``genai_config.json``.
+
+    Attributes:
+        head_size: Elements of a head.
+        context_length: Positions the model was made for, tokens.
+        end_tokens: Token ids that end a text.
+        window: Tokens that a layer with a sliding window sees; None if the model has no such layers.
+        windowed_layers: Which layers these are; empty if the graph's converter could not tell.
+    """
+
+    head_size: int
+    context_length: int
+    end_tokens: frozenset[int]
+    window: int | None = None
+    windowed_layers: frozenset[int] = frozenset()
+
+
+def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto, PagedGeometry]:
+    """Lowers a graph. The weights are neither needed nor touched; the result refers to the same external data.
+
+    Args:
+        model: The original, loaded without its external data; left as it is.
+        sizes: What the graph does not say.
+
+    Returns:
+        The paged graph and its geometry.
+
+    Raises:
+        ModelNotLowerable: The graph holds something this does not know how to carry over; says what.
+    """
+    lowered = onnx.ModelProto()
+    lowered.CopyFrom(model)
+    graph = lowered.graph
+    walk = GraphWalk(graph)
+    attentions = [node for node in graph.node if node.op_type == "GroupQueryAttention"]
+    if not attentions:
+        raise ModelNotLowerable("the graph has no GroupQueryAttention node")
+    vocabulary_size = _vocabulary_size(graph)
+
+    tables = [rotary_tables(node, sizes.context_length, walk, graph) for node in attentions]
+    replacements = {
+        node.output[0]: _paged_attention(node, layer, tables[layer], sizes, walk)
+        for layer, node in enumerate(attentions)
+    }
+    first = attributes(attentions[0])
+    for node in replacements.values():
+        heads = attributes(node)
+        if any(heads[name] != first[name] for name in ("num_heads", "kv_num_heads")):
+            raise ModelNotLowerable("the layers have different numbers of heads")
+    geometry = PagedGeometry(
+        layers=len(attentions),
+        query_heads=first["num_heads"],
+        kv_heads=first["kv_num_heads"],
+        head_size=sizes.head_size,
+        page_tokens=PAGE_TOKENS,
+        vocabulary_size=vocabulary_size,
+        max_context=min(_context_length(attentions, sizes), *(table.positions for table in tables)),
+        end_tokens=sizes.end_tokens,
+    )
+
+    head, selected = _select_rows(walk)
+    nodes = [helper.make_node("Unsqueeze", ["input_ids", _AXIS], [_TOKENS])]
+    for node in graph.node:
+        if node is head:
+            nodes.append(selected)
+        replaced = replacements.get(node.output[0], node)
+        rename(replaced.input, "input_ids", _TOKENS)
+        rename(replaced.output, "logits", _LOGITS)
+        nodes.append(replaced)
+    nodes.append(helper.make_node("Squeeze", [_LOGITS, _AXIS], ["logits"]))
+    replace(graph.node, nodes)
+    graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [0]))
+    drop_unused(graph, "logits")
+    _declare(graph, geometry)
+    check_tokens_apart(graph, exempt=frozenset({_TOKENS, _ROWS, "logits"}))
+    lowered.opset_import.append(helper.make_opsetid(OPS_DOMAIN, 1))
+    return lowered, geometry
+
+
+def _vocabulary_size(graph: onnx.GraphProto) -> int:
+    for output in graph.output:
+        if output.name == "logits":
+            shape, kind = output.type.tensor_type.shape, output.type.tensor_type.elem_type
+            if kind != TensorProto.FLOAT:
+                raise ModelNotLowerable("the logits are not float32")
+            if len(shape.dim) == 3 and shape.dim[2].dim_value > 0:
+                return int(shape.dim[2].dim_value)
+    raise ModelNotLowerable("the graph has no output logits [batch, tokens, vocabulary] of known vocabulary")
+
+
+def _context_length(attentions: list[onnx.NodeProto], sizes: DecoderSizes) -> int:
+    """Returns how many positions the graph computes what the configuration says of sliding windows for.
+
+    The converter gives windows to the layers that it knows to have one. Where it knows of a window but of no layer, all
+    layers see everything, and that is what the model does as long as the window holds everything.
+    """
+    if sizes.window is None:
+        return sizes.context_length
+    windows = enumerate(attributes(node).get("local_window_size", -1) for node in attentions)
+    found = {layer: window for layer, window in windows if window != -1}
+    if not found and not sizes.windowed_layers:
+        return min(sizes.context_length, sizes.window)
+    if found != dict.fromkeys(sizes.windowed_layers or found, sizes.window):
+        layers = sorted(sizes.windowed_layers) or "some"
+        raise ModelNotLowerable(
+            f"by its configuration, layers {layers} see {sizes.window} tokens, the graph says {found}"
+        )
+    return sizes.context_length
+
+
+def _paged_attention(
+    node: onnx.NodeProto, layer: int, tables: RotaryTables, sizes: DecoderSizes, walk: GraphWalk
+) -> onnx.NodeProto:
+    found = attributes(node)
+    for name, value in found.items():
+        if name in ("num_heads", "kv_num_heads", "scale", *_SHARED):
+            continue
+        if name not in _NEUTRAL or value not in _NEUTRAL[name]:
+            raise ModelNotLowerable(f"{node.name}: {name} = {value} has no paged form")
+    shared = {name: found[name] for name, neutral in _SHARED.items() if found.get(name, neutral) != neutral}
+    if any(value <= 0 for value in shared.values()):
+        raise ModelNotLowerable(f"{node.name}: {shared} has no paged form")
+    inputs = [*node.input, *[""] * (_FIRST_UNKNOWN - len(node.input))]
+    for extra in filter(None, inputs[_FIRST_UNKNOWN:]):
+        raise ModelNotLowerable(f"{node.name}: its input {extra} (positions, bias or sink) has no paged form")
+    for present in filter(None, node.output[1:]):
+        if walk.consumers(present):
+            raise ModelNotLowerable(f"{node.name}: its output {present} is used inside the graph")
+    if 2 * tables.pairs > sizes.head_size:
+        raise ModelNotLowerable(f"{node.name}: the rotary table is wider than a head of {sizes.head_size}")
+    return helper.make_node(
+        "PagedAttention",
+        [
+            inputs[_QUERY], inputs[_KEY], inputs[_VALUE], f"pages.{layer}", tables.cosine, tables.sine,
+            "positions", "slot_mapping", "cumulative_sequence_lengths", "block_table",
+        ],
+        [node.output[0]],
+        name=node.name.replace("GroupQueryAttention", "PagedAttention"),
+        domain=OPS_DOMAIN,
+        num_heads=found["num_heads"],
+        kv_num_heads=found["kv_num_heads"],
+        page_tokens=PAGE_TOKENS,
+        scale=found.get("scale") or sizes.head_size**-0.5,
+        **shared,
+    )  # fmt: skip
+
+
+def _select_rows(walk: GraphWalk) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+    """Finds where the head begins and makes the node that picks the wanted rows before it.
+
+    Returns:
+        The head's first node, now reading the picked rows, and the node that picks them.
+    """
+    name = "logits"
+    while True:
+        node = walk.producer(name)
+        if node is None or node.op_type not in _HEAD_OPS:
+            source = node.op_type if node else "outside"
+            raise ModelNotLowerable(f"the head is not understood: {name} comes from {source}")
+        rows = [index for index, source in enumerate(node.input) if source and not walk.is_constant(source)]
+        if len(rows) != 1:
+            raise ModelNotLowerable(f"the head is not understood: {node.name} combines {len(rows)} values")
+        name = node.input[rows[0]]
+        above = walk.producer(name)
+        if above is not None and above.op_type in _NORMS:
+            node.input[rows[0]] = _ROWS
+            return node, helper.make_node("Gather", [name, "logits_indices"], [_ROWS], axis=1)
+
+
+def _declare(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
+    inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["num_tokens"])]
+    inputs += [helper.make_tensor_value_info(name, kind, list(shape)) for name, kind, shape in _STEP_INPUTS]
+    inputs += [
+        helper.make_tensor_value_info(f"pages.{layer}", TensorProto.INT8, ["pages", geometry.layer_page_bytes])
+        for layer in range(geometry.layers)
+    ]
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["num_logits", geometry.vocabulary_size])
+    replace(graph.input, inputs)
+    replace(graph.output, [logits])
+    replace(graph.value_info, [])

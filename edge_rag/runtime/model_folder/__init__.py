@@ -1,0 +1,1 @@
+"""Reads and checks model folders, which are hostile until checked."""

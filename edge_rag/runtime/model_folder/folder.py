@@ -1,0 +1,247 @@
+"""Model folders that can be trusted: nothing of a folder is opened before every byte of it is what its manifest says.
+
+A model folder is code: a graph may name external data files and a configuration may name a library to load. So a folder
+is closed: it holds exactly the files its manifest lists, as plain files, and every one is read and hashed before ONNX
+Runtime or a tokenizer sees any of them. That the files are the manifest's says nothing of what they ask for, so then
+their contents are read against lists of what is allowed (``folder_trust``).
+
+Hard links need a decision of their own. Installers (uv) and image-based systems (OSTree, Nix) hard-link files from a
+store as a matter of course, so a link count above one says nothing by itself. Content cannot be smuggled in through a
+hard link either: whoever wrote the manifest had to know the linked file's SHA-256. What a second name does allow is to
+change the content from outside the folder, past the folder's own permissions, after it was checked. A hard-linked file
+is therefore refused exactly where someone other than root or this process's user could write to it. Symbolic links are
+always refused: where they point can change without any file being written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from edge_rag.errors import ModelFolderInvalid
+from edge_rag.runtime.model_folder.folder_trust import check_contents
+from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE
+from edge_rag.runtime.model_folder.manifest import (
+    MANIFEST_NAME,
+    FileRecord,
+    GeneratorForm,
+    ModelManifest,
+    ModelRole,
+    parse_manifest,
+    render_manifest,
+)
+
+__all__ = [
+    "FileRecord",
+    "GeneratorForm",
+    "ModelManifest",
+    "ModelRole",
+    "read_manifest",
+    "verify_model_folder",
+    "write_manifest",
+]
+
+_MANIFEST_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
+
+
+def verify_model_folder(folder: Path, role: ModelRole | None = None, required: tuple[str, ...] = ()) -> ModelManifest:
+    """Checks a model folder against its manifest, byte for byte, and its files against what such files may hold.
+
+    The check holds for as long as nobody writes to the folder; it must belong to whoever runs or installed the daemon.
+
+    Args:
+        folder: The model folder.
+        role: What the model must be for; None accepts any.
+        required: Files the caller is about to open.
+
+    Returns:
+        Its manifest.
+
+    Raises:
+        ModelFolderInvalid: The folder has no readable manifest; or a file is missing, truncated, altered, not listed, a
+            link, not a plain file, or holds something that is not allowed; or the model has another role; or a required
+            file is not listed. Names the folder and the file, and says what to do.
+    """
+    if not folder.is_dir():
+        raise ModelFolderInvalid(f"{folder}: there is no such model folder; check the path of the model")
+    manifest = read_manifest(folder)
+    if role is not None and manifest.role is not role:
+        raise ModelFolderInvalid(
+            f"{folder}: this model is a {manifest.role.value}, a {role.value} is wanted; name another model folder"
+        )
+    for path in required:
+        if path not in manifest.files:
+            raise _invalid(folder, MANIFEST_NAME, f"does not list {path}, which a {manifest.role.value} needs")
+    if manifest.form is GeneratorForm.SERIAL and GENAI_CONFIG_FILE not in manifest.files:
+        raise _invalid(folder, MANIFEST_NAME, f"does not list {GENAI_CONFIG_FILE}, which its form needs")
+    present = dict(_plain_files(folder))
+    for path in sorted(manifest.files.keys() - present.keys()):
+        raise _invalid(folder, path, "is missing", "restore the folder")
+    for path in sorted(present.keys() - manifest.files.keys() - {MANIFEST_NAME}):
+        raise _invalid(folder, path, "is not in the manifest", "remove it if it is not part of the model")
+    for path, record in sorted(manifest.files.items()):
+        _verify_file(folder, path, record)
+    sizes = {path: record.bytes for path, record in manifest.files.items()}
+    try:
+        check_contents(sizes, lambda path: _read(folder, path, sizes[path]))
+    except ValueError as error:
+        raise ModelFolderInvalid(f"model folder {folder}: {error}; do not use it") from error
+    return manifest
+
+
+def write_manifest(
+    folder: Path,
+    *,
+    name: str,
+    role: ModelRole,
+    licence: str,
+    source: str,
+    made_by: str,
+    parameters: Mapping[str, JsonValue],
+) -> ModelManifest:
+    """Describes the files that now lie in a folder and writes ``manifest.json``, replacing an earlier one at once.
+
+    Args:
+        folder: The model folder, with all its files in place.
+        name: Short name, lower case, for example ``minilm-l6``.
+        role: What the model is for.
+        licence: SPDX expression.
+        source: Where the weights are from, with revision or hash.
+        made_by: How the files were made.
+        parameters: What the code that opens the folder must know.
+
+    Returns:
+        The manifest, verified against the folder.
+
+    Raises:
+        ModelFolderInvalid: The description or the folder would not pass ``verify_model_folder``.
+    """
+    files = {path: _measure(folder, path) for path, _ in sorted(_plain_files(folder)) if path != MANIFEST_NAME}
+    content = render_manifest(
+        ModelManifest(
+            name=name, role=role, licence=licence, source=source, made_by=made_by, parameters=parameters, files=files
+        )
+    )
+    _parse(folder, content)
+    # Beside the folder, not in it: a manifest half written must not leave a stray file in a closed folder.
+    temporary = folder.with_name(f".{folder.name}.{MANIFEST_NAME}")
+    temporary.write_bytes(content)
+    temporary.replace(folder / MANIFEST_NAME)
+    return verify_model_folder(folder)
+
+
+def read_manifest(folder: Path) -> ModelManifest:
+    """Reads what a folder says of itself, without checking that it is true.
+
+    Raises:
+        ModelFolderInvalid: It has no manifest, or none that can be read.
+    """
+    try:
+        descriptor = _open_plain(folder, MANIFEST_NAME)
+    except FileNotFoundError as error:
+        raise ModelFolderInvalid(
+            f"{folder}: there is no {MANIFEST_NAME}, so this is not a model folder; check the path of the model"
+        ) from error
+    with os.fdopen(descriptor, "rb") as file:
+        content = file.read(_MANIFEST_BYTES + 1)
+    if len(content) > _MANIFEST_BYTES:
+        raise _invalid(folder, MANIFEST_NAME, f"is larger than {_MANIFEST_BYTES} bytes")
+    return _parse(folder, content)
+
+
+def _parse(folder: Path, content: bytes) -> ModelManifest:
+    try:
+        return parse_manifest(content)
+    except ValueError as error:
+        raise _invalid(folder, MANIFEST_NAME, f"is not a valid manifest: {error}") from error
+
+
+def _plain_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields each file below a folder with what ``lstat`` says; anything but plain files and folders is refused."""
+    waiting = [folder]
+    while waiting:
+        current = waiting.pop()
+        try:
+            entries = list(os.scandir(current))
+        except OSError as error:
+            raise _invalid(
+                folder, current.relative_to(folder).as_posix(), f"cannot be read: {error.strerror}"
+            ) from error
+        for entry in entries:
+            path = Path(entry.path).relative_to(folder).as_posix()
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
+                waiting.append(Path(entry.path))
+            else:
+                _refuse_unless_plain(folder, path, status)
+                yield path, status
+
+
+def _refuse_unless_plain(folder: Path, path: str, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise _invalid(folder, path, "is a symbolic link", "copy the file it points to into the folder")
+    if not stat.S_ISREG(status.st_mode):
+        raise _invalid(folder, path, "is not a plain file", "remove it")
+    writable_by_others = status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if status.st_nlink > 1 and writable_by_others:
+        raise _invalid(
+            folder, path, "is a hard link to a file that others can write to", "replace the link by a copy of the file"
+        )
+
+
+def _open_plain(folder: Path, path: str) -> int:
+    """Opens a file for reading without following a link or waiting at a FIFO; returns the descriptor."""
+    location = folder / path
+    try:
+        _refuse_unless_plain(folder, path, location.lstat())
+        descriptor = os.open(location, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _invalid(folder, path, f"cannot be read: {error.strerror}", "check who may read it") from error
+    return descriptor
+
+
+def _verify_file(folder: Path, path: str, record: FileRecord) -> None:
+    found = _measure(folder, path, stop_after=record.bytes)
+    if found.bytes < record.bytes:
+        problem = f"is truncated: {record.bytes} bytes expected, {found.bytes} found"
+        raise _invalid(folder, path, problem, "restore it")
+    if found.bytes > record.bytes:
+        raise _invalid(folder, path, f"is longer than the {record.bytes} bytes expected", "restore it")
+    if found.sha256 != record.sha256:
+        raise _invalid(
+            folder, path, f"was altered: SHA-256 {record.sha256} expected, {found.sha256} found", "restore it"
+        )
+
+
+def _read(folder: Path, path: str, size: int) -> bytes:
+    with os.fdopen(_open_plain(folder, path), "rb") as file:
+        return file.read(size)
+
+
+def _measure(folder: Path, path: str, stop_after: int | None = None) -> FileRecord:
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with os.fdopen(_open_plain(folder, path), "rb", buffering=0) as file:
+            while block := file.read(_READ_BYTES):
+                digest.update(block)
+                size += len(block)
+                if stop_after is not None and size > stop_after:
+                    break
+    except OSError as error:
+        raise _invalid(folder, path, f"cannot be read: {error.strerror}", "restore it") from error
+    return FileRecord(sha256=digest.hexdigest(), bytes=size)
+
+
+def _invalid(
+    folder: Path, path: str, problem: str, remedy: str = "fetch or make the folder again"
+) -> ModelFolderInvalid:
+    return ModelFolderInvalid(f"model folder {folder}: {path} {problem}; {remedy}")

@@ -1,0 +1,166 @@
+"""What an ONNX graph may hold before ONNX Runtime sees it: decided from the graph's own bytes, without its weights.
+
+A graph can do more than compute. It can name files (external data, cached engines), ask for operators that only a
+loaded library has, bring weights whose declared size has nothing to do with the bytes it stores, and hide all of that
+in a subgraph. ONNX Runtime checks some of it, some of it late. Here all of it is checked first, against lists of what
+is allowed, and what is on no list is refused. So are functions: they can call each other without end, and no converter
+in use here makes any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from edge_rag.runtime.model_folder.manifest import plain_relative_path
+
+LARGEST_GRAPH = 512 << 20
+"""Most bytes of a graph with whatever weights it holds itself; larger weights belong beside it."""
+
+_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", "ai.edge_rag"})
+# Operators of allowed domains that open files or run engines made elsewhere.
+_REFUSED_OPERATORS = frozenset({"EPContext", "PyOp", "ATen", "TensorRTEngineOp", "TritonOp"})
+_EXTERNAL_KEYS = frozenset({"location", "offset", "length", "checksum"})
+_DEEPEST = 16
+_BITS: Mapping[int, int] = {
+    TensorProto.FLOAT: 32, TensorProto.UINT8: 8, TensorProto.INT8: 8, TensorProto.UINT16: 16, TensorProto.INT16: 16,
+    TensorProto.INT32: 32, TensorProto.INT64: 64, TensorProto.BOOL: 8, TensorProto.FLOAT16: 16, TensorProto.DOUBLE: 64,
+    TensorProto.UINT32: 32, TensorProto.UINT64: 64, TensorProto.BFLOAT16: 16, TensorProto.UINT4: 4, TensorProto.INT4: 4,
+}  # fmt: skip
+
+
+def check_graph(content: bytes, sizes: Mapping[str, int]) -> None:
+    """Checks an ONNX file.
+
+    Args:
+        content: The file.
+        sizes: Bytes of each file of its folder, by path; nothing else may be referred to.
+
+    Raises:
+        ValueError: It is not an ONNX file, or holds something that is not allowed; says what and where.
+    """
+    if len(content) > LARGEST_GRAPH:
+        raise ValueError(f"is larger than {LARGEST_GRAPH} bytes; weights belong in an external file")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except Exception as error:
+        raise ValueError(f"is not an ONNX file: {error}") from error
+    if not model.graph.node:
+        raise ValueError("is not an ONNX file: it has no graph")
+    for opset in model.opset_import:
+        _check_domain(opset.domain, "the graph")
+    if model.training_info:
+        raise ValueError("holds a training graph, which is not allowed")
+    if model.functions:
+        raise ValueError(f"defines the function {model.functions[0].name!r}; functions are not allowed")
+    _check_subgraph(model.graph, sizes, 0)
+
+
+def _check_subgraph(graph: onnx.GraphProto, sizes: Mapping[str, int], depth: int) -> None:
+    if depth > _DEEPEST:
+        raise ValueError(f"has subgraphs nested deeper than {_DEEPEST}")
+    if graph.sparse_initializer:
+        raise ValueError("holds a sparse initializer, which is not allowed: it is as large as it says when it is read")
+    for tensor in graph.initializer:
+        _check_tensor(tensor, sizes)
+    _check_nodes(graph.node, sizes, depth)
+
+
+def _check_nodes(nodes: Iterable[onnx.NodeProto], sizes: Mapping[str, int], depth: int) -> None:
+    for node in nodes:
+        where = f"node {node.name or node.op_type!r}"
+        _check_domain(node.domain, where)
+        if node.op_type in _REFUSED_OPERATORS:
+            raise ValueError(f"{where}: the operator {node.op_type} is not allowed")
+        for attribute in node.attribute:
+            _check_attribute(attribute, where, sizes, depth)
+
+
+def _check_attribute(attribute: AttributeProto, where: str, sizes: Mapping[str, int], depth: int) -> None:
+    if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+        raise ValueError(f"{where}: holds a sparse tensor, which is not allowed")
+    # Whatever the attribute's type says: what is filled in is what is looked at.
+    for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):
+        _check_tensor(tensor, sizes)
+    for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+        _check_subgraph(graph, sizes, depth + 1)
+
+
+def _check_domain(domain: str, where: str) -> None:
+    if domain not in _DOMAINS:
+        raise ValueError(f"{where}: operators of the domain {domain!r} are not allowed")
+
+
+def _check_tensor(tensor: TensorProto, sizes: Mapping[str, int]) -> None:
+    where = f"weights {tensor.name!r}"
+    if any(size < 0 for size in tensor.dims):
+        raise ValueError(f"{where}: the shape {list(tensor.dims)} is not one")
+    external = tensor.data_location == TensorProto.EXTERNAL
+    if tensor.external_data and not external:
+        raise ValueError(f"{where}: name external data and say that there is none")
+    if tensor.HasField("segment"):
+        raise ValueError(f"{where}: are a segment, which is not allowed")
+    elements = prod(tensor.dims)
+    if tensor.data_type == TensorProto.STRING and not external:
+        if elements != len(tensor.string_data):
+            raise ValueError(f"{where}: have {len(tensor.string_data)} of {elements} elements")
+        return
+    if tensor.data_type not in _BITS:
+        raise ValueError(f"{where}: the element type {tensor.data_type} is not allowed")
+    needed = -(-elements * _BITS[tensor.data_type] // 8)
+    if external:
+        _check_external(tensor, needed, where, sizes)
+    elif tensor.HasField("raw_data"):
+        if len(tensor.raw_data) != needed:
+            raise ValueError(f"{where}: hold {len(tensor.raw_data)} bytes, their shape takes {needed}")
+    elif elements > _typed_elements(tensor):
+        raise ValueError(f"{where}: hold {_typed_elements(tensor)} elements, their shape takes {elements}")
+
+
+def _check_external(tensor: TensorProto, needed: int, where: str, sizes: Mapping[str, int]) -> None:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if len(entries) != len(tensor.external_data):
+        raise ValueError(f"{where}: say something of their external data twice")
+    for key in sorted(entries.keys() - _EXTERNAL_KEYS):
+        raise ValueError(f"{where}: the external-data key {key!r} is not allowed")
+    if tensor.HasField("raw_data") or _typed_elements(tensor):
+        raise ValueError(f"{where}: are in the graph and in external data too")
+    try:
+        location = plain_relative_path(entries.get("location", ""))
+    except ValueError as error:
+        raise ValueError(f"{where}: external data lies outside the folder: {error}") from error
+    if location not in sizes:
+        raise ValueError(f"{where}: external data lies in {location!r}, which is not a file of the folder")
+    offset = _natural(entries.get("offset", "0"), "offset", where)
+    length = _natural(entries.get("length", str(needed)), "length", where)
+    if length != needed:
+        raise ValueError(f"{where}: external data has {length} bytes, their shape takes {needed}")
+    if offset + length > sizes[location]:
+        raise ValueError(f"{where}: external data ends behind the end of {location}")
+
+
+def _natural(text: str, key: str, where: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError(f"{where}: the {key} of their external data is {text!r}, not a number of bytes")
+    return int(text)
+
+
+def _typed_elements(tensor: TensorProto) -> int:
+    fields = (
+        tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data,
+    )  # fmt: skip
+    # Two 4-bit elements share an int32 entry.
+    packed = 2 if tensor.data_type in (TensorProto.UINT4, TensorProto.INT4) else 1
+    return packed * sum(len(field) for field in fields)
+
+
+def external_files(content: bytes) -> frozenset[str]:
+    """Returns the files that a checked graph's own weights lie in."""
+    model = onnx.ModelProto.FromString(content)
+    return frozenset(
+        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
+    )

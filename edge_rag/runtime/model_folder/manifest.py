@@ -1,0 +1,238 @@
+"""What a model folder says about itself: the content of ``manifest.json``, as a value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePosixPath, PureWindowsPath
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from edge_rag.core.model_name import LONGEST_MODEL_NAME, is_model_name
+from edge_rag.errors import ModelFolderInvalid
+from edge_rag.runtime.model_folder.strict_json import parse_object
+
+MANIFEST_NAME = "manifest.json"
+MANIFEST_FORMAT = 1
+
+_LONGEST_REASON = 300
+_LONGEST_TEXT = 1000
+
+
+class ModelRole(Enum):
+    """What a model is for."""
+
+    EMBEDDER = "embedder"
+    RERANKER = "reranker"
+    GENERATOR = "generator"
+
+
+class GeneratorForm(Enum):
+    """How a generator runs."""
+
+    PAGED = "paged"
+    SERIAL = "serial"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """What a file must be.
+
+    Attributes:
+        sha256: Lower-case hex digest of its content.
+        bytes: Its size.
+    """
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelManifest:
+    """A model folder's description of itself.
+
+    Attributes:
+        name: Short name of the model, for people.
+        role: What it is for.
+        licence: SPDX expression of the weights' licence.
+        source: Where the weights are from, with revision or hash.
+        made_by: How the files were made from the source.
+        parameters: What the code that opens the folder must know, by name.
+        files: Every file of the folder but the manifest, by path relative to it, with forward slashes.
+    """
+
+    name: str
+    role: ModelRole
+    licence: str
+    source: str
+    made_by: str
+    parameters: Mapping[str, JsonValue]
+    files: Mapping[str, FileRecord]
+
+    @property
+    def form(self) -> GeneratorForm | None:
+        """How a generator runs; None for other roles. Manifests that do not say are of paged ones.
+
+        Raises:
+            ModelFolderInvalid: It runs in a way that is not known here.
+        """
+        if self.role is not ModelRole.GENERATOR:
+            return None
+        said = self.parameters.get("form", GeneratorForm.PAGED.value)
+        for form in GeneratorForm:
+            if said == form.value:
+                return form
+        raise ModelFolderInvalid(f"model {self.name}: parameters.form in {MANIFEST_NAME} is {said!r}, which is no form")
+
+    @property
+    def why_serial(self) -> str:
+        """Why a generator has no paged form; empty where that is not said."""
+        said = self.parameters.get("why_serial", "")
+        return said[:_LONGEST_REASON] if isinstance(said, str) else ""
+
+    def identity(self, form: str = "") -> str:
+        """Returns what names the model's results: another file or parameter, or another form, makes another name.
+
+        Args:
+            form: Names the form that its graph is run in, where that changes the results.
+        """
+        content = "\n".join(
+            [
+                *(f"{path} {record.sha256}" for path, record in sorted(self.files.items())),
+                json.dumps(dict(self.parameters), sort_keys=True),
+            ]
+        )
+        named = f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        return f"{named}-{form}" if form else named
+
+    def text(self, parameter: str) -> str:
+        """Returns a text parameter; empty where it is absent.
+
+        Raises:
+            ModelFolderInvalid: It is not text, or longer than 1,000 characters.
+        """
+        value = self.parameters.get(parameter, "")
+        if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
+            raise ModelFolderInvalid(
+                f"model {self.name}: parameters.{parameter} in {MANIFEST_NAME} must be text of at most "
+                f"{_LONGEST_TEXT} characters"
+            )
+        return value
+
+    def integer(self, parameter: str, minimum: int, maximum: int) -> int:
+        """Returns a whole-number parameter.
+
+        Raises:
+            ModelFolderInvalid: It is absent, not a whole number, or out of ``minimum`` to ``maximum``.
+        """
+        value = self.parameters.get(parameter)
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise ModelFolderInvalid(
+                f"model {self.name}: parameters.{parameter} in {MANIFEST_NAME} must be a whole number "
+                f"from {minimum} to {maximum}, not {value!r}"
+            )
+        return value
+
+
+def plain_relative_path(path: str) -> str:
+    """Returns a path that names a file inside its folder in one way only, on any system.
+
+    Raises:
+        ValueError: It climbs, is absolute, or could be read as something else than a path: ONNX Runtime takes a
+            location with asterisks for an address in memory.
+    """
+    parts = path.split("/")
+    if (
+        not path
+        or not path.isprintable()
+        or any(character in path for character in "\\*")
+        or PurePosixPath(path).is_absolute()
+        or PureWindowsPath(path).drive
+        or any(part in ("", ".", "..") for part in parts)
+    ):
+        raise ValueError(f"{path!r} is not a plain path inside the folder")
+    if path == MANIFEST_NAME:
+        raise ValueError("the manifest cannot list itself")
+    return path
+
+
+def _model_name(text: str) -> str:
+    if not is_model_name(text):
+        raise ValueError(f"{text[:LONGEST_MODEL_NAME]!r} is no name of a model")
+    return text
+
+
+_FilePath = Annotated[str, AfterValidator(plain_relative_path)]
+_Line = Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class _StrictModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _FileDocument(_StrictModel):
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    bytes: Annotated[int, Field(ge=0)]
+
+
+class _ManifestDocument(_StrictModel):
+    format: Literal[1]
+    name: Annotated[str, AfterValidator(_model_name)]
+    role: Literal["embedder", "reranker", "generator"]
+    licence: _Line
+    source: _Line
+    made_by: _Line
+    parameters: dict[str, JsonValue]
+    files: Annotated[dict[_FilePath, _FileDocument], Field(min_length=1)]
+
+
+def parse_manifest(content: bytes) -> ModelManifest:
+    """Reads a manifest.
+
+    Args:
+        content: UTF-8 JSON: ``{"format": 1, "name", "role": "embedder|reranker|generator", "licence", "source",
+            "made_by", "parameters": {...}, "files": {"model.onnx": {"sha256": hex, "bytes": int}, ...}}``. Unknown or
+            repeated keys, numbers that are not numbers, and paths that leave the folder are refused.
+
+    Raises:
+        ValueError: It is not such a manifest; says where and why.
+    """
+    try:
+        document = _ManifestDocument.model_validate(parse_object(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the manifest"
+        raise ValueError(f"{where}: {first['msg']}") from error
+    return ModelManifest(
+        name=document.name,
+        role=ModelRole(document.role),
+        licence=document.licence,
+        source=document.source,
+        made_by=document.made_by,
+        parameters=MappingProxyType(document.parameters),
+        files=MappingProxyType(
+            {path: FileRecord(sha256=file.sha256, bytes=file.bytes) for path, file in document.files.items()}
+        ),
+    )
+
+
+def render_manifest(manifest: ModelManifest) -> bytes:
+    """Writes a manifest as ``parse_manifest`` reads it, with sorted files and a final line break."""
+    document = {
+        "format": MANIFEST_FORMAT,
+        "name": manifest.name,
+        "role": manifest.role.value,
+        "licence": manifest.licence,
+        "source": manifest.source,
+        "made_by": manifest.made_by,
+        "parameters": dict(manifest.parameters),
+        "files": {
+            path: {"sha256": record.sha256, "bytes": record.bytes} for path, record in sorted(manifest.files.items())
+        },
+    }
+    return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")

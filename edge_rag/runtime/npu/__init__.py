@@ -1,1 +1,0 @@
-"""Encoders for processors that take graphs of fixed shapes only."""

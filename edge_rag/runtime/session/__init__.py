@@ -1,0 +1,1 @@
+"""ONNX Runtime sessions, execution providers, and the compute process."""

@@ -1,0 +1,238 @@
+"""Graphs that a provider has compiled, kept between starts.
+
+Compiling takes seconds to minutes, and what comes out fits one model, one compiler and one kind of device. So it lies
+in a folder named after a digest of all of these. Beside the graphs lies ``compiled.json``, which has that key in full
+and each graph's size and SHA-256, and is replaced whole after each graph. What it does not vouch for to the byte,
+what is of another key and what somebody else could have written is never opened; it is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from edge_rag.core.atomic_file import replace_file, sync
+from edge_rag.errors import StorageError
+from edge_rag.runtime.model_folder.strict_json import parse_object
+
+_DESCRIPTION: Final = "compiled.json"
+_DESCRIPTION_BYTES: Final = 1 << 20
+_DIGITS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKey:
+    """What a compiled graph fits.
+
+    Attributes:
+        model: Identity of the model's files.
+        lowering: Version of what made the graphs.
+        compiler: Versions of ONNX Runtime, the provider's plugin and its compiler.
+        device: The device, or for what other one was compiled.
+        options: Options of the provider.
+    """
+
+    model: str
+    lowering: str
+    compiler: str
+    device: str
+    options: Mapping[str, str]
+
+    def described(self) -> dict[str, object]:
+        """Returns the key as JSON has it."""
+        return {
+            "model": self.model,
+            "lowering": self.lowering,
+            "compiler": self.compiler,
+            "device": self.device,
+            "options": dict(sorted(self.options.items())),
+        }
+
+    def digest(self) -> str:
+        """Returns a name that no other key has."""
+        return hashlib.sha256(json.dumps(self.described(), sort_keys=True).encode()).hexdigest()[:_DIGITS]
+
+
+class CompiledGraphs:
+    """The compiled graphs of one model for one provider. Used by one thread at a time.
+
+    Attributes:
+        folder: Where they lie.
+    """
+
+    def __init__(self, root: Path, name: str, key: CompiledKey) -> None:
+        """Reads what is there of this key.
+
+        Args:
+            root: Folder of all compiled graphs; made if it is not there.
+            name: Model and provider, as a file name.
+            key: What the graphs have to fit.
+
+        Raises:
+            StorageError: The folder cannot be made, or belongs to somebody else.
+        """
+        self.folder = root / f"{name}-{key.digest()}"
+        self._name = name
+        self._key = key.described()
+        self._values: dict[str, float] = {}
+        self._files: dict[str, dict[str, object]] = {}
+        try:
+            for folder in (root, self.folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _refuse_foreign(folder)
+        except OSError as error:
+            raise StorageError(f"{self.folder}: compiled graphs cannot be kept there: {error.strerror}") from error
+        self._read()
+
+    def find(self, graph: str) -> Path | None:
+        """Returns the file of a graph that is there and whole; None where it has to be made."""
+        record, path = self._files.get(graph), self.folder / graph
+        if record is None or not _is_ours(path):
+            return None
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                size = file.tell()
+        except OSError:
+            return None
+        return path if record == {"bytes": size, "sha256": digest} else None
+
+    def value(self, name: str) -> float | None:
+        """Returns a number that was kept with the graphs; None where there is none."""
+        return self._values.get(name)
+
+    def keep(self, graph: str, content: bytes, values: Mapping[str, float]) -> Path:
+        """Writes a graph, and has it vouched for once it is on the disk.
+
+        Args:
+            graph: Its name, a plain file name.
+            content: The graph.
+            values: Numbers that whoever runs it has to know; the same for all graphs of a key.
+
+        Raises:
+            StorageError: It could not be written; what was there before is unharmed.
+        """
+        path = self.folder / graph
+        self._files[graph] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        self._values = dict(values)
+        try:
+            replace_file(path, content, mode=0o600)
+            self._describe()
+        except OSError as error:
+            raise StorageError(f"{path}: a compiled graph cannot be written: {error.strerror}") from error
+        return path
+
+    def clear_unvouched(self) -> int:
+        """Removes whatever lies in the folder and is not vouched for, before a provider that reads it by itself does.
+
+        Returns:
+            How many graphs are left.
+
+        Raises:
+            StorageError: Something could not be removed.
+        """
+        left = 0
+        try:
+            for path in sorted(self.folder.iterdir()):
+                if path.name == _DESCRIPTION:
+                    continue
+                if self.find(path.name) is not None:
+                    left += 1
+                elif path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+        except OSError as error:
+            raise StorageError(f"{self.folder}: what is not ours cannot be removed: {error}") from error
+        self._files = {name: record for name, record in self._files.items() if (self.folder / name).exists()}
+        return left
+
+    def vouch(self) -> int:
+        """Vouches for the files that a provider has written into the folder by itself.
+
+        Returns:
+            How many there are.
+
+        Raises:
+            StorageError: They could not be read, or that could not be written.
+        """
+        files: dict[str, dict[str, object]] = {}
+        try:
+            for path in sorted(self.folder.iterdir()):
+                if path.name == _DESCRIPTION or not stat.S_ISREG(path.lstat().st_mode):
+                    continue
+                path.chmod(0o600)
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    os.fsync(file.fileno())
+                    files[path.name] = {"bytes": file.tell(), "sha256": digest}
+            if files != self._files:
+                self._files = files
+                self._describe()
+        except OSError as error:
+            raise StorageError(f"{self.folder}: compiled graphs cannot be kept there: {error.strerror}") from error
+        return len(files)
+
+    def drop_others(self) -> None:
+        """Removes what was compiled for the same model and provider under other keys.
+
+        Raises:
+            StorageError: It could not be removed.
+        """
+        of_the_name = re.compile(rf"{re.escape(self._name)}-[0-9a-f]{{{_DIGITS}}}")
+        try:
+            for folder in self.folder.parent.iterdir():
+                if folder != self.folder and of_the_name.fullmatch(folder.name) and not folder.is_symlink():
+                    shutil.rmtree(folder)
+        except OSError as error:
+            raise StorageError(f"{self.folder.parent}: old compiled graphs cannot be removed: {error}") from error
+
+    def _describe(self) -> None:
+        described = {"key": self._key, "values": self._values, "files": self._files}
+        replace_file(self.folder / _DESCRIPTION, json.dumps(described, indent=2).encode(), mode=0o600)
+        sync(self.folder.parent)
+
+    def _read(self) -> None:
+        path = self.folder / _DESCRIPTION
+        if not _is_ours(path):
+            return
+        try:
+            with path.open("rb") as file:
+                described = parse_object(file.read(_DESCRIPTION_BYTES))
+        except (OSError, ValueError):
+            return
+        values, files = described.get("values"), described.get("files")
+        if described.get("key") != self._key or not isinstance(values, dict) or not isinstance(files, dict):
+            return
+        if all(type(value) in (int, float) for value in values.values()):
+            self._values = {name: float(value) for name, value in values.items()}
+            self._files = {name: record for name, record in files.items() if isinstance(record, dict)}
+
+
+def _refuse_foreign(folder: Path) -> None:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or not _only_ours(status):
+        raise StorageError(
+            f"{folder}: compiled graphs are run as they are, and others could write there; remove it, or take it back "
+            "with chown and chmod go-w"
+        )
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _only_ours(status)
+
+
+def _only_ours(status: os.stat_result) -> bool:
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,0 +1,1 @@
+"""The gRPC adapter: parses requests, calls services, and maps results and errors."""

@@ -1,0 +1,1 @@
+"""The SQLite database: documents, chunks, jobs, collections, backups."""

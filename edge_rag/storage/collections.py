@@ -1,0 +1,107 @@
+"""Collections in SQLite, apart from what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import apsw
+
+from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
+from edge_rag.errors import CollectionExists
+from edge_rag.storage.collection_json import decode_settings, encode_settings
+from edge_rag.storage.database import Database
+from edge_rag.storage.job_rows import supersede_all
+from edge_rag.storage.statements import drop_collection, insert_collection, remove_document, require_collection
+
+_INFO: Final = (
+    "SELECT c.name, c.settings, count(d.document), coalesce(sum(d.chunks), 0), c.kept, c.created_at "
+    "FROM collections c LEFT JOIN documents d USING (collection)"
+)
+
+
+class CollectionStore:
+    """Reads and writes collections. May be used from any thread; every write is one transaction, durable on return."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
+        """Makes an empty collection that stays.
+
+        Raises:
+            CollectionExists: There is one of that name.
+        """
+        with self._database.writing() as connection:
+            if connection.execute("SELECT 1 FROM collections WHERE name = ?", (name,)).fetchone():
+                raise CollectionExists(name)
+            insert_collection(connection, name, datetime.now(UTC), encode_settings(settings), kept=True)
+            return _info(connection, name)
+
+    def get(self, name: str) -> CollectionInfo:
+        """Returns a collection.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+        """
+        with self._database.snapshot() as connection:
+            return _info(connection, name)
+
+    def list(self) -> tuple[CollectionInfo, ...]:
+        """Returns all collections, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute(f"{_INFO} GROUP BY c.collection ORDER BY c.name").fetchall()
+        return tuple(_info_of(row) for row in rows)
+
+    def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
+        """Changes settings; the collection stays from now on.
+
+        Args:
+            name: Its name.
+            changes: New values by field of ``CollectionSettings``.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+        """
+        with self._database.writing() as connection:
+            collection = require_collection(connection, name)
+            settings = replace(collection.settings, **changes)
+            connection.execute(
+                "UPDATE collections SET settings = ?, kept = 1 WHERE collection = ?",
+                (encode_settings(settings), collection.number),
+            )
+            return _info(connection, name)
+
+    def drop(self, name: str) -> tuple[int, CollectionInfo, int]:
+        """Removes a collection with all that is in it and waits for it.
+
+        Returns:
+            Its row, what it was, and an epoch after all it had.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+        """
+        with self._database.writing() as connection:
+            number = require_collection(connection, name).number
+            info = _info(connection, name)
+            documents = connection.execute("SELECT document FROM documents WHERE collection = ?", (number,)).fetchall()
+            for (document,) in documents:
+                remove_document(connection, number, document)
+            epoch = drop_collection(connection, number)
+            supersede_all(connection, name, "the collection was deleted")
+            return number, info, epoch
+
+
+def _info(connection: apsw.Connection, name: str) -> CollectionInfo:
+    number = require_collection(connection, name).number
+    return _info_of(connection.execute(f"{_INFO} WHERE c.collection = ? GROUP BY c.collection", (number,)).fetchone())
+
+
+def _info_of(row: Sequence[Any] | None) -> CollectionInfo:
+    if row is None:
+        raise apsw.InternalError("a collection that was found has no row")
+    name, settings, documents, chunks, kept, created_at = row
+    made = None if created_at is None else datetime.fromisoformat(created_at)
+    return CollectionInfo(name, decode_settings(settings), documents, chunks, bool(kept), made)

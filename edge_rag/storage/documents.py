@@ -1,0 +1,250 @@
+"""Documents, chunks, full text and vectors in SQLite: the truth that everything else is a cache of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.jobs import JobDocumentState, Ticket
+from edge_rag.core.documents.metadata import Metadata
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Passage
+from edge_rag.storage.database import Database
+from edge_rag.storage.job_rows import is_queued, settle, supersede
+from edge_rag.storage.records import Change, Collection, NewDocument, StoredPassage
+from edge_rag.storage.statements import (
+    COLLECTIONS,
+    INFO,
+    collection_of,
+    drop_collection,
+    info_of,
+    insert_chunk,
+    insert_document,
+    make_collection,
+    make_embedder,
+    new_document_id,
+    remove_document,
+    renew_generation,
+    require_collection,
+    require_document,
+    stored_metadata,
+)
+
+_ROWS_AT_ONCE = 500
+
+
+class DocumentStore:
+    """Reads and writes documents. May be used from any thread; every write is one transaction, durable on return."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def collections(self) -> tuple[Collection, ...]:
+        """Returns all collections, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute(f"{COLLECTIONS} ORDER BY name").fetchall()
+        return tuple(collection_of(row) for row in rows)
+
+    def document_counts(self) -> dict[str, int]:
+        """Returns the number of documents of each collection, by name."""
+        with self._database.reading() as connection:
+            return dict(
+                connection.execute(
+                    "SELECT c.name, count(d.document) FROM collections c LEFT JOIN documents d USING (collection) "
+                    "GROUP BY c.name ORDER BY c.name"
+                ).fetchall()
+            )
+
+    def collection(self, name: str) -> Collection:
+        """Returns a collection.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+        """
+        with self._database.reading() as connection:
+            return require_collection(connection, name)
+
+    def find(self, collection: str, name: str) -> DocumentInfo | None:
+        """Returns the record of the document of that very name, or None."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE c.name = ? AND d.name = ?",
+                (collection, name),
+            ).fetchone()
+        return None if row is None else info_of(row)
+
+    def ingested_with(self, document: DocumentId) -> tuple[Metadata, int | None]:
+        """Returns the metadata that a client gave with a document, and the size its chunks were packed to.
+
+        Nothing and None where there is no such document; None also where an older version cut it.
+        """
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT given_metadata, chunk_tokens FROM documents WHERE id = ?", (document,)
+            ).fetchone()
+        return ({}, None) if row is None else (stored_metadata(row[0]), row[1])
+
+    def get(self, collection: str, document: str) -> tuple[DocumentInfo, str]:
+        """Returns a document's record and stored text, by id or else by name.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: There is none.
+        """
+        with self._database.snapshot() as connection:
+            number = require_document(connection, require_collection(connection, collection), document)
+            row = connection.execute(
+                f"SELECT {INFO}, d.text FROM documents d JOIN collections c USING (collection) WHERE d.document = ?",
+                (number,),
+            ).fetchone()
+        return info_of(row[:-1]), row[-1]
+
+    def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
+        """Returns up to ``limit`` records in order of id, after the given one.
+
+        Raises:
+            CollectionNotFound: There is none.
+        """
+        with self._database.snapshot() as connection:
+            number = require_collection(connection, collection).number
+            rows = connection.execute(
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) "
+                "WHERE collection = ? AND d.id > ? ORDER BY d.id LIMIT ?",
+                (number, after or "", limit),
+            ).fetchall()
+        return tuple(info_of(row) for row in rows)
+
+    def put(self, document: NewDocument) -> Change:
+        """Writes a document; one of that name is replaced and keeps its id.
+
+        Accepted documents of that name that wait are passed over.
+        """
+        with self._database.writing() as connection:
+            supersede(connection, document.collection, document.name, None, "a newer one was ingested")
+            return _write(connection, document)
+
+    def put_accepted(self, document: NewDocument, ticket: Ticket) -> Change | None:
+        """Writes a document that was accepted before, and settles its ticket with it.
+
+        Returns:
+            What was changed; None where nothing was, because the ticket is no longer good.
+        """
+        with self._database.writing() as connection:
+            if not is_queued(connection, ticket):
+                return None
+            supersede(connection, document.collection, document.name, ticket, "a newer one was ingested")
+            change = _write(connection, document)
+            state = JobDocumentState.REPLACED if change.removed else JobDocumentState.ADDED
+            settle(connection, ticket, state, document.parsed.note, change.info.document_id)
+        return change
+
+    def pass_over(self, collection: str, document: str) -> None:
+        """Passes over accepted documents of a name that wait: what is stored under it was ingested after them."""
+        with self._database.reading() as connection:
+            waiting = connection.execute(
+                "SELECT 1 FROM job_documents WHERE collection = ? AND name = ? AND state = 'queued'",
+                (collection, document),
+            ).fetchone()
+        if waiting is not None:
+            with self._database.writing() as connection:
+                supersede(connection, collection, document, None, "a newer one was ingested")
+
+    def delete(self, collection: str, document: str) -> Change:
+        """Removes a document; the collection goes with its last one unless it is kept.
+
+        Raises:
+            CollectionNotFound, DocumentNotFound: There is none.
+        """
+        with self._database.writing() as connection:
+            stored = require_collection(connection, collection)
+            number = require_document(connection, stored, document)
+            row = connection.execute(
+                f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE d.document = ?", (number,)
+            ).fetchone()
+            removed = remove_document(connection, stored.number, number)
+            supersede(connection, collection, info_of(row).name, None, "the document was deleted")
+            (left,) = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM documents WHERE collection = ?)", (stored.number,)
+            ).fetchone()
+            renew_generation(connection, stored.number)
+            after = require_collection(connection, collection)
+            dropped = not left and not stored.kept
+            if dropped:
+                after = replace(after, epoch=drop_collection(connection, stored.number))
+        return Change(after, removed, (), info_of(row), dropped=dropped)
+
+    def passages(self, chunks: Sequence[ChunkId]) -> dict[ChunkId, StoredPassage]:
+        """Returns the passages of those of the given chunks that are still stored."""
+        found: dict[ChunkId, StoredPassage] = {}
+        with self._database.reading() as connection:
+            for first in range(0, len(chunks), _ROWS_AT_ONCE):
+                some = chunks[first : first + _ROWS_AT_ONCE]
+                rows = connection.execute(
+                    "SELECT k.chunk, d.id, d.name, k.page, k.first, k.past, k.text, k.context, d.metadata, k.ordinal, "
+                    "d.ingested_at "
+                    f"FROM chunks k JOIN documents d USING (document) WHERE k.chunk IN ({', '.join('?' * len(some))})",
+                    some,
+                )
+                for row in rows:
+                    values: tuple[Any, ...] = (*row[:-4], tuple(json.loads(row[-4])), stored_metadata(row[-3]))
+                    ingested_at = datetime.fromisoformat(row[-1])
+                    found[ChunkId(row[0])] = StoredPassage(Passage(*values), row[-2], ingested_at)
+        return found
+
+    def text_around(self, chunk: ChunkId, start: int, end: int) -> str | None:
+        """Returns a range of the stored text of the document that a chunk is from; None if it is no longer stored."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT substr(d.text, ?, ?) FROM chunks k JOIN documents d USING (document) WHERE k.chunk = ?",
+                (start + 1, end - start, chunk),
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+    def similarities(self, chunks: Sequence[ChunkId], question: NDArray[np.float32]) -> dict[ChunkId, float]:
+        """Returns the cosine similarity of chunks to a question vector, both of length 1, of those still stored."""
+        found: dict[ChunkId, float] = {}
+        with self._database.reading() as connection:
+            for chunk in chunks:
+                row = connection.execute("SELECT embedding FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
+                if row is not None and len(row[0]) == question.nbytes:
+                    found[chunk] = float(np.frombuffer(row[0], dtype="<f4") @ question)
+        return found
+
+
+def _write(connection: apsw.Connection, document: NewDocument) -> Change:
+    collection = make_collection(connection, document.collection)
+    embedder = make_embedder(connection, document.embedder, document.vectors.shape[1])
+    old = connection.execute(
+        "SELECT document, id FROM documents WHERE collection = ? AND name = ?", (collection, document.name)
+    ).fetchone()
+    removed = remove_document(connection, collection, old[0]) if old else ()
+    document_id = DocumentId(old[1]) if old else new_document_id()
+    parsed = document.parsed
+    info = DocumentInfo(
+        document_id=document_id,
+        collection=document.collection,
+        name=document.name,
+        title=parsed.title,
+        media_type=document.media_type,
+        sha256=document.sha256,
+        size_bytes=document.size_bytes,
+        characters=len(parsed.text),
+        chunks=len(document.chunks),
+        pages=parsed.pages,
+        ingested_at=datetime.now(UTC),
+        metadata=document.metadata,
+    )
+    number = insert_document(connection, collection, info, parsed.text, document.given_metadata, document.chunk_tokens)
+    added = tuple(
+        insert_chunk(connection, collection, number, chunk, embedder, vector)
+        for chunk, vector in zip(document.chunks, document.vectors, strict=True)
+    )
+    renew_generation(connection, collection)
+    return Change(require_collection(connection, document.collection), removed, added, info)

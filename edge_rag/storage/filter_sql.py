@@ -1,0 +1,131 @@
+"""Filters to SQL; pure. Whatever a client sent becomes a parameter, never a part of the statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from edge_rag.core.documents.filters import (
+    AllOf,
+    AnyOf,
+    BuiltinField,
+    Comparator,
+    Comparison,
+    Filter,
+    FilterField,
+    FilterValue,
+    MetadataField,
+    Negated,
+    OneOf,
+    Prefix,
+    Present,
+)
+from edge_rag.storage.statements import stored_value
+
+SqlValue = str | float | int
+
+_COLUMNS: Final = {
+    BuiltinField.NAME: "d.name",
+    BuiltinField.MEDIA_TYPE: "d.media_type",
+    BuiltinField.PAGE: "k.page",
+    BuiltinField.INGESTED_AT: "d.ingested_at",
+}
+_OPERATORS: Final = {
+    Comparator.EQUAL: "=",
+    Comparator.LESS: "<",
+    Comparator.LESS_OR_EQUAL: "<=",
+    Comparator.GREATER: ">",
+    Comparator.GREATER_OR_EQUAL: ">=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a WHERE clause over chunks ``k`` and documents ``d``; true or false, never NULL.
+
+    Attributes:
+        sql: With a ``?`` a parameter.
+        parameters: In their order.
+    """
+
+    sql: str
+    parameters: tuple[SqlValue, ...]
+
+
+def condition(wanted: Filter, collection: int) -> Condition:
+    """Returns the condition that holds for exactly the chunks a filter allows.
+
+    Args:
+        wanted: A legal filter.
+        collection: Row id of the collection that is searched.
+    """
+    match wanted:
+        case AllOf(filters):
+            return _joined(" AND ", [condition(each, collection) for each in filters])
+        case AnyOf(filters):
+            return _joined(" OR ", [condition(each, collection) for each in filters])
+        case Negated(negated):
+            inner = condition(negated, collection)
+            return Condition(f"NOT ({inner.sql})", inner.parameters)
+        case Comparison(field, comparator, value):
+            return _compared(field, _OPERATORS[comparator], value, collection)
+        case OneOf(field, values):
+            return _joined(" OR ", [_among(field, same, collection) for same in _by_kind(values)])
+        case Prefix(field, prefix):
+            beginning = "{0} >= ? AND substr({0}, 1, ?) = ?"
+            return _of_field(field, "text", beginning, (prefix, len(prefix), prefix), collection)
+        case Present(field):
+            return _present(field, collection)
+
+
+_DOCUMENTS: Final = "d.document IN (SELECT document FROM document_metadata WHERE collection = ? AND key = ?"
+
+
+def _compared(field: FilterField, operator: str, value: FilterValue, collection: int) -> Condition:
+    kind, stored = _stored(field, value)
+    return _of_field(field, kind, f"{{0}} {operator} ?", (stored,), collection)
+
+
+def _among(field: FilterField, values: tuple[FilterValue, ...], collection: int) -> Condition:
+    stored = [_stored(field, value) for value in values]
+    marks = ", ".join("?" * len(stored))
+    return _of_field(field, stored[0][0], f"{{0}} IN ({marks})", tuple(value for _, value in stored), collection)
+
+
+def _present(field: FilterField, collection: int) -> Condition:
+    match field:
+        case MetadataField(key):
+            return Condition(f"{_DOCUMENTS})", (collection, key))
+        case BuiltinField():
+            return Condition(f"{_COLUMNS[field]} IS NOT NULL", ())
+
+
+def _of_field(field: FilterField, kind: str, test: str, parameters: tuple[SqlValue, ...], collection: int) -> Condition:
+    """A test of a field's value, which stands for ``{0}`` in it."""
+    match field:
+        case MetadataField(key):
+            sql = f"{_DOCUMENTS} AND kind = ? AND {test.format('value')})"
+            return Condition(sql, (collection, key, kind, *parameters))
+        case BuiltinField():
+            column = _COLUMNS[field]
+            return Condition(f"({column} IS NOT NULL AND {test.format(column)})", parameters)
+
+
+def _stored(field: FilterField, value: FilterValue) -> tuple[str, SqlValue]:
+    """A value's kind, and the value as the field is stored."""
+    if field is BuiltinField.INGESTED_AT and isinstance(value, datetime):
+        return "date", value.isoformat()
+    return stored_value(value)
+
+
+def _by_kind(values: tuple[FilterValue, ...]) -> list[tuple[FilterValue, ...]]:
+    kinds: dict[str, list[FilterValue]] = {}
+    for value in values:
+        kinds.setdefault(stored_value(value)[0], []).append(value)
+    return [tuple(same) for same in kinds.values()]
+
+
+def _joined(word: str, conditions: list[Condition]) -> Condition:
+    sql = word.join(f"({each.sql})" for each in conditions)
+    return Condition(sql, tuple(parameter for each in conditions for parameter in each.parameters))

@@ -1,0 +1,296 @@
+"""Jobs and the documents accepted for them, in SQLite, with their bytes in the spool."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from edge_rag.core.documents.document import Upload
+from edge_rag.core.documents.jobs import Job, JobDocument, JobDocumentState, JobId, JobState, Ticket
+from edge_rag.core.documents.metadata_json import decode_metadata, encode_metadata
+from edge_rag.core.ids import DocumentId
+from edge_rag.errors import JobNotFound, JobOver, StorageFull
+from edge_rag.storage.database import Database
+from edge_rag.storage.job_rows import finish_if_done, is_queued, next_change, settle
+from edge_rag.storage.spool import Spool
+
+_DOCUMENTS: Final = (
+    "SELECT d.ticket, d.collection, d.name, d.size_bytes, d.state, d.reason, d.document_id, d.change, "
+    "s.chunks, s.pages FROM job_documents d LEFT JOIN documents s ON s.id = d.document_id"
+)
+_JOBS_KEPT: Final = 100
+_QUEUED: Final = JobDocumentState.QUEUED.value
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An accepted document whose turn it is.
+
+    Attributes:
+        job_id: Its job.
+        ticket: Its ticket.
+        name: Its name.
+    """
+
+    job_id: JobId
+    ticket: Ticket
+    name: str
+
+
+class JobStore:
+    """Implements the pipeline's ``JobLedger``. May be used from any thread; every change is durable on return.
+
+    Args:
+        database: Where jobs are kept.
+        spool: Where documents' bytes are kept until they are stored.
+        spool_bytes: Most bytes that accepted documents may come to; a single one may be larger where nothing else
+        waits.
+    """
+
+    def __init__(self, database: Database, spool: Spool, spool_bytes: int) -> None:
+        self._database = database
+        self._spool = spool
+        self._spool_bytes = spool_bytes
+        self._accepting = threading.Lock()
+
+    def recover(self) -> None:
+        """Takes up what an earlier process left: hands over jobs that were cut off and clears the spool."""
+        with self._database.writing() as connection:
+            cut_off = connection.execute("SELECT job FROM jobs WHERE NOT handed_over").fetchall()
+            for (job,) in cut_off:
+                connection.execute("UPDATE jobs SET handed_over = 1 WHERE job = ?", (job,))
+                finish_if_done(connection, job)
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT spooled FROM job_documents WHERE state = ?", (_QUEUED,)).fetchall()
+        self._spool.keep_only(frozenset(name for (name,) in rows))
+
+    def start(self) -> Job:
+        """Begins a job; forgets the oldest ones that are over, where there are many."""
+        job_id = JobId(secrets.token_hex(8))
+        with self._database.writing() as connection:
+            connection.execute(
+                "INSERT INTO jobs (id, state, started_at) VALUES (?, ?, ?)",
+                (job_id, JobState.RUNNING.value, datetime.now(UTC).isoformat()),
+            )
+            connection.execute(
+                "DELETE FROM jobs WHERE state <> ? AND job <= (SELECT max(job) FROM jobs) - ?",
+                (JobState.RUNNING.value, _JOBS_KEPT),
+            )
+        return self.job(job_id)
+
+    def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
+        """Takes a document into custody: it will be stored, whatever happens to this process.
+
+        Raises:
+            StorageFull: Too many bytes wait already, or the disk is full; the document was not taken.
+            JobNotFound: There is no such job.
+            JobOver: It was cancelled.
+            StorageError: The data directory failed; the document was not taken.
+        """
+        with self._accepting:
+            waiting = self._waiting_bytes()
+            if waiting and waiting + len(upload.content) > self._spool_bytes:
+                raise StorageFull(
+                    f"{waiting:,} bytes of accepted documents wait to be stored, at most {self._spool_bytes:,} may "
+                    "(ingest.spool_mib); send the rest when these are done"
+                )
+            spooled = self._spool.put(upload.content)
+            try:
+                with self._database.writing() as connection:
+                    job = _require_running(connection, job_id)
+                    connection.execute(
+                        "INSERT INTO job_documents (job, collection, name, media_type, metadata, size_bytes, sha256, "
+                        "spooled, state, reason, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
+                        (
+                            job,
+                            upload.collection,
+                            upload.name,
+                            upload.media_type,
+                            encode_metadata(upload.metadata),
+                            len(upload.content),
+                            hashlib.sha256(upload.content).hexdigest(),
+                            spooled,
+                            _QUEUED,
+                            next_change(connection, job),
+                        ),
+                    )
+                    row = connection.execute(
+                        f"{_DOCUMENTS} WHERE d.ticket = ?", (connection.last_insert_rowid(),)
+                    ).fetchone()
+            except BaseException:
+                self._spool.discard(spooled)
+                raise
+        return _document(row)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a document of that size would be accepted now."""
+        waiting = self._waiting_bytes()
+        return not waiting or waiting + size_bytes <= self._spool_bytes
+
+    def hand_over(self, job_id: JobId) -> None:
+        """Notes that a job gets no further documents."""
+        with self._database.writing() as connection:
+            job = _require(connection, job_id)
+            connection.execute("UPDATE jobs SET handed_over = 1 WHERE job = ?", (job,))
+            finish_if_done(connection, job)
+
+    def next(self) -> Accepted | None:
+        """Returns the document that was accepted first of those that wait; None if none does."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT j.id, d.ticket, d.name FROM job_documents d JOIN jobs j USING (job) "
+                "WHERE d.state = 'queued' ORDER BY d.ticket LIMIT 1"
+            ).fetchone()
+        return None if row is None else Accepted(JobId(row[0]), Ticket(row[1]), row[2])
+
+    def upload(self, ticket: Ticket) -> Upload:
+        """Returns an accepted document with its bytes.
+
+        Raises:
+            StorageCorrupt: The bytes are missing or damaged.
+        """
+        with self._database.reading() as connection:
+            collection, name, media_type, metadata, sha256, spooled = connection.execute(
+                "SELECT collection, name, media_type, metadata, sha256, spooled FROM job_documents WHERE ticket = ?",
+                (ticket,),
+            ).fetchone()
+        return Upload(collection, name, media_type, self._spool.get(spooled, sha256), decode_metadata(metadata))
+
+    def settle(
+        self,
+        ticket: Ticket,
+        state: JobDocumentState,
+        reason: str = "",
+        document_id: DocumentId | None = None,
+    ) -> None:
+        """Brings an accepted document to its final state, unless it is in one already, and lets go of its bytes."""
+        with self._database.writing() as connection:
+            if is_queued(connection, ticket):
+                settle(connection, ticket, state, reason, document_id)
+            (spooled,) = connection.execute("SELECT spooled FROM job_documents WHERE ticket = ?", (ticket,)).fetchone()
+        self._spool.discard(spooled)
+
+    def cancel(self, job_id: JobId) -> Job:
+        """Ends a job: what is not stored yet will not be. Nothing happens to one that is over.
+
+        Raises:
+            JobNotFound: There is no such job.
+        """
+        with self._database.writing() as connection:
+            job = _require(connection, job_id)
+            waiting = connection.execute(
+                "SELECT ticket, spooled FROM job_documents WHERE job = ? AND state = ?", (job, _QUEUED)
+            ).fetchall()
+            connection.execute(
+                "UPDATE jobs SET state = ?, finished_at = ?, handed_over = 1, changes = changes + 1 "
+                "WHERE job = ? AND state = ?",
+                (JobState.CANCELLED.value, datetime.now(UTC).isoformat(), job, JobState.RUNNING.value),
+            )
+            for ticket, _ in waiting:
+                settle(connection, Ticket(ticket), JobDocumentState.CANCELLED)
+        for _, spooled in waiting:
+            self._spool.discard(spooled)
+        return self.job(job_id)
+
+    def job(self, job_id: JobId) -> Job:
+        """Returns a job.
+
+        Raises:
+            JobNotFound: There is none.
+        """
+        with self._database.snapshot() as connection:
+            return _job(connection, _require(connection, job_id))
+
+    def jobs(self, limit: int, within: frozenset[str] | None = None) -> tuple[Job, ...]:
+        """Returns the latest jobs, the newest first.
+
+        Args:
+            limit: Most jobs.
+            within: Only jobs that have documents, all of them for these collections; None for all jobs.
+        """
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                "SELECT job FROM jobs j WHERE :all OR EXISTS (SELECT 1 FROM job_documents d WHERE d.job = j.job) "
+                "AND NOT EXISTS (SELECT 1 FROM job_documents d WHERE d.job = j.job "
+                "AND d.collection NOT IN (SELECT value FROM json_each(:within))) ORDER BY job DESC LIMIT :limit",
+                {"all": within is None, "within": json.dumps(sorted(within or ())), "limit": limit},
+            ).fetchall()
+            return tuple(_job(connection, job) for (job,) in rows)
+
+    def changes(self, job_id: JobId, after: int, limit: int) -> tuple[Job, tuple[JobDocument, ...]]:
+        """Returns a job and those of its documents that changed after a change, in order of their changes.
+
+        Raises:
+            JobNotFound: There is none.
+        """
+        with self._database.snapshot() as connection:
+            job = _require(connection, job_id)
+            rows = connection.execute(
+                f"{_DOCUMENTS} WHERE d.job = ? AND d.change > ? ORDER BY d.change LIMIT ?",
+                (job, after, limit),
+            ).fetchall()
+            return _job(connection, job), tuple(_document(row) for row in rows)
+
+    def _waiting_bytes(self) -> int:
+        with self._database.reading() as connection:
+            (size,) = connection.execute(
+                "SELECT coalesce(sum(size_bytes), 0) FROM job_documents WHERE state = 'queued'"
+            ).fetchone()
+        return int(size)
+
+
+def _require(connection: Any, job_id: JobId) -> int:
+    row = connection.execute("SELECT job FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    if row is None:
+        raise JobNotFound(job_id)
+    return int(row[0])
+
+
+def _require_running(connection: Any, job_id: JobId) -> int:
+    job = _require(connection, job_id)
+    (state,) = connection.execute("SELECT state FROM jobs WHERE job = ?", (job,)).fetchone()
+    if state != JobState.RUNNING.value:
+        raise JobOver(job_id)
+    return job
+
+
+def _job(connection: Any, job: int) -> Job:
+    job_id, state, started_at, finished_at = connection.execute(
+        "SELECT id, state, started_at, finished_at FROM jobs WHERE job = ?", (job,)
+    ).fetchone()
+    rows = connection.execute(
+        "SELECT state, count(*), sum(size_bytes) FROM job_documents WHERE job = ? GROUP BY state", (job,)
+    ).fetchall()
+    places = connection.execute("SELECT DISTINCT collection FROM job_documents WHERE job = ?", (job,)).fetchall()
+    return Job(
+        job_id=JobId(job_id),
+        state=JobState(state),
+        started_at=datetime.fromisoformat(started_at),
+        finished_at=None if finished_at is None else datetime.fromisoformat(finished_at),
+        collections=frozenset(place for (place,) in places),
+        documents={JobDocumentState(name): count for name, count, _ in rows},
+        size_bytes=sum(size for _, _, size in rows),
+        done_bytes=sum(size for name, _, size in rows if name != _QUEUED),
+    )
+
+
+def _document(row: Sequence[Any]) -> JobDocument:
+    ticket, collection, name, size_bytes, state, reason, document_id, change, chunks, pages = row
+    return JobDocument(
+        ticket=Ticket(ticket),
+        collection=collection,
+        name=name,
+        size_bytes=size_bytes,
+        state=JobDocumentState(state),
+        reason=reason,
+        document_id=None if document_id is None else DocumentId(document_id),
+        change=change,
+        chunks=chunks,
+        pages=pages,
+    )

@@ -1,0 +1,258 @@
+"""The statements the store is made of; each runs inside a transaction of its caller."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.documents.document import Chunk, DocumentInfo
+from edge_rag.core.documents.metadata import Metadata, MetadataValue
+from edge_rag.core.documents.metadata_json import decode_metadata, encode_metadata
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.errors import CollectionNotFound, DocumentNotFound, StorageCorrupt
+from edge_rag.storage.collection_json import decode_settings
+from edge_rag.storage.migrations import create_fulltext, drop_fulltext, fulltext_table
+from edge_rag.storage.records import Collection
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+INFO = (
+    "d.id, c.name, d.name, d.title, d.media_type, d.sha256, d.size_bytes, d.characters, d.chunks, d.pages, "
+    "d.ingested_at, d.metadata"
+)
+"""Columns of a ``DocumentInfo``, of documents ``d`` joined with collections ``c``."""
+
+
+COLLECTIONS = "SELECT collection, name, generation, settings, kept, epoch FROM collections"
+"""What ``collection_of`` reads."""
+
+
+def info_of(row: Sequence[Any]) -> DocumentInfo:
+    """The record that a row of ``INFO`` holds."""
+    values: tuple[Any, ...] = (*row[:-2], datetime.fromisoformat(row[-2]), stored_metadata(row[-1]))
+    return DocumentInfo(*values)
+
+
+def new_document_id() -> DocumentId:
+    """A new id: 48 bits of Unix milliseconds, then 32 random ones, so that ids sort by age."""
+    return DocumentId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}")
+
+
+def collection_of(row: Sequence[Any]) -> Collection:
+    """The collection that a row of ``COLLECTIONS`` holds."""
+    number, name, generation, settings, kept, epoch = row
+    return Collection(number, name, generation, decode_settings(settings), bool(kept), epoch)
+
+
+def require_collection(connection: apsw.Connection, name: str) -> Collection:
+    """Finds a collection by name.
+
+    Raises:
+        CollectionNotFound: There is none.
+    """
+    row = connection.execute(f"{COLLECTIONS} WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        known = connection.execute("SELECT name FROM collections ORDER BY name").fetchall()
+        raise CollectionNotFound(name, tuple(other for (other,) in known))
+    return collection_of(row)
+
+
+def require_document(connection: apsw.Connection, collection: Collection, document: str) -> int:
+    """Finds the row of a document by id or else by name.
+
+    Raises:
+        DocumentNotFound: There is none.
+    """
+    for column in ("id", "name"):
+        row = connection.execute(
+            f"SELECT document FROM documents WHERE collection = ? AND {column} = ?", (collection.number, document)
+        ).fetchone()
+        if row is not None:
+            return int(row[0])
+    raise DocumentNotFound(document)
+
+
+def make_collection(connection: apsw.Connection, name: str) -> int:
+    """Returns the row of a collection, which is made with its full text table if it does not exist."""
+    row = connection.execute("SELECT collection FROM collections WHERE name = ?", (name,)).fetchone()
+    if row is not None:
+        return int(row[0])
+    return insert_collection(connection, name, datetime.now(UTC), "{}", kept=False)
+
+
+def insert_collection(
+    connection: apsw.Connection, name: str, created_at: datetime, settings: str, *, kept: bool
+) -> int:
+    """Makes a collection with its full text table and returns its row."""
+    connection.execute(
+        "INSERT INTO collections (name, generation, settings, kept, created_at, epoch) VALUES (?, '', ?, ?, ?, ?)",
+        (name, settings, int(kept), created_at.isoformat(), _next_epoch(connection)),
+    )
+    number = int(connection.last_insert_rowid())
+    create_fulltext(connection, number)
+    return number
+
+
+def drop_collection(connection: apsw.Connection, collection: int) -> int:
+    """Removes a collection without documents, and its full text table; returns an epoch after all it had."""
+    drop_fulltext(connection, collection)
+    connection.execute("DELETE FROM collections WHERE collection = ?", (collection,))
+    return _next_epoch(connection)
+
+
+def make_embedder(connection: apsw.Connection, name: str, dimension: int) -> int:
+    """Returns the row of an embedding model, which is made if it does not exist."""
+    row = connection.execute("SELECT embedder FROM embedders WHERE name = ?", (name,)).fetchone()
+    if row is not None:
+        return int(row[0])
+    connection.execute("INSERT INTO embedders (name, dimension) VALUES (?, ?)", (name, dimension))
+    return int(connection.last_insert_rowid())
+
+
+def renew_generation(connection: apsw.Connection, collection: int) -> str:
+    """Marks a collection as changed and returns its new generation."""
+    generation = secrets.token_hex(16)
+    connection.execute("UPDATE collections SET generation = ? WHERE collection = ?", (generation, collection))
+    return generation
+
+
+def insert_document(
+    connection: apsw.Connection,
+    collection: int,
+    info: DocumentInfo,
+    text: str,
+    given_metadata: Metadata,
+    chunk_tokens: int,
+) -> int:
+    """Writes a document's record, metadata and text and returns its row."""
+    connection.execute(
+        "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
+        "pages, ingested_at, text, metadata, given_metadata, chunk_tokens) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            info.document_id,
+            collection,
+            info.name,
+            info.title,
+            info.media_type,
+            info.sha256,
+            info.size_bytes,
+            info.characters,
+            info.chunks,
+            info.pages,
+            info.ingested_at.isoformat(),
+            text,
+            encode_metadata(info.metadata),
+            encode_metadata(given_metadata),
+            chunk_tokens,
+        ),
+    )
+    document = int(connection.last_insert_rowid())
+    connection.executemany(
+        "INSERT INTO document_metadata (document, collection, key, ordinal, kind, value) VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (document, collection, key, ordinal, *stored_value(each))
+            for key, value in info.metadata.items()
+            for ordinal, each in enumerate(value if isinstance(value, tuple) else (value,))
+        ],
+    )
+    return document
+
+
+def insert_chunk(
+    connection: apsw.Connection,
+    collection: int,
+    document: int,
+    chunk: Chunk,
+    embedder: int,
+    vector: NDArray[np.float32],
+) -> ChunkId:
+    """Writes a chunk with its full text and its vector and returns its id."""
+    context = json.dumps(chunk.context, ensure_ascii=False)
+    connection.execute(
+        "INSERT INTO chunks (document, collection, ordinal, first, past, page, context, text, embedder, embedding) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            document,
+            collection,
+            chunk.ordinal,
+            chunk.start,
+            chunk.end,
+            chunk.page,
+            context,
+            chunk.text,
+            embedder,
+            encode_vector(vector),
+        ),
+    )
+    number = int(connection.last_insert_rowid())
+    connection.execute(
+        f"INSERT INTO {fulltext_table(collection)} (rowid, text, context) VALUES (?, ?, ?)",
+        (number, chunk.text, context),
+    )
+    return ChunkId(number)
+
+
+def remove_document(connection: apsw.Connection, collection: int, document: int) -> tuple[ChunkId, ...]:
+    """Removes a document with its chunks, full text and vectors, which ends the collection's epoch.
+
+    Returns:
+        The chunks that are gone.
+    """
+    connection.execute("UPDATE collections SET epoch = ? WHERE collection = ?", (_next_epoch(connection), collection))
+    chunks = connection.execute("SELECT chunk FROM chunks WHERE document = ?", (document,)).fetchall()
+    table = fulltext_table(collection)
+    connection.execute(
+        f"INSERT INTO {table} ({table}, rowid, text, context) "
+        "SELECT 'delete', chunk, text, context FROM chunks WHERE document = ?",
+        (document,),
+    )
+    connection.execute("DELETE FROM documents WHERE document = ?", (document,))
+    return tuple(ChunkId(number) for (number,) in chunks)
+
+
+def _next_epoch(connection: apsw.Connection) -> int:
+    (epoch,) = connection.execute("UPDATE directory SET epochs = epochs + 1 RETURNING epochs").fetchone()
+    return int(epoch)
+
+
+def stored_metadata(text: str) -> dict[str, MetadataValue]:
+    """Reads a document's metadata.
+
+    Raises:
+        StorageCorrupt: It is not what was written.
+    """
+    try:
+        return decode_metadata(text)
+    except ValueError as error:
+        raise StorageCorrupt(f"the stored metadata of a document is damaged ({error})") from error
+
+
+def stored_value(value: str | float | bool | datetime) -> tuple[str, str | float | int]:
+    """A metadata value as filters find it: its kind, and a form that SQLite orders as the kind is ordered.
+
+    Moments are whole microseconds since 1970, which a float could not hold for every year.
+    """
+    match value:
+        case bool():
+            return "flag", int(value)
+        case str():
+            return "text", value
+        case datetime():
+            return "date", (value - _EPOCH) // _MICROSECOND
+        case float():
+            return "number", value
+
+
+def encode_vector(vector: NDArray[np.float32]) -> bytes:
+    """A vector as it is stored: float32, little-endian."""
+    return vector.astype("<f4").tobytes()

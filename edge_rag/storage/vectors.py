@@ -1,0 +1,268 @@
+"""The vectors in SQLite: what the index is rebuilt from, and what is made anew when the embedder changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.offload import OffloadRule
+from edge_rag.errors import StorageCorrupt
+from edge_rag.index.ports import Embedder, Embedding
+from edge_rag.ingest.chunking import index_text
+from edge_rag.ingest.embedding import OwnEmbedding
+from edge_rag.storage.database import Database
+from edge_rag.storage.records import Collection
+from edge_rag.storage.statements import COLLECTIONS, collection_of, encode_vector, make_embedder, renew_generation
+
+_log = structlog.get_logger(__name__)
+_CHUNKS_AT_ONCE = 256
+_ROWS_AT_ONCE = 4096
+_IDS_AT_ONCE = 500
+
+
+class StoredVectors:
+    """Reads vectors back and keeps them the current embedder's."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def counts(self) -> dict[int, int]:
+        """Returns the number of chunks of each collection that has any, by row id."""
+        with self._database.reading() as connection:
+            return dict(connection.execute("SELECT collection, count(*) FROM chunks GROUP BY collection").fetchall())
+
+    def of(self, collection: int, dimension: int) -> CollectionVectors:
+        """Returns the vectors of a collection, read as they are needed."""
+        return CollectionVectors(self._database, collection, dimension)
+
+    def directory(self) -> str:
+        """Returns the random id of this data directory, lower-case hex."""
+        with self._database.reading() as connection:
+            (found,) = connection.execute("SELECT id FROM directory").fetchone()
+        return str(found)
+
+    def collection(self, number: int) -> Collection | None:
+        """Returns a collection as it is now, or None where it is gone."""
+        with self._database.reading() as connection:
+            row = connection.execute(f"{COLLECTIONS} WHERE collection = ?", (number,)).fetchone()
+        return None if row is None else collection_of(row)
+
+    def homes(self) -> dict[int, HomeKind]:
+        """Returns where the vectors of collections are indexed, by row id; FAISS for those it does not have."""
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT collection, home FROM vector_homes").fetchall()
+        return {collection: HomeKind(home) for collection, home in rows}
+
+    def record_home(self, collection: int, home: HomeKind) -> bool:
+        """Chooses where a collection's vectors are indexed; returns whether it is still there."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO vector_homes (collection, home) "
+                "SELECT collection, ? FROM collections WHERE collection = ?",
+                (home.value, collection),
+            )
+            (there,) = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM collections WHERE collection = ?)", (collection,)
+            ).fetchone()
+        return bool(there)
+
+    def segment(self, collection: int) -> str | None:
+        """Returns the name of the segment that was made of a collection, if one was.
+
+        A restored copy of the database has the name of the segment that its own history made, so that a file of
+        another history, in which the same ids may mean other chunks, is never taken for it.
+        """
+        with self._database.reading() as connection:
+            row = connection.execute("SELECT name FROM segments WHERE collection = ?", (collection,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def record_segment(self, collection: int, name: str | None) -> bool:
+        """Makes a segment the collection's, or has it have none; returns whether the collection is still there."""
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM segments WHERE collection = ?", (collection,))
+            if name is not None:
+                connection.execute(
+                    "INSERT INTO segments (collection, name) "
+                    "SELECT collection, ? FROM collections WHERE collection = ?",
+                    (name, collection),
+                )
+            (there,) = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM collections WHERE collection = ?)", (collection,)
+            ).fetchone()
+        return bool(there)
+
+    def read(self, collection: int, dimension: int) -> tuple[str, NDArray[np.int64], NDArray[np.float32]]:
+        """Reads all vectors of a collection.
+
+        Args:
+            collection: Its row id.
+            dimension: Length of a vector.
+
+        Returns:
+            The collection's generation, chunk ids [n] in order and vectors [n, dimension], all of one moment.
+
+        Raises:
+            StorageCorrupt: A vector has another length.
+        """
+        with self._database.snapshot() as connection:
+            (generation,) = connection.execute(
+                "SELECT generation FROM collections WHERE collection = ?", (collection,)
+            ).fetchone()
+            (count,) = connection.execute("SELECT count(*) FROM chunks WHERE collection = ?", (collection,)).fetchone()
+            ids = np.empty(count, dtype=np.int64)
+            vectors = np.empty((count, dimension), dtype=np.float32)
+            rows = connection.execute(
+                "SELECT chunk, embedding FROM chunks WHERE collection = ? ORDER BY chunk", (collection,)
+            )
+            first = 0
+            while some := list(islice(rows, _ROWS_AT_ONCE)):
+                if any(len(embedding) != 4 * dimension for _, embedding in some):
+                    raise StorageCorrupt(f"a stored vector of collection {collection} has the wrong length")
+                past = first + len(some)
+                ids[first:past] = [chunk for chunk, _ in some]
+                joined = b"".join(embedding for _, embedding in some)
+                vectors[first:past] = np.frombuffer(joined, dtype="<f4").reshape(-1, dimension)
+                first = past
+        return generation, ids, vectors
+
+    def renew(self, collections: tuple[Collection, ...], embedder: Embedder, embedding: Embedding | None = None) -> int:
+        """Embeds every chunk anew whose vector another embedder made.
+
+        Works in small transactions, so that being interrupted costs little: the next start goes on where this one
+        ended.
+
+        Args:
+            collections: The collections, whose settings nobody may change meanwhile.
+            embedder: This box's.
+            embedding: Where vectors come from; the embedder where that is not said.
+
+        Returns:
+            Number of chunks that were embedded.
+
+        Raises:
+            InferenceFailed: The model could not be run.
+            StorageError: The database failed.
+        """
+        renewed = 0
+        for collection in collections:
+            done = sum(self._renew(collection, embedder, embedding or OwnEmbedding(embedder)))
+            if done:
+                _log.warning(
+                    "embedded again because the embedding model has changed",
+                    collection=collection.name,
+                    chunks=done,
+                    embedder=embedder.name,
+                )
+            renewed += done
+        return renewed
+
+    def _renew(self, collection: Collection, embedder: Embedder, embedding: Embedding) -> Iterator[int]:
+        def rule() -> OffloadRule:
+            return collection.settings.offload
+
+        with self._database.writing() as connection:
+            current = make_embedder(connection, embedder.name, embedder.dimension)
+        while True:
+            with self._database.reading() as connection:
+                rows = connection.execute(
+                    "SELECT chunk, context, text FROM chunks WHERE collection = ? AND embedder <> ? LIMIT ?",
+                    (collection.number, current, _CHUNKS_AT_ONCE),
+                ).fetchall()
+            if not rows:
+                return
+            texts = [index_text(json.loads(context), text) for _, context, text in rows]
+            vectors = embedding.passages(texts, rule, embedder.embed, _go_on, _unheard)
+            with self._database.writing() as connection:
+                connection.executemany(
+                    "UPDATE chunks SET embedder = ?, embedding = ? WHERE chunk = ?",
+                    [
+                        (current, encode_vector(vector), chunk)
+                        for (chunk, _, _), vector in zip(rows, vectors, strict=True)
+                    ],
+                )
+                renew_generation(connection, collection.number)
+            yield len(rows)
+
+
+def _go_on(worked_s: float) -> None:
+    """Nobody asks before the daemon serves."""
+
+
+def _unheard(done: int) -> None:
+    """Progress that nobody asked for."""
+
+
+class CollectionVectors:
+    """Implements the builder's ``VectorSource``. Reads in many short transactions, so that no writer waits for it and
+    the write-ahead log does not grow: ids only ever grow, and a vector never changes while it has its id.
+    """
+
+    def __init__(self, database: Database, collection: int, dimension: int) -> None:
+        self._database = database
+        self._collection = collection
+        self._dimension = dimension
+
+    def ids(self) -> NDArray[np.int64]:
+        """Ids of all vectors, int64 [n], ascending."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT chunk FROM chunks WHERE collection = ? ORDER BY chunk", (self._collection,)
+            )
+            return np.fromiter((chunk for (chunk,) in rows), dtype=np.int64)
+
+    def fetch(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Vectors of those of the ascending ids that are still there, float32 [m, dimension], in their order."""
+        return self.fetch_present(ids)[1]
+
+    def fetch_present(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Those of the ascending ids that are still there, [m], and their vectors, float32 [m, dimension].
+
+        Raises:
+            StorageCorrupt: A vector has another length.
+        """
+        vectors = np.empty((len(ids), self._dimension), dtype=np.float32)
+        present = np.empty(len(ids), dtype=np.int64)
+        filled = 0
+        for first in range(0, len(ids), _IDS_AT_ONCE):
+            some = ids[first : first + _IDS_AT_ONCE].tolist()
+            with self._database.reading() as connection:
+                rows = connection.execute(
+                    f"SELECT chunk, embedding FROM chunks WHERE chunk IN ({', '.join('?' * len(some))}) "
+                    "AND +collection = ? ORDER BY chunk",
+                    (*some, self._collection),
+                ).fetchall()
+            past = filled + len(rows)
+            present[filled:past] = [chunk for chunk, _ in rows]
+            vectors[filled:past] = self._decoded([embedding for _, embedding in rows])
+            filled = past
+        return present[:filled], vectors[:filled]
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """All vectors by ascending id, a few thousand at a time; may or may not have what is added meanwhile.
+
+        Raises:
+            StorageCorrupt: A vector has another length.
+        """
+        after = 0
+        while True:
+            with self._database.reading() as connection:
+                rows = connection.execute(
+                    "SELECT chunk, embedding FROM chunks WHERE collection = ? AND chunk > ? ORDER BY chunk LIMIT ?",
+                    (self._collection, after, _ROWS_AT_ONCE),
+                ).fetchall()
+            if not rows:
+                return
+            after = rows[-1][0]
+            yield np.array([chunk for chunk, _ in rows], np.int64), self._decoded([blob for _, blob in rows])
+
+    def _decoded(self, embeddings: Sequence[bytes]) -> NDArray[np.float32]:
+        if any(len(embedding) != 4 * self._dimension for embedding in embeddings):
+            raise StorageCorrupt(f"a stored vector of collection {self._collection} has the wrong length")
+        joined = b"".join(embeddings)
+        return np.frombuffer(joined, dtype="<f4").reshape(-1, self._dimension)

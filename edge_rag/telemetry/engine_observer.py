@@ -1,0 +1,77 @@
+"""What an engine reports to: the audit trail, metrics, percentiles, usage, activity and the watchdog at once."""
+
+from __future__ import annotations
+
+from edge_rag.core.answer import Usage
+from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.metrics import Measure, RequestReport, StepReport
+from edge_rag.telemetry.activity import Activity
+from edge_rag.telemetry.audit_log import AuditTrail
+from edge_rag.telemetry.latencies import Latencies
+from edge_rag.telemetry.metrics.engine import EngineMetrics
+from edge_rag.telemetry.pulse import Pulse, Pulses
+from edge_rag.telemetry.usage import UsageLedger
+
+
+class EngineWatch:
+    """Passes reports and decisions on. Called on the engine's thread, and on others for refusals.
+
+    Args:
+        trail: Keeps the decisions.
+        metrics: Counts.
+        latencies: Keeps the percentiles.
+        usage: Sums up by client.
+        activity: Knows what was done in the last seconds.
+        pulses: Told of every turn of the engine's loop, and of its end; feeds the watchdog.
+    """
+
+    def __init__(
+        self,
+        trail: AuditTrail,
+        metrics: EngineMetrics,
+        latencies: Latencies,
+        usage: UsageLedger,
+        activity: Activity,
+        pulses: Pulses,
+    ) -> None:
+        self.trail = trail
+        self.metrics = metrics
+        self.latencies = latencies
+        self.usage = usage
+        self.activity = activity
+        self._pulses = pulses
+        pulse = Pulse(pulses)
+        self.on_turn = pulse.turned
+        self.on_end = pulse.ended
+
+    def for_another(self) -> EngineWatch:
+        """Returns what another engine reports to: all the same but its pulse."""
+        return EngineWatch(self.trail, self.metrics, self.latencies, self.usage, self.activity, self._pulses)
+
+    def on_step(self, report: StepReport) -> None:
+        """A step was done, or failed."""
+        self.metrics.on_step(report)
+        self.activity.computed.add(report.tokens)
+        self.activity.generated.add(report.generated_tokens)
+        if report.token_gaps_s:
+            self.latencies.add(Measure.TOKEN_GAP, report.token_gaps_s)
+
+    def on_request(self, report: RequestReport) -> None:
+        """A request is over."""
+        self.metrics.on_request(report)
+        self.usage.ended(report)
+        if report.usage.model_steps:
+            self.latencies.add(Measure.QUEUE, (report.queue_s,))
+        if report.per_token_s is not None:
+            self.latencies.add(Measure.PER_TOKEN, (report.per_token_s,))
+
+    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
+        """Other machines wrote an answer, or a part of one; see ``UsageLedger.written_elsewhere``."""
+        self.usage.written_elsewhere(client, usage, alone)
+
+    def record(self, decision: Decision) -> None:
+        """A decision was made."""
+        self.trail.record(decision)
+        self.metrics.record(decision)
+        if decision.kind is DecisionKind.REFUSED:
+            self.usage.refused(decision.client)

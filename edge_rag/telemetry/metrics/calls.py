@@ -1,0 +1,91 @@
+"""Metrics, under the names that operators of such servers know. The registry is injected; tests read its values."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from edge_rag.core.answer import Finished
+from edge_rag.core.documents.document import IngestOutcome
+from edge_rag.core.monitoring.metrics import Measure
+from edge_rag.errors import ConfigurationError
+from edge_rag.telemetry.latencies import Latencies
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """What the daemon counts of calls and documents.
+
+    Args:
+        registry: Where the metrics are registered; one ``Metrics`` a registry.
+        latencies: Keeps the percentiles.
+    """
+
+    def __init__(self, registry: CollectorRegistry, latencies: Latencies) -> None:
+        self._registry = registry
+        self._latencies = latencies
+        self.requests = Counter(
+            "edge_rag_requests_total", "Calls by method and gRPC status.", ("method", "status"), registry=registry
+        )
+        self.calls = Gauge("edge_rag_calls", "Calls being served.", registry=registry)
+        self.queue_time = Histogram(
+            "edge_rag_request_queue_time_seconds",
+            "Waiting time by stage.",
+            ("stage",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.compute_time = Histogram(
+            "edge_rag_request_compute_time_seconds",
+            "Time being worked on by stage.",
+            ("stage",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.first_token = Histogram(
+            "edge_rag_time_to_first_token_seconds",
+            "From the call to the first text.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.latency = Histogram(
+            "edge_rag_e2e_request_latency_seconds",
+            "From the call to its end.",
+            ("method",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.prompt_tokens = Counter(
+            "edge_rag_prompt_tokens_total", "Prompt tokens of answered questions.", registry=registry
+        )
+        self.generation_tokens = Counter(
+            "edge_rag_generation_tokens_total", "Generated tokens of answered questions.", registry=registry
+        )
+        self.documents = Counter("edge_rag_documents_total", "Documents by outcome.", ("outcome",), registry=registry)
+
+    def answered(self, finished: Finished, seconds: float) -> None:
+        """Counts a finished answer, so many seconds after the call."""
+        self._latencies.add(Measure.COMPLETION, (seconds,))
+        for stage in finished.stages:
+            self.queue_time.labels(stage.stage).observe(stage.queue_s)
+            self.compute_time.labels(stage.stage).observe(stage.compute_s)
+        if finished.first_token_s is not None:
+            self.first_token.observe(finished.first_token_s)
+            self._latencies.add(Measure.FIRST_TOKEN, (finished.first_token_s,))
+        self.prompt_tokens.inc(finished.usage.prompt_tokens)
+        self.generation_tokens.inc(finished.usage.generated_tokens)
+
+    def ingested(self, outcome: IngestOutcome) -> None:
+        """Counts a document."""
+        self.documents.labels(outcome.status.value).inc()
+
+    def serve(self, port: int) -> None:
+        """Serves the registry over HTTP on a loopback port until the process ends.
+
+        Raises:
+            ConfigurationError: The port cannot be bound.
+        """
+        try:
+            start_http_server(port, addr="127.0.0.1", registry=self._registry)
+        except OSError as error:
+            raise ConfigurationError(f"metrics.port: {port} cannot be bound: {error.strerror}") from error

@@ -1,0 +1,114 @@
+"""Looks at the memory again and again on a thread of its own, at once where the kernel raises its hand, and sheds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.memory_pressure import Ballast, MemoryPressure
+from edge_rag.throttle.board_monitor import DecisionSink
+from edge_rag.throttle.load_shedding import Shedding
+from edge_rag.throttle.pressure import PressureTrigger, read_pressure
+
+log = structlog.get_logger()
+
+_REASONS = {
+    Ballast.PREFIX_CACHE: "cached pages are given back",
+    Ballast.BATCH: "batch requests wait and new ones are refused",
+    Ballast.ARENAS: "encoders keep no memory between runs",
+}
+
+_LEAST_WAIT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """What a watch does to give memory back.
+
+    Attributes:
+        relieve: Has the generator drop its cached pages once more, and hold batch requests or not.
+        keep_arenas: Whether encoders keep their arenas between runs.
+        trim: Gives free memory of the process back.
+        decisions: Keeps the trail.
+    """
+
+    relieve: Callable[[bool, bool], None]
+    keep_arenas: Callable[[bool], None]
+    trim: Callable[[], None]
+    decisions: DecisionSink
+
+
+class MemoryWatch:
+    """Reads memory pressure and gives up what the policy says.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+        relief: What is done.
+        interval_s: Longest time between two looks, seconds.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, root: Path, relief: Relief, interval_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._root = root
+        self._relief = relief
+        self._interval_s = interval_s
+        self._clock = clock
+        self._shedding = Shedding()
+        self._state = MemoryPressure()
+        self._closed = threading.Event()
+        self._trigger = PressureTrigger(root)
+        self._thread = threading.Thread(target=self._run, name="memory-watch", daemon=True)
+
+    @property
+    def state(self) -> MemoryPressure:
+        """What the last look saw, and what is given up."""
+        return self._state
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends; what was given up stays so."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._trigger.wake()
+            if self._thread.is_alive():
+                self._thread.join()
+            self._trigger.close()
+
+    def look(self) -> None:
+        """Looks at the memory once."""
+        reading, now = read_pressure(self._root), self._clock()
+        changes = self._shedding.observe(reading)
+        given_up = self._shedding.given_up
+        for change in changes:
+            reason = _REASONS[change.ballast] if change.given_up else f"no longer: {_REASONS[change.ballast]}"
+            log.warning("memory", reason=reason, **change.numbers)
+            self._relief.decisions.record(Decision(DecisionKind.SHED, None, "", None, reason, change.numbers, now))
+        if given_up or changes:
+            self._relief.relieve(Ballast.PREFIX_CACHE in given_up, Ballast.BATCH in given_up)
+        if any(change.ballast is Ballast.ARENAS for change in changes):
+            self._relief.keep_arenas(Ballast.ARENAS not in given_up)
+        if given_up:
+            self._relief.trim()
+        self._state = MemoryPressure(
+            headroom_bytes=reading.headroom_bytes,
+            waiting=None if reading.some_percent is None else reading.some_percent / 100,
+            given_up=given_up,
+        )
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self.look()
+            # The kernel may raise its hand in every window; there is no use in looking more often than this.
+            self._closed.wait(_LEAST_WAIT_S)
+            self._trigger.wait(max(0.0, self._interval_s - _LEAST_WAIT_S))

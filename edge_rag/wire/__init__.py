@@ -1,0 +1,1 @@
+"""Mapping between protobuf messages and core values."""

@@ -1,0 +1,90 @@
+"""What operators ask for, to protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from edge_rag.api.v1 import admin_pb2, rag_pb2
+from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.metrics import ClientUsage
+from edge_rag.core.query import Priority
+from edge_rag.core.unrecognized import recognized
+
+_KINDS: Final = {
+    DecisionKind.QUEUED: admin_pb2.DECISION_KIND_QUEUED,
+    DecisionKind.REFUSED: admin_pb2.DECISION_KIND_REFUSED,
+    DecisionKind.ADMITTED: admin_pb2.DECISION_KIND_ADMITTED,
+    DecisionKind.DEFERRED: admin_pb2.DECISION_KIND_DEFERRED,
+    DecisionKind.PREEMPTED: admin_pb2.DECISION_KIND_PREEMPTED,
+    DecisionKind.RESUMED: admin_pb2.DECISION_KIND_RESUMED,
+    DecisionKind.FINISHED: admin_pb2.DECISION_KIND_FINISHED,
+    DecisionKind.CANCELLED: admin_pb2.DECISION_KIND_CANCELLED,
+    DecisionKind.EXPIRED: admin_pb2.DECISION_KIND_EXPIRED,
+    DecisionKind.FAILED: admin_pb2.DECISION_KIND_FAILED,
+    DecisionKind.SLOTS_CHANGED: admin_pb2.DECISION_KIND_SLOTS_CHANGED,
+    DecisionKind.ANTICIPATED: admin_pb2.DECISION_KIND_ANTICIPATED,
+    DecisionKind.STAGE_DONE: admin_pb2.DECISION_KIND_STAGE_DONE,
+    DecisionKind.PLACED: admin_pb2.DECISION_KIND_PLACED,
+    DecisionKind.SENT: admin_pb2.DECISION_KIND_SENT,
+    DecisionKind.HEDGED: admin_pb2.DECISION_KIND_HEDGED,
+    DecisionKind.TAKEN_OVER: admin_pb2.DECISION_KIND_TAKEN_OVER,
+    DecisionKind.BREAKER: admin_pb2.DECISION_KIND_BREAKER,
+    DecisionKind.THROTTLED: admin_pb2.DECISION_KIND_THROTTLED,
+    DecisionKind.PAUSED: admin_pb2.DECISION_KIND_PAUSED,
+    DecisionKind.SHED: admin_pb2.DECISION_KIND_SHED,
+}
+_PRIORITIES: Final = {
+    None: rag_pb2.PRIORITY_UNSPECIFIED,
+    Priority.INTERACTIVE: rag_pb2.PRIORITY_INTERACTIVE,
+    Priority.NORMAL: rag_pb2.PRIORITY_NORMAL,
+    Priority.BATCH: rag_pb2.PRIORITY_BATCH,
+}
+
+
+def decision(entry: AuditEntry) -> admin_pb2.Decision:
+    """Returns an entry of the audit trail."""
+    made = entry.decision
+    return admin_pb2.Decision(
+        number=entry.number,
+        at=_timestamp(entry.at),
+        monotonic_seconds=made.at_s,
+        kind=_KINDS[recognized(made.kind)],
+        request_id=made.request_id or "",
+        client=made.client,
+        priority=_PRIORITIES[made.priority],
+        reason=made.reason,
+        numbers=dict(made.numbers),
+        in_favour_of=made.in_favour_of or "",
+    )
+
+
+def usage(since: datetime, clients: Sequence[ClientUsage]) -> admin_pb2.GetUsageResponse:
+    """Returns what clients used."""
+    others = next((client for client in clients if client.client is None), None)
+    return admin_pb2.GetUsageResponse(
+        since=_timestamp(since),
+        clients=[_client_usage(client) for client in clients if client.client is not None],
+        others=None if others is None else _client_usage(others),
+    )
+
+
+def _client_usage(usage: ClientUsage) -> admin_pb2.ClientUsage:
+    return admin_pb2.ClientUsage(
+        client=usage.client or "",
+        requests=usage.requests,
+        refused=usage.refused,
+        prompt_tokens=usage.prompt_tokens,
+        cached_prompt_tokens=usage.cached_prompt_tokens,
+        generated_tokens=usage.generated_tokens,
+        slot_seconds=usage.slot_s,
+    )
+
+
+def _timestamp(moment: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp

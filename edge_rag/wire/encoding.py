@@ -1,0 +1,136 @@
+"""What a peer has embedded and reranked, between protobuf and core."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.api.v1 import encoding_pb2
+from edge_rag.core.identity import Identity
+from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Hit, Passage, Reranked, RerankRequest, Retrieved
+from edge_rag.errors import InvalidRequest
+from edge_rag.wire.requests import RequestLimits, given_text, whole_number
+
+MOST_TEXTS: Final = 128
+MOST_PASSAGES: Final = 256
+LARGEST_LIMIT: Final = 1000
+LONGEST_TEXT: Final = 65_536
+MOST_CHARACTERS: Final = 1 << 20
+MOST_CHARACTERS_RANKED: Final = 1 << 18
+MOST_HEADINGS: Final = 64
+MOST_TERMS: Final = 1024
+LONGEST_TERM: Final = 1024
+
+_SHARING: Final = re.compile(r"[0-9a-f]{0,64}")
+_QUESTIONS: Final = {
+    encoding_pb2.EMBED_PURPOSE_UNSPECIFIED: False,
+    encoding_pb2.EMBED_PURPOSE_PASSAGE: False,
+    encoding_pb2.EMBED_PURPOSE_QUESTION: True,
+}
+
+
+def texts_to_embed(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, ...], bool]:
+    """Returns the texts that a peer has embedded, and whether they are questions.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    if request.purpose not in _QUESTIONS:
+        raise InvalidRequest("purpose", f"{request.purpose} is not a purpose")
+    whole_number("texts", len(request.texts), 1, MOST_TEXTS)
+    for number, text in enumerate(request.texts):
+        if len(text) > LONGEST_TEXT:
+            raise InvalidRequest(f"texts[{number}]", f"at most {LONGEST_TEXT:,} characters, has {len(text):,}")
+    _bounded("texts", sum(map(len, request.texts)), MOST_CHARACTERS)
+    return tuple(request.texts), _QUESTIONS[request.purpose]
+
+
+def passages_to_rerank(request: encoding_pb2.RerankRequest, caller: Identity, limits: RequestLimits) -> RerankRequest:
+    """Returns what a peer has reranked.
+
+    Args:
+        request: From the wire.
+        caller: Who asks; vectors of its passages are kept apart from those of everybody else's, and of any collection.
+        limits: Bounds.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    if not _SHARING.fullmatch(request.sharing):
+        raise InvalidRequest("sharing", "must be up to 64 characters of 0-9 and a-f")
+    whole_number("passages", len(request.passages), 1, MOST_PASSAGES)
+    whole_number("terms", len(request.terms), 0, MOST_TERMS)
+    chunk = _stranger(f"{caller.name}/{request.sharing}")
+    hits = tuple(_hit(number, passage, chunk) for number, passage in enumerate(request.passages))
+    characters = sum(len(hit.passage.text) + sum(map(len, hit.passage.context)) for hit in hits)
+    _bounded("passages", characters, MOST_CHARACTERS_RANKED)
+    terms: dict[str, float] = {}
+    for number, term in enumerate(request.terms):
+        if not 1 <= len(term.word) <= LONGEST_TERM or not (math.isfinite(term.weight) and term.weight >= 0):
+            raise InvalidRequest(f"terms[{number}]", "must be a word with a finite weight of at least 0")
+        terms[term.word] = term.weight
+    return RerankRequest(
+        question=given_text("question", request.question, limits.question_characters),
+        retrieved=Retrieved(hits, terms),
+        limit=whole_number("limit", request.limit, 1, LARGEST_LIMIT),
+    )
+
+
+def vectors_message(
+    embedder: str, vectors: NDArray[np.float32], queue_s: float, compute_s: float
+) -> encoding_pb2.EmbedResponse:
+    """Returns vectors, float32 [texts, dimension], as a message."""
+    return encoding_pb2.EmbedResponse(
+        embedder=embedder,
+        vectors=np.ascontiguousarray(vectors, dtype="<f4").tobytes(),
+        queue_seconds=queue_s,
+        compute_seconds=compute_s,
+    )
+
+
+def ranks_message(reranker: str, reranked: Reranked, queue_s: float, compute_s: float) -> encoding_pb2.RerankResponse:
+    """Returns what became of the passages of ``passages_to_rerank`` as a message."""
+    return encoding_pb2.RerankResponse(
+        reranker=reranker,
+        ranked=[
+            encoding_pb2.RankedCandidate(
+                passage=int(ranked.passage.document),
+                score=ranked.score,
+                evidence=[sentence.evidence for sentence in ranked.sentences],
+            )
+            for ranked in reranked.passages
+        ],
+        evidence=reranked.evidence,
+        queue_seconds=queue_s,
+        compute_seconds=compute_s,
+    )
+
+
+def _hit(number: int, given: encoding_pb2.Candidate, chunk: ChunkId) -> Hit:
+    field = f"passages[{number}]"
+    if not 1 <= len(given.text) <= LONGEST_TEXT:
+        raise InvalidRequest(f"{field}.text", f"must be 1 to {LONGEST_TEXT:,} characters, has {len(given.text):,}")
+    if len(given.headings) > MOST_HEADINGS or any(len(heading) > LONGEST_TEXT for heading in given.headings):
+        raise InvalidRequest(f"{field}.headings", f"at most {MOST_HEADINGS}, of {LONGEST_TEXT:,} characters each")
+    boost = given.boost if given.HasField("boost") else 1.0
+    if not (math.isfinite(boost) and boost > 0):
+        raise InvalidRequest(f"{field}.boost", "must be finite and above 0")
+    name = str(number)
+    passage = Passage(chunk, DocumentId(name), name, None, 0, len(given.text), given.text, tuple(given.headings))
+    return Hit(passage, 0.0, boost=boost)
+
+
+def _bounded(field: str, characters: int, most: int) -> None:
+    if characters > most:
+        raise InvalidRequest(field, f"at most {most:,} characters together, have {characters:,}")
+
+
+def _stranger(domain: str) -> ChunkId:
+    """Returns an id that no chunk here has, by which vectors are kept for one domain."""
+    return ChunkId(-1 - int.from_bytes(hashlib.sha256(domain.encode()).digest()[:7]))

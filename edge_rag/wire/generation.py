@@ -1,0 +1,121 @@
+"""What a peer asks, between protobuf and core."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from edge_rag.api.v1 import generation_pb2, rag_pb2
+from edge_rag.core.generation import Generated, GenerationRequest
+from edge_rag.core.identity import Identity
+from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.passage import Passage, RankedPassage, Sentence
+from edge_rag.core.query import AnswerMode
+from edge_rag.core.said import Said, SaidSentence, SaidText, SaidTokens
+from edge_rag.engine.stats import EngineSnapshot
+from edge_rag.errors import InvalidRequest
+from edge_rag.wire.answers import finished
+from edge_rag.wire.requests import (
+    RequestLimits,
+    given_format,
+    given_priority,
+    given_sampling,
+    given_text,
+    whole_number,
+)
+
+MOST_PASSAGES: Final = 32
+LONGEST_PASSAGE: Final = 65_536
+MOST_SENTENCES: Final = 4096
+
+_SHARING: Final = re.compile(r"[0-9a-f]{0,64}")
+_MODES: Final = {
+    rag_pb2.ANSWER_MODE_UNSPECIFIED: AnswerMode.QUOTE,
+    rag_pb2.ANSWER_MODE_QUOTE: AnswerMode.QUOTE,
+    rag_pb2.ANSWER_MODE_FREE: AnswerMode.FREE,
+}
+
+
+def generation_request(
+    request: generation_pb2.GenerateRequest,
+    request_id: RequestId,
+    caller: Identity,
+    deadline: float,
+    limits: RequestLimits,
+) -> GenerationRequest:
+    """Returns what a peer asks.
+
+    Args:
+        request: From the wire.
+        request_id: Its id.
+        caller: Who asks; its requests share KV with nobody else's, nor with any collection.
+        deadline: ``time.monotonic()`` seconds.
+        limits: Bounds.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    if request.mode not in _MODES:
+        raise InvalidRequest("mode", "must be ANSWER_MODE_QUOTE or ANSWER_MODE_FREE; what is said, the peer checks")
+    if not _SHARING.fullmatch(request.sharing):
+        raise InvalidRequest("sharing", "must be up to 64 characters of 0-9 and a-f")
+    whole_number("passages", len(request.passages), 1, MOST_PASSAGES)
+    mode, sampling = _MODES[request.mode], given_sampling(request.sampling)
+    if mode is AnswerMode.QUOTE and not any(passage.sentences for passage in request.passages):
+        raise InvalidRequest("passages", "must have sentences to be quoted")
+    return GenerationRequest(
+        request_id=request_id,
+        question=given_text("question", request.question, limits.question_characters),
+        passages=tuple(_passage(n, passage) for n, passage in enumerate(request.passages)),
+        evidence=1.0,
+        mode=mode,
+        max_sentences=whole_number(
+            "max_sentences", request.max_sentences if request.HasField("max_sentences") else 1, 1, 8
+        ),
+        sampling=sampling,
+        priority=caller.at_most(given_priority(request.priority)),
+        client=caller.name,
+        trust_domain=f"peer/{caller.name}/{request.sharing}",
+        deadline=deadline,
+        format=given_format(request, mode, sampling),
+    )
+
+
+def load_message(engine: EngineSnapshot, vocabulary: str) -> generation_pb2.GenerateResponse:
+    """Returns how busy the generator is, as the first message."""
+    load = generation_pb2.Load(
+        waiting=engine.waiting, running=engine.running, slots=engine.slots, vocabulary=vocabulary
+    )
+    return generation_pb2.GenerateResponse(load=load)
+
+
+def said_message(said: Said | Generated) -> generation_pb2.GenerateResponse:
+    """Returns one message of an answer."""
+    match said:
+        case SaidText():
+            return generation_pb2.GenerateResponse(text=said.text)
+        case SaidTokens():
+            return generation_pb2.GenerateResponse(tokens=generation_pb2.SaidTokens(ids=said.tokens))
+        case SaidSentence():
+            quoted = generation_pb2.QuotedSentence(passage=said.passage, sentence=said.sentence)
+            return generation_pb2.GenerateResponse(quoted=quoted)
+        case Generated():
+            return generation_pb2.GenerateResponse(finished=finished(said))
+
+
+def _passage(number: int, given: generation_pb2.SourcePassage) -> RankedPassage:
+    field = f"passages[{number}]"
+    if not 1 <= len(given.text) <= LONGEST_PASSAGE:
+        raise InvalidRequest(f"{field}.text", f"must be 1 to {LONGEST_PASSAGE:,} characters, has {len(given.text):,}")
+    if len(given.sentences) > MOST_SENTENCES:
+        raise InvalidRequest(f"{field}.sentences", f"at most {MOST_SENTENCES:,}, has {len(given.sentences):,}")
+    at, sentences = 0, []
+    for sentence in given.sentences:
+        if not at <= sentence.start < sentence.end <= len(given.text) or not math.isfinite(sentence.evidence):
+            raise InvalidRequest(f"{field}.sentences", "must be in order and in the text, with a finite evidence")
+        sentences.append(Sentence(sentence.start, sentence.end, sentence.evidence))
+        at = sentence.end
+    name = str(number)
+    passage = Passage(ChunkId(number), DocumentId(name), name, None, 0, len(given.text), given.text)
+    return RankedPassage(passage, 0.0, tuple(sentences))

@@ -1,0 +1,343 @@
+"""Protobuf to core values: parse at the door, so that only legal values travel inward."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from edge_rag.api.v1 import admin_pb2, documents_pb2, generation_pb2, rag_pb2
+from edge_rag.core.documents.jobs import JobId
+from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.identity import Identity
+from edge_rag.core.ids import RequestId
+from edge_rag.core.model_name import is_model_name
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
+from edge_rag.errors import InvalidRequest
+from edge_rag.wire.filters import given_filter
+
+DEFAULT_COLLECTION: Final = "default"
+
+LONGEST_FORMAT: Final = 65_536
+"""Most characters of a JSON schema or a regular expression."""
+
+_COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
+_JOB_ID = re.compile(r"[0-9a-f]{1,64}")
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_HOMES: Final = {admin_pb2.INDEX_HOME_FAISS: HomeKind.FAISS, admin_pb2.INDEX_HOME_MILVUS: HomeKind.MILVUS}
+_PRIORITIES: Final = {
+    rag_pb2.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
+    rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
+    rag_pb2.PRIORITY_NORMAL: Priority.NORMAL,
+    rag_pb2.PRIORITY_BATCH: Priority.BATCH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What one request may ask for, and what it gets when it does not say.
+
+    Attributes:
+        question_characters: Longest question.
+        default_mode: Answer mode.
+        default_passages: Passages in the prompt.
+    """
+
+    question_characters: int
+    default_mode: AnswerMode
+    default_passages: int
+
+
+def request_id(given: str, fresh: RequestId) -> RequestId:
+    """Returns the client's request id, or the fresh one where it gives none.
+
+    Raises:
+        InvalidRequest: It is not 1 to 128 printable ASCII characters.
+    """
+    if not given:
+        return fresh
+    if not _REQUEST_ID.fullmatch(given):
+        raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
+    return RequestId(given)
+
+
+def collection(given: str) -> str:
+    """Returns the collection's name, ``default`` where none is given.
+
+    Raises:
+        InvalidRequest: It is not a legal name.
+    """
+    return collection_name(given, "collection") if given else DEFAULT_COLLECTION
+
+
+def collection_name(given: str, field: str = "name") -> str:
+    """Returns a collection's name where one has to be given.
+
+    Raises:
+        InvalidRequest: It is not a legal name.
+    """
+    if not _COLLECTION.fullmatch(given):
+        raise InvalidRequest(field, "must be 1 to 64 characters of a-z, 0-9, - and _")
+    return given
+
+
+def query(
+    request: rag_pb2.AskRequest,
+    request_id: RequestId,
+    collection: str,
+    caller: Identity,
+    deadline: float,
+    limits: RequestLimits,
+) -> Query:
+    """Returns the legal query that a request stands for.
+
+    Args:
+        request: From the wire.
+        request_id: Its id.
+        collection: Where to look; checked.
+        caller: Who asks.
+        deadline: ``time.monotonic()`` seconds.
+        limits: Bounds and defaults.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    modes = {
+        rag_pb2.ANSWER_MODE_UNSPECIFIED: limits.default_mode,
+        rag_pb2.ANSWER_MODE_QUOTE: AnswerMode.QUOTE,
+        rag_pb2.ANSWER_MODE_CITE: AnswerMode.CITE,
+        rag_pb2.ANSWER_MODE_FREE: AnswerMode.FREE,
+    }
+    if request.mode not in modes:
+        raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
+    sentences = request.max_sentences if request.HasField("max_sentences") else 1
+    passages = request.passages if request.HasField("passages") else limits.default_passages
+    mode, sampling = modes[request.mode], given_sampling(request.sampling)
+    return Query(
+        request_id=request_id,
+        question=given_text("question", request.question, limits.question_characters),
+        collection=collection,
+        mode=mode,
+        max_sentences=whole_number("max_sentences", sentences, 1, 8),
+        passages=whole_number("passages", passages, 1, 32),
+        sampling=sampling,
+        priority=caller.at_most(given_priority(request.priority)),
+        client=caller.name,
+        deadline=deadline,
+        format=given_format(request, mode, sampling),
+        filter=given_filter(request.filter) if request.HasField("filter") else None,
+    )
+
+
+def search_query(
+    request: rag_pb2.SearchRequest, request_id: RequestId, collection: str, deadline: float, limits: RequestLimits
+) -> SearchQuery:
+    """Returns the legal search that a request stands for.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    limit = request.limit if request.HasField("limit") else 10
+    return SearchQuery(
+        request_id=request_id,
+        query=given_text("query", request.query, limits.question_characters),
+        collection=collection,
+        limit=whole_number("limit", limit, 1, 100),
+        rerank=request.rerank if request.HasField("rerank") else True,
+        deadline=deadline,
+        filter=given_filter(request.filter) if request.HasField("filter") else None,
+        explain=request.explain,
+    )
+
+
+def document_name(field: str, given: str) -> str:
+    """Returns a document's name or id.
+
+    Raises:
+        InvalidRequest: It is empty, too long or holds control characters.
+    """
+    if not 1 <= len(given) <= 1024:
+        raise InvalidRequest(field, f"must be 1 to 1,024 characters, has {len(given):,}")
+    if any(unicodedata.category(character) == "Cc" for character in given):
+        raise InvalidRequest(field, "must not hold control characters")
+    return given
+
+
+def page_size(request: documents_pb2.ListDocumentsRequest) -> int:
+    """Returns the number of documents asked for.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    return whole_number("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
+
+
+def job_id(given: str) -> JobId:
+    """Returns a job's id.
+
+    Raises:
+        InvalidRequest: It is empty or no id.
+    """
+    if not _JOB_ID.fullmatch(given):
+        raise InvalidRequest("job_id", "must be the id of a job, as StartIngest and ListJobs give it")
+    return JobId(given)
+
+
+def job_limit(request: documents_pb2.ListJobsRequest) -> int:
+    """Returns the number of jobs asked for.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    return whole_number("limit", request.limit if request.HasField("limit") else 20, 1, 1000)
+
+
+def about(request: admin_pb2.ListDecisionsRequest) -> tuple[RequestId | None, int | None]:
+    """Returns the request whose decisions are asked for, or None for all, and the most of them, or None for all.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    limit = whole_number("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
+    return request_id(request.request_id, RequestId("")) or None, limit
+
+
+def interval_s(request: admin_pb2.WatchStatusRequest) -> float:
+    """Returns the time between two messages, seconds.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    if not request.HasField("interval_seconds"):
+        return 1.0
+    return real_number("interval_seconds", request.interval_seconds, 0.1, 3600.0)
+
+
+def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
+    """Returns the role and the name of the model that is to fill it.
+
+    Raises:
+        InvalidRequest: The name is unusable.
+    """
+    if not is_model_name(request.name):
+        raise InvalidRequest("name", "must be 1 to 64 of a-z, 0-9, ., _ and -, beginning with a letter or digit")
+    return request.role, request.name
+
+
+def index_move(request: admin_pb2.MoveIndexRequest) -> tuple[str, HomeKind]:
+    """Returns the collection and where its vectors are to be indexed.
+
+    Raises:
+        InvalidRequest: The place is not one.
+    """
+    home = _HOMES.get(request.home)
+    if home is None:
+        raise InvalidRequest("home", "must be INDEX_HOME_FAISS or INDEX_HOME_MILVUS")
+    return request.collection, home
+
+
+def given_format(
+    request: rag_pb2.AskRequest | generation_pb2.GenerateRequest, mode: AnswerMode, sampling: Sampling
+) -> AnswerFormat | None:
+    """Returns the format that a request asks for, or None.
+
+    Raises:
+        InvalidRequest: It goes with neither its mode nor its sampling, or is too long.
+    """
+    field = request.WhichOneof("format")
+    if field is None:
+        return None
+    given = request.json_schema if field == "json_schema" else request.regex
+    if mode is AnswerMode.QUOTE:
+        raise InvalidRequest(field, "needs mode free; in mode quote the documents' sentences are the format")
+    if mode is AnswerMode.CITE:
+        raise InvalidRequest(field, "needs mode free; in mode cite an answer is sentences that documents support")
+    if sampling.stop:
+        raise InvalidRequest("sampling.stop", f"would cut the answer short of what {field} asks for; leave one out")
+    if not 1 <= len(given) <= LONGEST_FORMAT:
+        raise InvalidRequest(field, f"must be 1 to {LONGEST_FORMAT:,} characters, has {len(given):,}")
+    return JsonSchema(given) if field == "json_schema" else Regex(given)
+
+
+def given_priority(given: rag_pb2.Priority.ValueType) -> Priority:
+    """Returns the scheduling class that is asked for.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    if given not in _PRIORITIES:
+        raise InvalidRequest("priority", f"{given} is not a priority")
+    return _PRIORITIES[given]
+
+
+def given_sampling(given: rag_pb2.Sampling) -> Sampling:
+    """Returns how tokens are to be chosen.
+
+    Raises:
+        InvalidRequest: Names the first unusable field.
+    """
+    default = Sampling()
+    stop = tuple(given.stop)
+    if len(stop) > 8:
+        raise InvalidRequest("sampling.stop", f"at most 8 texts, has {len(stop)}")
+    for text in stop:
+        if not 1 <= len(text) <= 128:
+            raise InvalidRequest("sampling.stop", "each text must be 1 to 128 characters")
+    return Sampling(
+        max_tokens=whole_number(
+            "sampling.max_tokens", given.max_tokens if given.HasField("max_tokens") else default.max_tokens, 1, 8192
+        ),
+        temperature=real_number("sampling.temperature", given.temperature, 0.0, 2.0),
+        top_k=given.top_k,
+        top_p=_top_p(given.top_p) if given.HasField("top_p") else default.top_p,
+        repetition_penalty=real_number("sampling.repetition_penalty", given.repetition_penalty, 1.0, 10.0)
+        if given.HasField("repetition_penalty")
+        else default.repetition_penalty,
+        seed=given.seed if given.HasField("seed") else None,
+        stop=stop,
+    )
+
+
+def _top_p(value: float) -> float:
+    if value <= 0:
+        raise InvalidRequest("sampling.top_p", "must be greater than 0")
+    return real_number("sampling.top_p", value, 0.0, 1.0)
+
+
+def given_text(field: str, given: str, most: int) -> str:
+    """Returns a text without white space around it.
+
+    Raises:
+        InvalidRequest: It is empty, longer than ``most`` characters or holds NUL.
+    """
+    text = given.strip()
+    if not text:
+        raise InvalidRequest(field, "must not be empty")
+    if len(text) > most:
+        raise InvalidRequest(field, f"has {len(text):,} characters, at most {most:,} are allowed")
+    if "\x00" in text:
+        raise InvalidRequest(field, "must not hold NUL characters")
+    return text
+
+
+def whole_number(field: str, value: int, least: int, most: int) -> int:
+    """Returns the number.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    if not least <= value <= most:
+        raise InvalidRequest(field, f"must be {least:,} to {most:,}, is {value:,}")
+    return value
+
+
+def real_number(field: str, value: float, least: float, most: float) -> float:
+    """Returns the number.
+
+    Raises:
+        InvalidRequest: It is out of range.
+    """
+    if not least <= value <= most:
+        raise InvalidRequest(field, f"must be {least:g} to {most:g}, is {value:g}")
+    return value
