@@ -16,38 +16,32 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 import edge_rag
-from edge_rag.bootstrap.announcing import make_announcer
 from edge_rag.bootstrap.app import build
-from edge_rag.bootstrap.network import call_limits, make_entrance, request_limits, transport_limits
+from edge_rag.bootstrap.network import call_limits, make_announcer, make_entrance, request_limits, transport_limits
 from edge_rag.bootstrap.reload import SettingsInForce
 from edge_rag.bootstrap.tracing import make_traces
-from edge_rag.config.observing import LogFormat
+from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings
 from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
-from edge_rag.runtime.session.memory import collect_less_often, set_aside_what_stays, share_malloc_arenas
-from edge_rag.runtime.session.process import step_back
+from edge_rag.runtime.session.process import collect_less_often, set_aside_what_stays, share_malloc_arenas, step_back
 from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.server.lifecycle import Backend, Gate
-from edge_rag.server.limits.open_files import make_room_for
+from edge_rag.server.limits.transport import make_room_for
 from edge_rag.server.status_report import Reporter
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit_log import AuditTrail
 from edge_rag.telemetry.audit_log_file import AuditFile
-from edge_rag.telemetry.engine_observer import EngineWatch
+from edge_rag.telemetry.engine_observer import EngineWatch, Pulses
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.metrics.components import BoardMetrics
+from edge_rag.telemetry.metrics.components import BoardMetrics, OffloadMetrics, PlacementMetrics, StageMetrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics
-from edge_rag.telemetry.metrics.offload_metrics import OffloadMetrics
-from edge_rag.telemetry.metrics.placement_metrics import PlacementMetrics
-from edge_rag.telemetry.metrics.stage_metrics import StageMetrics
-from edge_rag.telemetry.pulse import Pulses
 from edge_rag.telemetry.systemd_notify import ServiceManager
 from edge_rag.telemetry.tracing import UNTRACED, Traces
 from edge_rag.telemetry.usage import UsageLedger
-from edge_rag.throttle.thermal import temperatures
+from edge_rag.throttle.sensors import temperatures
 
 _LAST_WORDS_SECONDS: Final = 2.0
 """How long clients have to take in how their calls ended."""

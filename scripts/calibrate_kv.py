@@ -29,8 +29,7 @@ from rich.progress import Progress
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.runtime.decoder.cuda.folder import CUDA_FILES, write_cuda_form
-from edge_rag.runtime.decoder.cuda.kv_scales import scales_of
-from edge_rag.runtime.decoder.cuda.observed_kv import ObservedKv
+from edge_rag.runtime.decoder.cuda.kv_scales import ObservedKv, scales_of
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder, write_manifest

@@ -147,7 +147,7 @@ def fill(daemon: Daemon, schema: int, folder: Path) -> None:
 _HAND_OVER: Final = """
 import io, json, os, signal, sys
 from edge_rag.client import Client
-from edge_rag.client.calls.upload import OutgoingDocument
+from edge_rag.client.calls.ingest import OutgoingDocument
 texts = json.load(sys.stdin)
 documents = [OutgoingDocument(name, lambda text=text: io.BytesIO(text.encode())) for name, text in texts.items()]
 with Client(sys.argv[1]) as client:

@@ -33,7 +33,7 @@ from edge_rag.client import AskOptions, Client, ClientError
 from edge_rag.client.values import PassagesReceived
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.unrecognized import recognized
+from edge_rag.core.ids import recognized
 from edge_rag.generator.generator import QuoteSettings
 from scripts.quality.answers import Articles, Asked, Given, Summary, judge, read_articles, summarize
 from scripts.quality.not_found import LEAST_TURNED_AWAY, MOST_LOST, Point, curve, plot, separation

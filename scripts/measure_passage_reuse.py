@@ -29,19 +29,16 @@ from rich.table import Table
 from edge_rag.core.answer import Citation, TextDelta
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import RequestId
-from edge_rag.core.kv_reuse import KvReuse
-from edge_rag.core.passage_order import PassageOrder
-from edge_rag.core.query import AnswerMode, Priority, Sampling
+from edge_rag.core.query import AnswerMode, KvReuse, PassageOrder, Priority, Sampling
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.prompt.prompt_encoding import PassageReuse, Prompt, PromptEncoder
-from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.template import PassageReuse, Prompt, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder

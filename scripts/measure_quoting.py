@@ -27,16 +27,14 @@ from edge_rag.core.answer import Citation
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage, RerankRequest, Retrieved
-from edge_rag.core.passage_order import PassageOrder
-from edge_rag.core.query import AnswerMode, Priority, Sampling
+from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Sampling
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.prompt.prompt_encoding import PromptEncoder
-from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.words import Stemmer

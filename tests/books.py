@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from edge_rag.core.answer import Usage
+from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.core.unrecognized import recognized
 from edge_rag.telemetry.usage import UsageLedger
 
 

@@ -13,24 +13,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.asker import NOBODY, Asker
+from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.core.offload import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.core.passage import Reranked, RerankRequest
-from edge_rag.core.question import Question
-from edge_rag.core.unrecognized import Unrecognized
+from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
+from edge_rag.core.query import NOBODY, Asker, Question
 from edge_rag.ingest.embedding import TEXTS_AT_ONCE
 from edge_rag.offload.context import Dispatch
-from edge_rag.offload.encoding.client import Courier
+from edge_rag.offload.encoding.client import Courier, Encoders, EncodingDesk, Loan
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
-from edge_rag.offload.encoding.encoding_desk import Encoders, EncodingDesk
-from edge_rag.offload.encoding.loan import Loan
 from edge_rag.offload.encoding.reranker import OffloadingReranker
-from edge_rag.offload.encoding_announcing import EncodingAnnouncer
-from edge_rag.offload.events import OffloadAnnouncer
+from edge_rag.offload.events import EncodingAnnouncer, OffloadAnnouncer
 from edge_rag.offload.remotes.circuit_breaker import Breaker
-from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
-from edge_rag.offload.remotes.edge_rag_encoders import EdgeRagEncoders
+from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
 from edge_rag.offload.remotes.remote_state import RemoteDesk
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.pipeline.ports import Reranker

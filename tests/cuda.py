@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.runtime.decoder.cuda.folder import write_cuda_form
-from edge_rag.runtime.decoder.cuda.kv_scales import scales_of
-from edge_rag.runtime.decoder.cuda.observed_kv import ObservedKv
+from edge_rag.runtime.decoder.cuda.kv_scales import ObservedKv, scales_of
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 

@@ -14,12 +14,12 @@ import onnx
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed
+from edge_rag.runtime.decoder.cuda.decoder import step_inputs
 from edge_rag.runtime.decoder.cuda.folder import CUDA_GRAPH_FILE, read_cuda_form
-from edge_rag.runtime.decoder.cuda.step_inputs import step_inputs
 from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.runtime.decoder.paged_model import PagedModel
+from edge_rag.runtime.decoder.paged_decoder import PagedModel
 from edge_rag.runtime.lowering.onnx_graph import attributes
-from edge_rag.runtime.lowering.stored_tensors import StoredTensors
+from edge_rag.runtime.lowering.weight_packing import StoredTensors
 from edge_rag.runtime.session.sessions import open_session
 
 Array = NDArray[Any]

@@ -13,7 +13,7 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from edge_rag.access.quotas import QuotaLedger
-from edge_rag.access.token_file import TokenFile
+from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import generation_pb2_grpc
 from edge_rag.core.query import AnswerMode
 from edge_rag.generator.generator import AnswerGenerator

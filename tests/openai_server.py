@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.generation import Generated, GenerationFailed, GenerationRequest
+from edge_rag.core.generation import Generated, GenerationFailed, GenerationRequest, SaidEvent, SaidText
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, Priority, Sampling
-from edge_rag.core.said import SaidEvent, SaidText
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.generator import AnswerGenerator
 from tests.lending import HEAD, HttpServer, chunk, event

@@ -18,8 +18,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from edge_rag.access.exclusive import exclusively
-from edge_rag.access.token_record import IdentityRecord, Sha256, digest_of, identity_fields
+from edge_rag.access.tokens import IdentityRecord, Sha256, digest_of, exclusively, identity_fields
 from edge_rag.core.atomic_file import replace_file
 from edge_rag.core.identity import Identity
 from edge_rag.core.pairing_code import PairingCode

@@ -1,16 +1,35 @@
-"""Tokens: random secrets that clients show, kept as hashes."""
+"""Tokens: random secrets that clients show, kept as hashes.
+
+Identities and tokens as they are written into files.
+
+The file of tokens: changed by the command line, read again by the daemon as soon as it changes.
+
+Changing a file that other processes change too.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
+import os
 import re
 import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
-from edge_rag.core.identity import Identity
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from edge_rag.core.atomic_file import replace_file
+from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.core.ids import is_newer
+from edge_rag.core.query import Priority
+from edge_rag.errors import AccessError, TokenNotFound
 
 _PREFIX: Final = "erag"
 _FORM: Final = re.compile(rf"{_PREFIX}_([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
@@ -68,3 +87,236 @@ def is_shown_by(token: Token | None, text: str, now: datetime) -> bool:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_Positive = Annotated[int, Field(ge=1)] | None
+
+
+class IdentityRecord(BaseModel):
+    """An identity, field by field."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    roles: tuple[Role, ...]
+    collections: tuple[str, ...] | None
+    priority_max: str
+    requests_per_minute: _Positive
+    tokens_per_minute: _Positive
+    concurrent_requests: _Positive
+
+    def identity(self) -> Identity:
+        """Returns the identity.
+
+        Raises:
+            KeyError: There is no such priority.
+        """
+        return Identity(
+            name=self.name,
+            roles=frozenset(self.roles),
+            collections=None if self.collections is None else frozenset(self.collections),
+            priority_ceiling=Priority[self.priority_max.upper()],
+            quota=Quota(self.requests_per_minute, self.tokens_per_minute, self.concurrent_requests),
+        )
+
+
+class _Keyed(BaseModel):
+    key: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+    sha256: Sha256
+
+
+class TokenRecord(IdentityRecord, _Keyed):
+    """A token, field by field: first its key, since files are checked by a digest over the fields in their order."""
+
+    created: datetime
+    expires: datetime | None
+
+    @classmethod
+    def of(cls, token: Token) -> TokenRecord:
+        """Returns a token's record."""
+        return cls(
+            key=token.key,
+            sha256=token.digest.hex(),
+            created=token.created,
+            expires=token.expires,
+            **identity_fields(token.identity),
+        )
+
+    def token(self) -> Token:
+        """Returns the token.
+
+        Raises:
+            KeyError: There is no such priority.
+        """
+        return Token(self.key, bytes.fromhex(self.sha256), self.identity(), self.created, self.expires)
+
+
+def identity_fields(identity: Identity) -> dict[str, Any]:
+    """Returns the fields of an identity's record."""
+    return {
+        "name": identity.name,
+        "roles": tuple(sorted(identity.roles, key=lambda role: role.value)),
+        "collections": None if identity.collections is None else tuple(sorted(identity.collections)),
+        "priority_max": identity.priority_ceiling.name.lower(),
+        "requests_per_minute": identity.quota.requests_per_minute,
+        "tokens_per_minute": identity.quota.tokens_per_minute,
+        "concurrent_requests": identity.quota.concurrent_requests,
+    }
+
+
+def digest_of(records: Iterable[BaseModel]) -> str:
+    """Returns the SHA-256 that a file has over its records, in hexadecimal: over their fields in order."""
+    return hashlib.sha256("\n".join(record.model_dump_json() for record in records).encode()).hexdigest()
+
+
+@contextmanager
+def exclusively(path: Path) -> Iterator[None]:
+    """Holds a file's lock; makes its folder, which only its owner can look into.
+
+    Args:
+        path: The file; it need not exist. The lock is another file beside it, since the file itself is replaced.
+
+    Raises:
+        AccessError: The lock cannot be had, or the body raised OSError.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise AccessError(f"{path}: cannot be changed: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    except OSError as error:
+        raise AccessError(f"{path}: cannot be changed: {error.strerror}") from error
+    finally:
+        os.close(lock)
+
+
+_FORMAT: Final = 2
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1, 2]
+    sha256: str | None = None
+    tokens: tuple[TokenRecord, ...]
+
+    @model_validator(mode="after")
+    def _is_as_written(self) -> _File:
+        if self.sha256 != (digest_of(self.tokens) if self.format == _FORMAT else None):
+            raise ValueError("it was altered")
+        return self
+
+
+class TokenFile:
+    """The tokens of one daemon. May be used from any thread, and by several processes.
+
+    Args:
+        path: The file; there are no tokens while it does not exist.
+        now: The time, UTC.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._path = path
+        self._now = now
+        self._lock = threading.Lock()
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: dict[str, Token] = {}
+
+    def tokens(self) -> tuple[Token, ...]:
+        """Returns all tokens by name, those that have expired too.
+
+        Raises:
+            AccessError: The file cannot be read or is damaged.
+        """
+        return tuple(sorted(self._current().values(), key=lambda token: token.identity.name))
+
+    def identify(self, text: str) -> Identity | None:
+        """Returns whose token a text is, or None; in the same time whatever part of it is right.
+
+        Raises:
+            AccessError: The file cannot be read or is damaged.
+        """
+        tokens = self._current()
+        key = key_of(text)
+        token = None if key is None else tokens.get(key)
+        return token.identity if is_shown_by(token, text, self._now()) and token is not None else None
+
+    def named(self, name: str) -> Identity | None:
+        """Returns the identity of a name, or None; a client certificate carries the name.
+
+        Raises:
+            AccessError: The file cannot be read or is damaged.
+        """
+        now = self._now()
+        for token in self._current().values():
+            if token.identity.name == name and (token.expires is None or now < token.expires):
+                return token.identity
+        return None
+
+    def add(self, token: Token) -> None:
+        """Adds a token, durable on return.
+
+        Raises:
+            AccessError: The name has one already, or the file cannot be changed.
+        """
+        with self._changing() as tokens:
+            if any(other.identity.name == token.identity.name for other in tokens.values()):
+                raise AccessError(f"there is a token for {token.identity.name} already; revoke it first")
+            tokens[token.key] = token
+
+    def revoke(self, name: str) -> Token:
+        """Removes the token of a name: the next call that shows it is refused.
+
+        Raises:
+            TokenNotFound: The name has none.
+            AccessError: The file cannot be changed.
+        """
+        with self._changing() as tokens:
+            for key, token in tokens.items():
+                if token.identity.name == name:
+                    return tokens.pop(key)
+            raise TokenNotFound(name, tuple(sorted(token.identity.name for token in tokens.values())))
+
+    def _current(self) -> dict[str, Token]:
+        with self._lock:
+            try:
+                status = self._path.stat()
+            except FileNotFoundError:
+                self._seen, self._tokens = None, {}
+                return self._tokens
+            except OSError as error:
+                raise AccessError(f"{self._path}: cannot be read: {error.strerror}") from error
+            seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if seen != self._seen:
+                self._tokens, self._seen = self._read(), seen
+            return self._tokens
+
+    def _read(self) -> dict[str, Token]:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise AccessError(f"{self._path}: cannot be read: {error.strerror}") from error
+        if is_newer(content, _FORMAT):
+            raise AccessError(f"{self._path}: was written by a newer edge-rag; install that version again")
+        try:
+            records = _File.model_validate_json(content).tokens
+            return {record.key: record.token() for record in records}
+        except (ValidationError, KeyError) as error:
+            raise AccessError(f"{self._path}: damaged; nobody is let in until it is mended or removed") from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Token]]:
+        with exclusively(self._path):
+            tokens = self._read()
+            yield tokens
+            replace_file(self._path, _written(tuple(TokenRecord.of(token) for token in tokens.values())), mode=0o600)
+
+
+def _written(records: tuple[TokenRecord, ...]) -> bytes:
+    return _File(format=_FORMAT, sha256=digest_of(records), tokens=records).model_dump_json(indent=1).encode()

@@ -10,18 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from edge_rag.bootstrap.device import choose_profile, make_board_watch, make_memory_watch
 from edge_rag.bootstrap.encoders import COMPILED_FOLDER, EncoderOpener
 from edge_rag.bootstrap.generators import GeneratorMaker, KvDisk
 from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes
 from edge_rag.bootstrap.offload import make_loan, make_offloading
-from edge_rag.bootstrap.profiles import choose_profile
-from edge_rag.bootstrap.saying import say_choice, say_placement, say_plan
-from edge_rag.bootstrap.throttling import make_board_watch, make_memory_watch
+from edge_rag.bootstrap.placement import say_choice, say_placement, say_plan
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
-from edge_rag.core.monitoring.memory_pressure import MemoryPressure
+from edge_rag.core.monitoring.resources import MemoryPressure, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse, device_of
-from edge_rag.core.monitoring.throttling import Throttling
 from edge_rag.core.placement import Stage
 from edge_rag.device.choosing import Choice
 from edge_rag.device.memory_plan import MemoryPlan
@@ -34,8 +32,8 @@ from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import TEXTS_AT_ONCE
 from edge_rag.ingest.parsing.limits import ParsingLimits
 from edge_rag.model_store.roles import fill_roles, store_of
+from edge_rag.offload.encoding.client import Encoders
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
-from edge_rag.offload.encoding.encoding_desk import Encoders
 from edge_rag.offload.encoding.reranker import OffloadingReranker
 from edge_rag.offload.generation.generator import OffloadingGenerator
 from edge_rag.pipeline.ingest_stage import Ingesting
@@ -50,10 +48,9 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
-from edge_rag.runtime.session.memory import give_back_free_memory, set_aside_what_stays
-from edge_rag.runtime.session.provider_devices import provider_devices
-from edge_rag.runtime.session.sessions import configure_thread_pool
-from edge_rag.storage.archive import KV, describe
+from edge_rag.runtime.session.process import give_back_free_memory, set_aside_what_stays
+from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
+from edge_rag.storage.backup import KV, describe
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.engine_observer import EngineWatch
 from edge_rag.telemetry.metrics.calls import Metrics

@@ -1,17 +1,20 @@
-"""Opens embedder and cross-encoder where the device profile puts them."""
+"""Opens embedder and cross-encoder where the device profile puts them.
+
+Opening a stage on processor cores, the only provider there is a path for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.profile import ProviderChoice
-from edge_rag.errors import ConfigurationError
+from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.gpu.opening import (
     EngineBegun,
@@ -116,3 +119,17 @@ def _refuse_other_precisions(choice: ProviderChoice, *precisions: Precision) -> 
             f"profile: {choice.provider.value}.precision is {choice.precision.value}, encoders run there in "
             + " or ".join(precision.value for precision in precisions)
         )
+
+
+_Opened = TypeVar("_Opened")
+
+
+def on_cpu(open_stage: Callable[[], _Opened]) -> Callable[[ProviderChoice], _Opened]:
+    """Makes an opener for ``place`` of one that needs no choice; it refuses every provider but the CPU."""
+
+    def open_on(choice: ProviderChoice) -> _Opened:
+        if choice.provider is not Provider.CPU:
+            raise ProviderUnavailable(choice.provider.value, "this version runs this stage on processor cores only")
+        return open_stage()
+
+    return open_on

@@ -12,8 +12,7 @@ import numpy as np
 import structlog
 
 from edge_rag.bootstrap.memory_planner import MemoryPlanner
-from edge_rag.bootstrap.placement import paged_opener, serial_opener
-from edge_rag.bootstrap.saying import say_placement
+from edge_rag.bootstrap.placement import paged_opener, say_placement, serial_opener
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.monitoring.status import ModelInUse, device_of
@@ -26,17 +25,15 @@ from edge_rag.engine.engine import Engine
 from edge_rag.engine.kv_cache.disk.store import PageStore
 from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.ports import ModelRunner
-from edge_rag.engine.scheduling.curve import StepSize, limits_on
-from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_on
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError
-from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.model_swap import Installed
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.prompt.popularity_file import HeatFile
-from edge_rag.generator.prompt.prompt_encoding import PassageReuse, PromptEncoder
-from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.model_store.store import ModelStore
 from edge_rag.reranker.words import Stemmer

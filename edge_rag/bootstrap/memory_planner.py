@@ -20,10 +20,10 @@ from edge_rag.device.memory_plan import (
     plan_memory,
 )
 from edge_rag.device.profile import DeviceProfile
-from edge_rag.engine.scheduling.curve import StepSize, limits_on
+from edge_rag.engine.scheduling.policy import StepSize, limits_on
 from edge_rag.model_store.roles import RoleFolders
 from edge_rag.reranker.max_sim import CACHE_BYTES
-from edge_rag.runtime.encoder.graph_lengths import graph_lengths
+from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.model_folder.folder import read_manifest
 from edge_rag.runtime.model_folder.manifest import GeneratorForm, ModelManifest

@@ -1,21 +1,26 @@
-"""Who may come in, and where: addresses, certificates and tokens out of the settings."""
+"""Who may come in, and where: addresses, certificates and tokens out of the settings.
+
+What the daemon says of itself on the network.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import replace
 from pathlib import Path
 
+import edge_rag
 from edge_rag.access.certificate_files import CertificateFolder, Introduction, TlsFiles
 from edge_rag.access.pairing_file import PairingFile
 from edge_rag.access.quotas import QuotaLedger
-from edge_rag.access.token_file import TokenFile
-from edge_rag.config.access_paths import certificate_path, credential, pairing_path, token_path
+from edge_rag.access.tokens import TokenFile
+from edge_rag.config.paths import certificate_path, credential, pairing_path, token_path
 from edge_rag.config.settings import Settings
+from edge_rag.discovery.announcer import Announcement, Announcer
 from edge_rag.errors import AccessError
-from edge_rag.server.authentication import Doorkeeper
-from edge_rag.server.grpc.listeners import Doors, TlsOptions, open_doors
+from edge_rag.server.authentication import Doorkeeper, Newcomers
+from edge_rag.server.grpc.listeners import Doors, TlsOptions, is_local, open_doors
 from edge_rag.server.limits.transport import CallLimits, TransportLimits
-from edge_rag.server.newcomers import Newcomers
 from edge_rag.wire.requests import RequestLimits
 
 
@@ -111,3 +116,44 @@ def tls_options(settings: Settings) -> TlsOptions | None:
         return None
     server = folder.server
     return TlsOptions(TlsFiles(server.certificate, server.key, authority, wanted.authority), wanted.client_certificates)
+
+
+def make_announcer(settings: Settings, address: str) -> Announcer | None:
+    """Returns what announces the daemon; None where it is not to be, or no other machine could reach it.
+
+    Args:
+        settings: Checked settings.
+        address: The address it listens on, with the port that was picked.
+    """
+    if not settings.discovery.announce or is_local(address):
+        return None
+    return Announcer(lambda: announcement(settings, address))
+
+
+def announcement(settings: Settings, address: str) -> Announcement:
+    """Returns what the daemon says of itself, with no addresses where it listens on all.
+
+    Args:
+        settings: Checked settings.
+        address: The address it listens on, with the port that was picked; one that other machines can reach.
+
+    Raises:
+        AccessError: The address is a name, or the certificates cannot be used.
+    """
+    host, _, port = address.rpartition(":")
+    return Announcement(
+        name=settings.discovery.box_name(),
+        port=int(port),
+        version=edge_rag.__version__,
+        tls=True,  # no daemon listens to other machines without
+        sha256=introduction(settings).fingerprint,
+        addresses=_addresses(host.strip("[]")),
+    )
+
+
+def _addresses(host: str) -> tuple[str, ...]:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError as error:
+        raise AccessError(f"listen: {host} is a name; to be announced the daemon has to listen on addresses") from error
+    return () if address.is_unspecified else (host,)

@@ -9,20 +9,17 @@ from typing import Final
 import psutil
 
 from edge_rag.config.offload import OffloadSettings, RemoteKind, RemoteSettings
-from edge_rag.core.monitoring.throttling import Throttling
-from edge_rag.core.offload import OffloadMode, OffloadUse
+from edge_rag.core.monitoring.resources import Throttling
+from edge_rag.core.placement import OffloadMode, OffloadUse
 from edge_rag.generator.model_swap import GeneratorExchange
-from edge_rag.offload.encoding.client import Courier
-from edge_rag.offload.encoding.encoding_desk import Encoders, EncodingDesk
-from edge_rag.offload.encoding.loan import Loan
-from edge_rag.offload.encoding_announcing import EncodingAnnouncer
+from edge_rag.offload.encoding.client import Courier, Encoders, EncodingDesk, Loan
+from edge_rag.offload.events import EncodingAnnouncer
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.generation.timeouts import Bounds
 from edge_rag.offload.ports import Books, DecisionSink, Remote
 from edge_rag.offload.remotes.circuit_breaker import Breaker
-from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
-from edge_rag.offload.remotes.edge_rag_encoders import EdgeRagEncoders
+from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote
 from edge_rag.offload.remotes.tls_trust import Trust
 

@@ -1,12 +1,20 @@
-"""How generators are opened on a provider, for the daemon and for trials alike."""
+"""How generators are opened on a provider, for the daemon and for trials alike.
+
+What a daemon says in its log of where it runs and what it planned.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from edge_rag.bootstrap.cpu import on_cpu
+import structlog
+
+from edge_rag.bootstrap.encoders import on_cpu
+from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.placement import Precision, Provider
+from edge_rag.device.choosing import Choice
+from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.profile import ProviderChoice
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
@@ -43,3 +51,38 @@ def serial_opener(folder: Path, context: int) -> Callable[[ProviderChoice], Mode
         return SerialDecoder.open(folder, context)
 
     return on_cpu(open_serial)
+
+
+_MIB = 1 << 20
+
+log = structlog.get_logger()
+
+
+def say_choice(choice: Choice) -> None:
+    """Says which profile is in force, and why."""
+    log.info("profile", name=choice.profile.name, why=choice.why)
+
+
+def say_plan(plan: MemoryPlan) -> None:
+    """Says what the memory is used for; a warning where it is short."""
+    say = log.warning if plan.halvings else log.info
+    say(
+        "memory is short; slots, steps and batches are halved to fit" if plan.halvings else "memory planned",
+        budget_mib=plan.budget_bytes // _MIB,
+        planned_mib=-(-plan.planned_bytes // _MIB),
+        kv_pages=plan.pages,
+        slots=plan.sizes.slots,
+        step_tokens=plan.sizes.step_tokens,
+        halvings=plan.halvings,
+        uses={item.name: -(-item.bytes // _MIB) for item in plan.items},
+    )
+
+
+def say_placement(model: ModelInUse) -> None:
+    """Says where a model runs; a warning where that is not where the profile puts it first."""
+    placement = model.placement
+    said = {"stage": placement.stage.value, "model": model.name, "provider": placement.used.value}
+    if placement.stepped_down:
+        log.warning("a stage stepped down", **said, wanted=placement.wanted.value, why=placement.why)
+    else:
+        log.info("a stage runs where it was wanted", **said)

@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from edge_rag.bootstrap.device import choose_profile
 from edge_rag.bootstrap.encoders import EncoderOpener
 from edge_rag.bootstrap.generators import FIRST_STEP
 from edge_rag.bootstrap.placement import paged_opener, serial_opener
-from edge_rag.bootstrap.profiles import choose_profile
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.core.placement import Stage
 from edge_rag.device.probing.probe import probe
@@ -29,8 +29,7 @@ from edge_rag.device.profile import ProviderChoice
 from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
-from edge_rag.runtime.session.provider_devices import provider_devices
-from edge_rag.runtime.session.sessions import configure_thread_pool
+from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
 
 _LONGEST_S: Final = 900.0  # engines for an accelerator may have to be built
 

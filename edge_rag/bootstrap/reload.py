@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edge_rag.bootstrap.network import call_limits, make_entrance, newcomers, request_limits, token_file
-from edge_rag.config.observing import LogFormat
-from edge_rag.config.rereading import adopted, differing
-from edge_rag.config.settings import Settings
+from edge_rag.config.sections import LogFormat
+from edge_rag.config.settings import Settings, adopted, differing
 from edge_rag.server.authentication import Doorkeeper
 from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.telemetry.logs import configure_logging

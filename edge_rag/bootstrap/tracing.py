@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_rag.config.observing import TraceSettings
+from edge_rag.config.sections import TraceSettings
 from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.tracing import UNTRACED, Traces
 

@@ -10,10 +10,9 @@ import click
 from edge_rag.cli.output.terminal import notes, visible
 from edge_rag.client import CallStatus, ClientError
 from edge_rag.client.channel import DEFAULT_ADDRESS
-from edge_rag.client.known_servers import KnownServer, KnownServers
-from edge_rag.client.peer_certificate import host_and_port
-from edge_rag.client.recognition import Recognized, Standing, answering, recognize
-from edge_rag.discovery.announcement import FoundServer
+from edge_rag.client.credentials import KnownServer, KnownServers
+from edge_rag.client.pairing import Recognized, Standing, answering, host_and_port, recognize
+from edge_rag.discovery.announcer import FoundServer
 from edge_rag.errors import DiscoveryUnavailable
 
 _LOCAL_S = 0.5

@@ -15,8 +15,10 @@ from edge_rag.client.call_flow import (
     Done,
     Exchange,
     Flow,
+    Method,
     Pause,
     Receive,
+    RetryPolicy,
     Step,
     Tell,
     Telling,
@@ -28,8 +30,6 @@ from edge_rag.client.call_flow import (
 from edge_rag.client.channel import open_async_channel, server_address
 from edge_rag.client.credentials import Credentials, credentials_for
 from edge_rag.client.failures import ClientError, cancelled, client_error
-from edge_rag.client.methods import Method
-from edge_rag.client.retry import RetryPolicy
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from edge_rag.core.documents.collection import (
     ValueBoost,
 )
 from edge_rag.core.documents.filters import FilterValue
-from edge_rag.core.kv_reuse import KvReuse
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import KvReuse
 
 _RULES = {
     OffloadRule.NEVER: collections_pb2.OFFLOAD_RULE_NEVER,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TypeVar
 
-from edge_rag.core.unrecognized import Unrecognized
+from edge_rag.core.ids import Unrecognized
 
 _Number = TypeVar("_Number", bound=int)
 _Word = TypeVar("_Word", bound=Enum)

@@ -7,10 +7,17 @@ from pathlib import Path
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.client.recognizing import read_word
-from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.memory_pressure import Ballast, MemoryPressure
+from edge_rag.core.ids import RequestId, Unrecognized
 from edge_rag.core.monitoring.metrics import Latency, Measure
-from edge_rag.core.monitoring.resources import MemoryItem, PlannedMemory
+from edge_rag.core.monitoring.resources import (
+    Ballast,
+    MemoryItem,
+    MemoryPressure,
+    PlannedMemory,
+    Temperature,
+    ThrottleCause,
+    Throttling,
+)
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
@@ -24,10 +31,8 @@ from edge_rag.core.monitoring.status import (
     SlotUse,
     StageSnapshot,
 )
-from edge_rag.core.monitoring.throttling import Temperature, ThrottleCause, Throttling
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import Unrecognized
 
 _STATES = {
     admin_pb2.DAEMON_STATE_STARTING: DaemonState.STARTING,

@@ -16,8 +16,10 @@ from edge_rag.client.call_flow import (
     Done,
     Exchange,
     Flow,
+    Method,
     Pause,
     Receive,
+    RetryPolicy,
     Step,
     Tell,
     Telling,
@@ -29,8 +31,6 @@ from edge_rag.client.call_flow import (
 from edge_rag.client.channel import open_channel, server_address
 from edge_rag.client.credentials import Credentials, credentials_for
 from edge_rag.client.failures import ClientError, cancelled, client_error
-from edge_rag.client.methods import Method
-from edge_rag.client.retry import RetryPolicy
 
 T = TypeVar("T")
 

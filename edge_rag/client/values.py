@@ -10,10 +10,9 @@ from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsup
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.jobs import IngestWork, Job, JobDocumentState
 from edge_rag.core.documents.metadata import Metadata
-from edge_rag.core.ids import DocumentId
+from edge_rag.core.ids import DocumentId, Unrecognized
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.passage import Duplicate
-from edge_rag.core.unrecognized import Unrecognized
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from edge_rag.config.sections import FilePath, Section
-from edge_rag.core.offload import OffloadMode, OffloadUse
+from edge_rag.core.placement import OffloadMode, OffloadUse
 
 
 class RemoteKind(Enum):

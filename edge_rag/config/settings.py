@@ -1,24 +1,35 @@
-"""The daemon's settings: TOML file, environment, command line; every key checked, unknown keys refused."""
+"""The daemon's settings: TOML file, environment, command line; every key checked, unknown keys refused.
+
+What of the settings can change while the daemon runs.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from edge_rag.config.discovery import DiscoverySettings
-from edge_rag.config.models import ModelSettings
-from edge_rag.config.network import AccessSettings, LimitSettings, TlsSettings
-from edge_rag.config.observing import AuditSettings, LogSettings, MetricSettings, TraceSettings
 from edge_rag.config.offload import OffloadSettings
 from edge_rag.config.paths import default_data_directory
-from edge_rag.config.sections import DirectoryPath, FilePath
+from edge_rag.config.sections import (
+    AccessSettings,
+    AuditSettings,
+    DirectoryPath,
+    DiscoverySettings,
+    FilePath,
+    LimitSettings,
+    LogSettings,
+    MetricSettings,
+    ModelSettings,
+    ThrottleSettings,
+    TlsSettings,
+    TraceSettings,
+)
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
-from edge_rag.config.throttling import ThrottleSettings
 from edge_rag.errors import ConfigurationError
 
 _MIB = 1 << 20
@@ -131,3 +142,45 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: not a TOML file: {error}") from error
+
+
+def adopted(present: Settings, wanted: Settings) -> Settings:
+    """Returns the present settings with those of the wanted ones that can change while running."""
+    limits, tls = wanted.limits, wanted.tls
+    return present.model_copy(
+        update={
+            "log": wanted.log,
+            "limits": present.limits.model_copy(
+                update={
+                    "question_characters": limits.question_characters,
+                    "request_seconds": limits.request_seconds,
+                    "long_call_seconds": limits.long_call_seconds,
+                }
+            ),
+            "tls": present.tls.model_copy(
+                update={
+                    "certificate": tls.certificate,
+                    "key": tls.key,
+                    "client_authority": tls.client_authority,
+                    "authority": tls.authority,
+                }
+            ),
+            "access": wanted.access,
+            "generator": present.generator.model_copy(update={"mode": wanted.generator.mode}),
+            "reranker": present.reranker.model_copy(update={"passages": wanted.reranker.passages}),
+        }
+    )
+
+
+def differing(one: Settings, other: Settings) -> tuple[str, ...]:
+    """Returns the keys whose values differ, in the order in which they are declared: ``limits.request_seconds``."""
+    return tuple(_differing(one, other))
+
+
+def _differing(one: BaseModel, other: BaseModel, prefix: str = "") -> Iterator[str]:
+    for name in type(one).model_fields:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        if isinstance(mine, BaseModel) and isinstance(theirs, BaseModel):
+            yield from _differing(mine, theirs, f"{prefix}{name}.")
+        elif mine != theirs:
+            yield f"{prefix}{name}"

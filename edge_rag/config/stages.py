@@ -6,9 +6,7 @@ from pydantic import Field
 
 from edge_rag.config.sections import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
-from edge_rag.core.curve import Curve
-from edge_rag.core.passage_order import PassageOrder
-from edge_rag.core.query import AnswerMode
+from edge_rag.core.query import AnswerMode, Curve, PassageOrder
 
 
 class MilvusSettings(Section):

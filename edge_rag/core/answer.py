@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from edge_rag.core.ids import Unrecognized
 from edge_rag.core.passage import RankedPassage
-from edge_rag.core.unrecognized import Unrecognized
 
 
 class FinishReason(Enum):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_rag.core.asker import NOBODY, Asker
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.kv_reuse import KvReuse
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import NOBODY, Asker, KvReuse
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,25 @@
-"""A question and how it is to be answered. Legal by construction: the door (``server/wire``) refuses anything else."""
+"""A question and how it is to be answered. Legal by construction: the door (``server/wire``) refuses anything else.
+
+A question on its way to be embedded.
+
+For whom a stage computes something.
+
+In which order a prompt holds its passages.
+
+How much of the work on passages that other prompts had before is done again.
+
+Where on the curve between quick answers and many answers the generator works.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import Final
 
 from edge_rag.core.documents.filters import Filter
 from edge_rag.core.ids import RequestId
+from edge_rag.core.placement import OffloadRule
 
 
 class Priority(IntEnum):
@@ -136,3 +149,79 @@ class SearchQuery:
     deadline: float | None
     filter: Filter | None = None
     explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who waits for what a stage computes.
+
+    Attributes:
+        request_id: Whose request it is for; None where it is for nobody's, as of a document that is stored.
+        client: Who asked; empty where that is not known.
+        priority: Its class; None where there is none.
+        deadline: ``time.monotonic()`` seconds after which the answer is worthless, or None.
+        collection: What is asked; empty where that does not matter.
+    """
+
+    request_id: RequestId | None = None
+    client: str = ""
+    priority: Priority | None = None
+    deadline: float | None = None
+    collection: str = ""
+
+
+NOBODY: Final = Asker()
+"""Nobody waits, or who waits is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of somebody.
+
+    Attributes:
+        text: The question.
+        rule: What of the collection that is asked may leave this box, the question included.
+        asker: Who asks.
+    """
+
+    text: str
+    rule: OffloadRule
+    asker: Asker
+
+
+class PassageOrder(Enum):
+    """What decides.
+
+    HOT: a list of what is asked for often, then the place in the documents. What is asked for often stands first and so
+    in the same place in many prompts, whose common beginning is computed once. The list is renewed rarely; between two
+    renewals equal questions over equal passages make equal prompts.
+    DOCUMENT: the place in the documents only; equal questions over equal passages always make equal prompts.
+    RANK: best first, as the reranker has them.
+    """
+
+    HOT = "hot"
+    DOCUMENT = "document"
+    RANK = "rank"
+
+
+class KvReuse(Enum):
+    """Which keys and values of other prompts a prompt takes over.
+
+    EXACT: those of an equal beginning; the answer is the same as without. PASSAGE: those of each passage, computed
+    alone and moved to where it stands, but for its first tokens; the answer is an approximation and says so.
+    """
+
+    EXACT = "exact"
+    PASSAGE = "passage"
+
+
+class Curve(Enum):
+    """A point on the curve.
+
+    LATENCY: fewer at once, each one quicker. BALANCED: what the device profile says. THROUGHPUT: more at once, each one
+    slower.
+    """
+
+    LATENCY = "latency"
+    BALANCED = "balanced"
+    THROUGHPUT = "throughput"

@@ -8,7 +8,7 @@ from typing import Final
 from edge_rag.core.placement import Provider
 from edge_rag.device.facts import Accelerator, DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
-from edge_rag.device.obstacles import PACKAGES
+from edge_rag.device.placing import PACKAGES
 from edge_rag.device.profile import DeviceProfile
 
 _DYNAMIC_DRIVERS: Final = frozenset({"intel_pstate", "amd-pstate-epp"})

@@ -10,9 +10,8 @@ from typing import Final, Self
 from zeroconf import Error, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from edge_rag.discovery.announcement import SERVICE, FoundServer, found_server
-from edge_rag.discovery.interfaces import multicast_addresses
-from edge_rag.discovery.transport import open_transport
+from edge_rag.discovery.announcer import SERVICE, FoundServer, found_server
+from edge_rag.discovery.transport import multicast_addresses, open_transport
 from edge_rag.errors import DiscoveryUnavailable
 
 _MOST_SERVERS: Final = 256

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from edge_rag.engine.command_queue import Inbox
-from edge_rag.engine.drain_rate import DrainRate
 from edge_rag.engine.events import Announcer
 from edge_rag.engine.kv_cache.block_pool import PagePool
 from edge_rag.engine.kv_cache.disk.pending import Awaiting
@@ -16,7 +15,7 @@ from edge_rag.engine.request import LiveRequest, TokenRequest
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.sequence import Sequence, SequenceId, Status, domain_key
-from edge_rag.engine.stats import Counts
+from edge_rag.engine.stats import Counts, DrainRate
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, NotReady, Unread
 
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.said import Said, SaidSentence, SaidText, SaidTokens
+from edge_rag.core.generation import Said, SaidSentence, SaidText, SaidTokens
 from edge_rag.engine.constraint import AnyToken, Constraint, Ended, Forced, Masked, Move, OneOf
 from edge_rag.engine.ports import Outcome, TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.errors import EdgeRagError, RemoteFailed
 from edge_rag.generator.constraints.quote import Quotation
-from edge_rag.generator.prompt.prompt_encoding import Prompt
+from edge_rag.generator.prompt.template import Prompt
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 
 

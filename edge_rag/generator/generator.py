@@ -13,24 +13,21 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.constraint import Constraint, FreeText, Silence
 from edge_rag.engine.engine import Engine
-from edge_rag.engine.look import EngineLook
 from edge_rag.engine.ports import Stemmer, TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.sequence import SequenceId
-from edge_rag.engine.stats import EngineSnapshot
+from edge_rag.engine.stats import EngineLook, EngineSnapshot
 from edge_rag.errors import EdgeRagError, NeverFits
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.markers import CitationMapper
-from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.constraints.quote import Quotable, Quotation, QuoteRules, quotation
 from edge_rag.generator.continuation import Dictation
-from edge_rag.generator.prompt.prompt_encoding import Prompt, PromptEncoder
-from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.generator.streams.answer_stream import FixedStream, FormattedStream, FreeStream, QuoteStream
+from edge_rag.generator.streams.answer_stream import FixedStream, FormattedStream, FreeStream, Listener, QuoteStream
 from edge_rag.generator.streams.chunk_stream import SaidListener, SaidSentenceStream, SaidTextStream, SaidTokenStream
 from edge_rag.generator.streams.cite_stream import CheckedText, CiteStream
-from edge_rag.generator.streams.teller import Listener
 
 
 @dataclass(frozen=True, slots=True)

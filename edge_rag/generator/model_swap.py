@@ -21,8 +21,8 @@ from edge_rag.engine.stats import EngineSnapshot
 from edge_rag.errors import NotReady
 from edge_rag.generator.continuation import Dictation
 from edge_rag.generator.generator import AnswerGenerator, Handle
+from edge_rag.generator.streams.answer_stream import Listener
 from edge_rag.generator.streams.chunk_stream import SaidListener
-from edge_rag.generator.streams.teller import Listener
 
 
 @dataclass(frozen=True, slots=True)

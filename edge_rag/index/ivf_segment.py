@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from edge_rag.errors import StorageCorrupt
 from edge_rag.index.file import HashedFile
-from edge_rag.index.ranking import NOTHING, Ranking
+from edge_rag.index.flat import NOTHING, Ranking
 
 # Its own annotations are those of C++; what Python may pass is wider.
 _faiss: Any = faiss

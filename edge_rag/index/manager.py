@@ -9,12 +9,12 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.documents.collection import HomeKind
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.monitoring.status import IndexInUse, IndexKind
 from edge_rag.errors import ConfigurationError, StorageError
 from edge_rag.index.ports import VectorHome
-from edge_rag.storage.records import Change, Collection
+from edge_rag.storage.statements import Change, Collection
 from edge_rag.storage.vectors import StoredVectors
 
 _log = structlog.get_logger(__name__)

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.offload import OffloadRule
-from edge_rag.core.question import Question
-from edge_rag.index.ports import Embedder
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.ports import Embedder
+from edge_rag.core.query import Question
 
 TEXTS_AT_ONCE: Final = 8
 """Passages that are embedded at once, so that a question never waits for more than so many."""

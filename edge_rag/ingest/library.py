@@ -1,4 +1,7 @@
-"""Takes documents in, hands them out and removes them."""
+"""Takes documents in, hands them out and removes them.
+
+Makes, changes and removes collections.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,28 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.collection import CollectionInfo
+from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings, HomeKind
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
 from edge_rag.core.documents.metadata import Metadata, MetadataValue, checked_metadata
-from edge_rag.core.documents.vector_home import HomeKind
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest
 from edge_rag.index.manager import VectorIndexes
-from edge_rag.index.ports import Embedder, Embedding
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits, chunk_document, index_text
 from edge_rag.ingest.embedding import OwnEmbedding
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
+from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.names import require_collection_name, require_document_name
-from edge_rag.storage.records import Change, NewDocument
+from edge_rag.storage.statements import Change, NewDocument
 
 Progress = Callable[[IngestPhase, int, int], None]
 
@@ -274,3 +278,57 @@ def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:
         return checked_metadata({**found, **given})
     except InvalidRequest as error:
         raise DocumentRejected(f"its metadata and what was given with it are too much together: {error}") from error
+
+
+class CollectionLibrary:
+    """Implements the pipeline's ``CollectionLibrary``. All methods may be called from any thread."""
+
+    def __init__(self, store: CollectionStore, library: Library) -> None:
+        self._store = store
+        self._library = library
+
+    def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
+        """Makes an empty collection; it stays until it is deleted.
+
+        Raises:
+            InvalidRequest: No collection may be called so.
+            CollectionExists: There is one of that name.
+            StorageError: The data directory failed; nothing was made.
+        """
+        require_collection_name(name)
+        return self._store.create(name, settings)
+
+    def get(self, name: str) -> CollectionInfo:
+        """Returns a collection.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+            StorageError: The data directory failed.
+        """
+        return self._store.get(name)
+
+    def list(self) -> tuple[CollectionInfo, ...]:
+        """Returns all collections, by name.
+
+        Raises:
+            StorageError: The data directory failed.
+        """
+        return self._store.list()
+
+    def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
+        """Changes settings, given by field of ``CollectionSettings``; the collection stays until it is deleted.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+            StorageError: The data directory failed; nothing was changed.
+        """
+        return self._store.update(name, changes)
+
+    def delete(self, name: str) -> CollectionInfo:
+        """Removes a collection with its documents, text, full text, vectors and index; durable when this returns.
+
+        Raises:
+            CollectionNotFound: There is none of that name.
+            StorageError: The data directory failed; nothing was removed.
+        """
+        return self._library.drop(lambda: self._store.drop(name))

@@ -10,8 +10,8 @@ from edge_rag.model_store.checkpoint import Checkpoint, check_checkpoint, wanted
 from edge_rag.model_store.convert.encoders import make_encoder
 from edge_rag.model_store.convert.genai import check_converter
 from edge_rag.model_store.convert.generators import GENAI_WANTED, as_it_came, converted, make_generator
-from edge_rag.model_store.convert.progress import Progress
 from edge_rag.model_store.convert.staging import Workshop
+from edge_rag.model_store.convert.subprocess import Progress
 from edge_rag.model_store.copying import copy_files, matching, plain_files
 from edge_rag.model_store.directory import StoreDirectory, refuse_hard_links
 from edge_rag.model_store.hub import FetchedModel, fetch, forget
@@ -26,8 +26,8 @@ from edge_rag.runtime.model_folder.folder import (
     verify_model_folder,
     write_manifest,
 )
-from edge_rag.runtime.model_folder.folder_trust import check_sizes
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE
+from edge_rag.runtime.model_folder.graph_check import check_sizes
 from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
 
 _IGNORED_FOLDERS = frozenset({".cache", ".git"})

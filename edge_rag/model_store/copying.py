@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from edge_rag.errors import ModelFolderInvalid, StorageFull
-from edge_rag.model_store.convert.progress import Progress
+from edge_rag.model_store.convert.subprocess import Progress
 
 _BLOCK = 1 << 20
 _MOST_ENTRIES = 4096

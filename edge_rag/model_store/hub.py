@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import wanted_files
-from edge_rag.model_store.convert.progress import Progress
+from edge_rag.model_store.convert.subprocess import Progress
 from edge_rag.model_store.copying import check_room
 from edge_rag.model_store.source import HubModel
 

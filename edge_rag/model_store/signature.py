@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
-from edge_rag.model_store.convert.progress import Progress
+from edge_rag.model_store.convert.subprocess import Progress
 from edge_rag.model_store.copying import copy_files
 from edge_rag.runtime.model_folder.strict_json import parse_object
 

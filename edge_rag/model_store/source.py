@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_rag.core.model_name import LONGEST_MODEL_NAME, is_model_name
+from edge_rag.core.ids import LONGEST_MODEL_NAME, is_model_name
 from edge_rag.errors import ModelNotAdded
 
 _HUB = "hf:"

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import GenerationEvent, GenerationRequest
+from edge_rag.core.generation import GenerationEvent, GenerationRequest, Said
 from edge_rag.core.monitoring.event import Decision
-from edge_rag.core.offload import OffloadUse
+from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode
-from edge_rag.core.said import Said
 from edge_rag.errors import EdgeRagError
 from edge_rag.offload.generation.request_builder import Order, PromptText
 

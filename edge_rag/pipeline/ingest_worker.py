@@ -25,7 +25,7 @@ from edge_rag.core.documents.jobs import (
     JobState,
     Ticket,
 )
-from edge_rag.core.unrecognized import recognized
+from edge_rag.core.ids import recognized
 from edge_rag.errors import EdgeRagError, NotReady, StorageCorrupt, StorageError
 from edge_rag.pipeline.ports import AcceptedDocument, DocumentLibrary, JobLedger
 

@@ -12,11 +12,10 @@ from functools import partial
 from typing import TypeVar
 
 from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
-from edge_rag.core.asker import Asker
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.core.passage import Explanation, RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
-from edge_rag.core.query import Query, SearchQuery
+from edge_rag.core.query import Asker, Query, SearchQuery
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, Unread
 from edge_rag.pipeline.event_buffer import AnswerChannel
 from edge_rag.pipeline.events import StageAnnouncer

@@ -8,10 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
+from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings, HomeKind
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.documents.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
-from edge_rag.core.documents.vector_home import HomeKind
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.event import Decision

@@ -25,8 +25,7 @@ from itertools import product
 from math import exp
 from typing import Final
 
-from edge_rag.reranker.ports import TokenVectorizer
-from edge_rag.reranker.scoring import max_sim
+from edge_rag.reranker.scoring import TokenVectorizer, max_sim
 
 _PAIRS: Final = (
     (

@@ -12,8 +12,7 @@ from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.answerable import Answerability, unrelated_similarity
 from edge_rag.reranker.candidate import ReadPassage, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
-from edge_rag.reranker.ports import PairScorer, TokenVectorizer
-from edge_rag.reranker.scoring import log_boosts
+from edge_rag.reranker.scoring import PairScorer, TokenVectorizer, log_boosts
 from edge_rag.reranker.words import Stemmer
 
 METHOD: Final = "cross-encoder.1"

@@ -35,10 +35,9 @@ from edge_rag.reranker.answerable import Answerability, unrelated_similarity
 from edge_rag.reranker.candidate import Candidate, ReadPassage, compare, mean_vector, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
 from edge_rag.reranker.passage_cache import PassageCache
-from edge_rag.reranker.ports import TokenVectorizer
-from edge_rag.reranker.scoring import bm25, cosine, log_boosts, max_sim, standardize
+from edge_rag.reranker.scoring import TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize
 from edge_rag.reranker.words import Stemmer
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 METHOD: Final = "max-sim.1"
 """Names how scores and evidence are put together; changes whenever the same vectors could come to others."""

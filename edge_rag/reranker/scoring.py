@@ -1,13 +1,18 @@
-"""How well passages and sentences match a question, by their words and by their token vectors; pure."""
+"""How well passages and sentences match a question, by their words and by their token vectors; pure.
+
+What the reranker needs of the models below it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import Hit
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 _SATURATION = 1.2
 _LENGTH_SHARE = 0.75
@@ -94,3 +99,30 @@ def coverage(stems: Collection[str], weights: Mapping[str, float]) -> float:
     if total <= 0.0:
         return 0.0
     return min(1.0, sum(weight for stem, weight in weights.items() if stem in stems) / total)
+
+
+class TokenVectorizer(Protocol):
+    """Turns texts into one vector a token."""
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Encodes each text, in order; a text's vectors do not depend on the others.
+
+        Raises:
+            InferenceFailed: The model failed.
+        """
+        ...
+
+
+class PairScorer(Protocol):
+    """Reads a question and a passage together and says how well they match."""
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Scores each (question, passage) pair, in order.
+
+        Returns:
+            float32 [pairs]; larger is better; comparable between all pairs of one question.
+
+        Raises:
+            InferenceFailed: The model failed.
+        """
+        ...

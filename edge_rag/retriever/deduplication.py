@@ -5,6 +5,8 @@ Resemblance and Containment of Documents, 1997; Jaccard index of shingles), not 
 they have the same numbers and the same negations in the same order. So two revisions of a data sheet that differ in a
 pressure are never the same, nor are an instruction and its negation, however long the rest is. Short texts, in which
 one word changes more than a tenth of the runs, are the same only if all their words are.
+
+Neighbouring chunks that were found together become one passage; pure.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 
@@ -82,3 +84,71 @@ def without_duplicates(
             kept.append((item, stands_for))
             alike[fingerprint.fixed].append((item, fingerprint, stands_for))
     return [(item, tuple(left_out)) for item, left_out in kept]
+
+
+class Placed(Protocol):
+    """Something that has a place in a document."""
+
+    @property
+    def section(self) -> object:
+        """Document and headings; only what has the same is ever merged."""
+        ...
+
+    @property
+    def ordinal(self) -> int:
+        """Position in the document."""
+        ...
+
+
+PlacedItem = TypeVar("PlacedItem", bound=Placed)
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[PlacedItem]):
+    """Items that follow each other without a gap.
+
+    Attributes:
+        items: In order of their place.
+        rank: 0-based place of the best of them among the items that were given.
+    """
+
+    items: tuple[PlacedItem, ...]
+    rank: int
+
+    def touches(self, other: Run[PlacedItem]) -> bool:
+        """Whether one follows the other in the same section."""
+        mine, others = self.items, other.items
+        return mine[0].section == others[0].section and (
+            mine[-1].ordinal + 1 == others[0].ordinal or others[-1].ordinal + 1 == mine[0].ordinal
+        )
+
+    def with_all_of(self, other: Run[PlacedItem]) -> Run[PlacedItem]:
+        """The run that both make."""
+        items = tuple(sorted((*self.items, *other.items), key=lambda item: item.ordinal))
+        return Run(items, min(self.rank, other.rank))
+
+
+def merge_neighbours(
+    items: Sequence[PlacedItem], fits: Callable[[Sequence[PlacedItem]], bool]
+) -> list[Run[PlacedItem]]:
+    """Merges neighbours into runs, the best items first.
+
+    Args:
+        items: Best first, no two of one place.
+        fits: Whether items that follow each other may become one passage.
+
+    Returns:
+        Every item in exactly one run; the run of the best item first.
+    """
+    runs: list[Run[PlacedItem]] = []
+    for rank, item in enumerate(items):
+        grown = Run((item,), rank)
+        while (other := next((run for run in runs if _may_join(grown, run, fits)), None)) is not None:
+            runs.remove(other)
+            grown = grown.with_all_of(other)
+        runs.append(grown)
+    return sorted(runs, key=lambda run: run.rank)
+
+
+def _may_join(one: Run[PlacedItem], other: Run[PlacedItem], fits: Callable[[Sequence[PlacedItem]], bool]) -> bool:
+    return one.touches(other) and fits(one.with_all_of(other).items)

@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Hit, RetrievalRequest, Retrieved
-from edge_rag.core.question import Question
+from edge_rag.core.ports import Embedder, Embedding
+from edge_rag.core.query import Question
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
 from edge_rag.index.manager import VectorIndexes
-from edge_rag.index.ports import Embedder, Embedding
 from edge_rag.ingest.embedding import OwnEmbedding
 from edge_rag.retriever.bm25 import LexicalIndex
 from edge_rag.retriever.fusion import fuse
 from edge_rag.retriever.passages import PassageRanker
-from edge_rag.storage.allowed_chunks import AllowedChunks
 from edge_rag.storage.documents import DocumentStore
-from edge_rag.storage.filter_sql import condition
-from edge_rag.storage.records import Collection
+from edge_rag.storage.filter_sql import AllowedChunks, condition
+from edge_rag.storage.statements import Collection
 
 _DEEPEST: Final = 5_000
 

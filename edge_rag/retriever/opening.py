@@ -7,24 +7,26 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.errors import ConfigurationError
 from edge_rag.index.local import EmbeddedIndexes, IndexLimits
 from edge_rag.index.manager import VectorIndexes
-from edge_rag.index.ports import Embedder, Embedding, VectorHome
+from edge_rag.index.ports import VectorHome
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
-from edge_rag.ingest.collection_library import CollectionLibrary
-from edge_rag.ingest.library import Library
+from edge_rag.ingest.embedding import OwnEmbedding
+from edge_rag.ingest.library import CollectionLibrary, Library
 from edge_rag.ingest.parsing.limits import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
+from edge_rag.ingest.reembedding import reembed
 from edge_rag.retriever.bm25 import LexicalIndex
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
-from edge_rag.storage.allowed_chunks import AllowedChunks
 from edge_rag.storage.backup import Backups
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.data_directory import DataDirectory
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
+from edge_rag.storage.filter_sql import AllowedChunks
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.spool import Spool
 from edge_rag.storage.vectors import StoredVectors
@@ -166,7 +168,7 @@ def open_data_directory(
         resources.callback(database.close)
         store = DocumentStore(database)
         stored = StoredVectors(database)
-        stored.renew(store.collections(), embedder, embedding)
+        reembed(database, store.collections(), embedder, embedding or OwnEmbedding(embedder))
         vectors = VectorIndexes(_homes(path, embedder, stored, settings), stored, embedder.dimension)
         resources.callback(vectors.close)
         vectors.load(store.collections())
@@ -196,8 +198,7 @@ def _homes(
     if settings.milvus is not None:
         try:
             # pymilvus is an extra, and takes a second to import.
-            from edge_rag.index.milvus import MilvusIndexes
-            from edge_rag.index.milvus_index import Milvus
+            from edge_rag.index.milvus import Milvus, MilvusIndexes
         except ImportError as error:
             raise ConfigurationError(
                 f"retriever.milvus.uri: {error.name} is not installed; pip install 'edge-rag[milvus]'"

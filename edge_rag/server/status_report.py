@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 
 import edge_rag
-from edge_rag.core.monitoring.memory_pressure import MemoryPressure
-from edge_rag.core.monitoring.resources import PlannedMemory
+from edge_rag.core.monitoring.resources import MemoryPressure, PlannedMemory, Temperature, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
@@ -20,7 +19,6 @@ from edge_rag.core.monitoring.status import (
     RemoteInUse,
     StageSnapshot,
 )
-from edge_rag.core.monitoring.throttling import Temperature, Throttling
 from edge_rag.generator.model_swap import GeneratorExchange
 from edge_rag.pipeline.ingest_stage import Ingesting
 from edge_rag.pipeline.pipeline import Pipeline

@@ -11,10 +11,16 @@ import apsw
 
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
 from edge_rag.errors import CollectionExists
-from edge_rag.storage.collection_json import decode_settings, encode_settings
 from edge_rag.storage.database import Database
-from edge_rag.storage.job_rows import supersede_all
-from edge_rag.storage.statements import drop_collection, insert_collection, remove_document, require_collection
+from edge_rag.storage.jobs import supersede_all
+from edge_rag.storage.statements import (
+    decode_settings,
+    drop_collection,
+    encode_settings,
+    insert_collection,
+    remove_document,
+    require_collection,
+)
 
 _INFO: Final = (
     "SELECT c.name, c.settings, count(d.document), coalesce(sum(d.chunks), 0), c.kept, c.created_at "

@@ -18,11 +18,14 @@ from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.storage.database import Database
-from edge_rag.storage.job_rows import is_queued, settle, supersede
-from edge_rag.storage.records import Change, Collection, NewDocument, StoredPassage
+from edge_rag.storage.jobs import is_queued, settle, supersede
 from edge_rag.storage.statements import (
     COLLECTIONS,
     INFO,
+    Change,
+    Collection,
+    NewDocument,
+    StoredPassage,
     collection_of,
     drop_collection,
     info_of,

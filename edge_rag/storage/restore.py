@@ -12,11 +12,10 @@ from typing import Final
 import apsw
 
 from edge_rag.errors import BackupInvalid, ConfigurationError, StorageCorrupt, StorageError
-from edge_rag.storage.archive import DATABASE, KV, SPOOL, Manifest, unpack
-from edge_rag.storage.backup import check_database
+from edge_rag.storage.backup import DATABASE, KV, SPOOL, Manifest, check_database, unpack
 from edge_rag.storage.data_directory import DataDirectory
+from edge_rag.storage.database import RESERVED_BYTES, load_page_checksums
 from edge_rag.storage.migrations import NEWEST_SCHEMA
-from edge_rag.storage.page_checksums import RESERVED_BYTES, load_page_checksums
 
 _FOLDER: Final = "restore.part"
 _RESERVED_AT: Final = 20

@@ -1,4 +1,9 @@
-"""The statements the store is made of; each runs inside a transaction of its caller."""
+"""The statements the store is made of; each runs inside a transaction of its caller.
+
+What goes into the store and what comes out of it, as values.
+
+A collection's settings as they are stored: JSON with what differs from the defaults.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,14 +19,147 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.document import Chunk, DocumentInfo
-from edge_rag.core.documents.metadata import Metadata, MetadataValue
-from edge_rag.core.documents.metadata_json import decode_metadata, encode_metadata
+from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
+from edge_rag.core.documents.document import Chunk, DocumentInfo, ParsedDocument
+from edge_rag.core.documents.metadata import Metadata, MetadataValue, decode_metadata, encode_metadata
 from edge_rag.core.ids import ChunkId, DocumentId
+from edge_rag.core.passage import Passage
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import KvReuse
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, StorageCorrupt
-from edge_rag.storage.collection_json import decode_settings
 from edge_rag.storage.migrations import create_fulltext, drop_fulltext, fulltext_table
-from edge_rag.storage.records import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection as it is stored.
+
+    Attributes:
+        number: Its row id, never reused.
+        name: Its name.
+        generation: Random; another one after every change of the collection's chunks or vectors.
+        settings: What was chosen for it.
+        kept: Whether it stays when its last document goes.
+        epoch: Another, larger number after text of it was removed; never that of another collection.
+    """
+
+    number: int
+    name: str
+    generation: str
+    settings: CollectionSettings
+    kept: bool
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassage:
+    """A chunk as it is stored.
+
+    Attributes:
+        passage: The passage it is.
+        ordinal: 0-based position among the document's chunks.
+        ingested_at: When the document was ingested, UTC.
+    """
+
+    passage: Passage
+    ordinal: int
+    ingested_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """A document ready to be stored.
+
+    Attributes:
+        collection: Name of the collection, made if it does not exist.
+        name: Name of the document; one of that name is replaced.
+        media_type: IANA media type.
+        sha256: Lower-case hex digest of the bytes.
+        size_bytes: Their number.
+        parsed: Its text.
+        chunks: Its chunks.
+        embedder: Name of the model that made the vectors.
+        vectors: float32 [chunks, dimension].
+        metadata: What is known of it.
+        given_metadata: Those of it that the client gave.
+        chunk_tokens: Size its chunks were packed to.
+    """
+
+    collection: str
+    name: str
+    media_type: str
+    sha256: str
+    size_bytes: int
+    parsed: ParsedDocument
+    chunks: tuple[Chunk, ...]
+    embedder: str
+    vectors: NDArray[np.float32]
+    metadata: Metadata
+    given_metadata: Metadata
+    chunk_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a committed transaction did to a collection's vectors.
+
+    Attributes:
+        collection: The collection after it.
+        removed: Chunks that are gone.
+        added: Chunks that are new, in the order of the document's.
+        info: The document written or deleted.
+        dropped: Whether the collection is gone with its last document.
+    """
+
+    collection: Collection
+    removed: tuple[ChunkId, ...]
+    added: tuple[ChunkId, ...]
+    info: DocumentInfo
+    dropped: bool = False
+
+
+def encode_settings(settings: CollectionSettings) -> str:
+    """Returns settings as JSON."""
+    boosts = [
+        {"key": boost.key, "value": encode_metadata({"value": boost.value}), "factor": boost.factor}
+        for boost in settings.boosts
+    ]
+    values = {"offload": settings.offload.value, "kv_reuse": settings.kv_reuse.value}
+    given = {**asdict(replace(settings, boosts=())), "boosts": boosts, **values}
+    usual = CollectionSettings()
+    defaults = {**asdict(usual), "offload": usual.offload.value, "kv_reuse": usual.kv_reuse.value}
+    return json.dumps({key: value for key, value in given.items() if value != defaults[key] and value != []})
+
+
+def decode_settings(text: str) -> CollectionSettings:
+    """Reads what ``encode_settings`` wrote.
+
+    Raises:
+        StorageCorrupt: It is not what was written.
+    """
+    try:
+        stored: dict[str, Any] = json.loads(text)
+        parts: dict[str, Any] = {}
+        if "fusion" in stored:
+            parts["fusion"] = FusionWeights(**stored["fusion"])
+        if "recency" in stored:
+            parts["recency"] = RecencyBoost(**stored["recency"])
+        if "offload" in stored:
+            parts["offload"] = OffloadRule(stored["offload"])
+        if "boosts" in stored:
+            parts["boosts"] = tuple(
+                ValueBoost(each["key"], _single(each["value"]), each["factor"]) for each in stored["boosts"]
+            )
+        if "kv_reuse" in stored:
+            parts["kv_reuse"] = KvReuse(stored["kv_reuse"])
+        return CollectionSettings(**{**stored, **parts})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StorageCorrupt(f"the stored settings of a collection are damaged ({error})") from error
+
+
+def _single(text: str) -> Any:
+    return decode_metadata(text)["value"]
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -1,33 +1,28 @@
-"""The vectors in SQLite: what the index is rebuilt from, and what is made anew when the embedder changes."""
+"""Reads the vectors in SQLite, from which the indexes are rebuilt."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.vector_home import HomeKind
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.documents.collection import HomeKind
 from edge_rag.errors import StorageCorrupt
-from edge_rag.index.ports import Embedder, Embedding
-from edge_rag.ingest.chunking import index_text
-from edge_rag.ingest.embedding import OwnEmbedding
 from edge_rag.storage.database import Database
-from edge_rag.storage.records import Collection
-from edge_rag.storage.statements import COLLECTIONS, collection_of, encode_vector, make_embedder, renew_generation
+from edge_rag.storage.statements import (
+    COLLECTIONS,
+    Collection,
+    collection_of,
+)
 
-_log = structlog.get_logger(__name__)
-_CHUNKS_AT_ONCE = 256
 _ROWS_AT_ONCE = 4096
 _IDS_AT_ONCE = 500
 
 
 class StoredVectors:
-    """Reads vectors back and keeps them the current embedder's."""
+    """Reads vectors back, and records where collections are indexed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -130,72 +125,6 @@ class StoredVectors:
                 vectors[first:past] = np.frombuffer(joined, dtype="<f4").reshape(-1, dimension)
                 first = past
         return generation, ids, vectors
-
-    def renew(self, collections: tuple[Collection, ...], embedder: Embedder, embedding: Embedding | None = None) -> int:
-        """Embeds every chunk anew whose vector another embedder made.
-
-        Works in small transactions, so that being interrupted costs little: the next start goes on where this one
-        ended.
-
-        Args:
-            collections: The collections, whose settings nobody may change meanwhile.
-            embedder: This box's.
-            embedding: Where vectors come from; the embedder where that is not said.
-
-        Returns:
-            Number of chunks that were embedded.
-
-        Raises:
-            InferenceFailed: The model could not be run.
-            StorageError: The database failed.
-        """
-        renewed = 0
-        for collection in collections:
-            done = sum(self._renew(collection, embedder, embedding or OwnEmbedding(embedder)))
-            if done:
-                _log.warning(
-                    "embedded again because the embedding model has changed",
-                    collection=collection.name,
-                    chunks=done,
-                    embedder=embedder.name,
-                )
-            renewed += done
-        return renewed
-
-    def _renew(self, collection: Collection, embedder: Embedder, embedding: Embedding) -> Iterator[int]:
-        def rule() -> OffloadRule:
-            return collection.settings.offload
-
-        with self._database.writing() as connection:
-            current = make_embedder(connection, embedder.name, embedder.dimension)
-        while True:
-            with self._database.reading() as connection:
-                rows = connection.execute(
-                    "SELECT chunk, context, text FROM chunks WHERE collection = ? AND embedder <> ? LIMIT ?",
-                    (collection.number, current, _CHUNKS_AT_ONCE),
-                ).fetchall()
-            if not rows:
-                return
-            texts = [index_text(json.loads(context), text) for _, context, text in rows]
-            vectors = embedding.passages(texts, rule, embedder.embed, _go_on, _unheard)
-            with self._database.writing() as connection:
-                connection.executemany(
-                    "UPDATE chunks SET embedder = ?, embedding = ? WHERE chunk = ?",
-                    [
-                        (current, encode_vector(vector), chunk)
-                        for (chunk, _, _), vector in zip(rows, vectors, strict=True)
-                    ],
-                )
-                renew_generation(connection, collection.number)
-            yield len(rows)
-
-
-def _go_on(worked_s: float) -> None:
-    """Nobody asks before the daemon serves."""
-
-
-def _unheard(done: int) -> None:
-    """Progress that nobody asked for."""
 
 
 class CollectionVectors:

@@ -12,10 +12,9 @@ from typing import Protocol
 import structlog
 
 from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.core.monitoring.throttling import Throttling
+from edge_rag.core.monitoring.resources import Throttling
 from edge_rag.throttle.policy import BoardReading, Throttle, ThrottleChange
-from edge_rag.throttle.sensors import EnergyMeter, read_power
-from edge_rag.throttle.thermal import read_event_counts, read_slowdowns, read_zones
+from edge_rag.throttle.sensors import EnergyMeter, read_event_counts, read_power, read_slowdowns, read_zones
 
 log = structlog.get_logger()
 

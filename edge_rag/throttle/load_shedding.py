@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from edge_rag.core.monitoring.memory_pressure import Ballast
+from edge_rag.core.monitoring.resources import Ballast
 from edge_rag.throttle.hysteresis import Burden, Notches
-from edge_rag.throttle.pressure import MemoryReading
+from edge_rag.throttle.sensors import MemoryReading
 
 _RESERVE_SHARE: Final = 0.05
 _LEAST_RESERVE_BYTES: Final = 32 << 20

@@ -11,10 +11,10 @@ from pathlib import Path
 import structlog
 
 from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.core.monitoring.memory_pressure import Ballast, MemoryPressure
+from edge_rag.core.monitoring.resources import Ballast, MemoryPressure
 from edge_rag.throttle.board_monitor import DecisionSink
 from edge_rag.throttle.load_shedding import Shedding
-from edge_rag.throttle.pressure import PressureTrigger, read_pressure
+from edge_rag.throttle.sensors import PressureTrigger, read_pressure
 
 log = structlog.get_logger()
 

@@ -1,13 +1,27 @@
-"""What the board takes, where it measures it: Jetson's INA3221, processors with energy counters (powercap)."""
+"""What the board takes, where it measures it: Jetson's INA3221, processors with energy counters (powercap).
+
+How hot the board is, and whether something slows it down already, as the kernel shows it.
+
+See Documentation/ABI/testing/sysfs-class-thermal and Documentation/hwmon/sysfs-interface.rst of Linux.
+
+How short memory is: what is left below every limit, and how long work waited for it (PSI).
+
+See Documentation/accounting/psi.rst and Documentation/admin-guide/cgroup-v2.rst of Linux.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import re
+import select
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from edge_rag.device.probing.files import integer_of, text_of
+from edge_rag.core.monitoring.resources import Temperature
+from edge_rag.device.facts import ThermalZone
+from edge_rag.device.probing.hardware import integer_of, memory_limits, read_memory, read_thermal, text_of
 
 _INPUT: Final = "VDD_IN"
 """The channel that all of a board's power comes in by, on boards that measure there."""
@@ -110,3 +124,193 @@ class EnergyMeter:
         if taken:
             self.joules += sum(taken)
             self.watts = sum(taken) / passed
+
+
+_CONSTANT_ZONES: Final = frozenset({"PMIC-Die"})
+"""Zones that show a fixed number: Jetson's power chip reports 50 or 100 degrees whatever it has."""
+
+_PROCESSOR_CHIPS: Final = frozenset({"coretemp", "k10temp"})
+"""Sensors of processors that may have no zone: Intel's and AMD's."""
+
+_PACKAGE_ZONE: Final = "x86_pkg_temp"
+_HIGHEST_C: Final = 200.0
+_SLOWING: Final = ("cpufreq", "devfreq", "thermal-cpufreq", "thermal-devfreq")
+"""Beginnings of the types of cooling devices that cool by doing less; fans do not."""
+
+_PI_THROTTLED: Final = {0: "under-voltage", 1: "frequency capped", 2: "throttled", 3: "soft temperature limit"}
+"""Bits of a Raspberry Pi's ``get_throttled`` that say what is so now; see its documentation of vcgencmd."""
+
+
+def read_zones(root: Path) -> tuple[ThermalZone, ...]:
+    """Reads every zone that has a temperature now; a board without any gives none.
+
+    Args:
+        root: Where ``sys`` is.
+    """
+    zones = [z for z in read_thermal(root) if z.name not in _CONSTANT_ZONES and z.celsius < _HIGHEST_C]
+    if not any(zone.name == _PACKAGE_ZONE for zone in zones):
+        zones += _processors(root / "sys/class/hwmon")
+    return _named_apart(zones)
+
+
+def temperatures(root: Path) -> tuple[Temperature, ...]:
+    """Reads the temperature of every zone; see ``read_zones``."""
+    return tuple(Temperature(zone.name, zone.celsius) for zone in read_zones(root))
+
+
+def read_slowdowns(root: Path) -> tuple[str, ...]:
+    """Returns what slows the board down at this moment, in words; nothing where nothing does, or nothing says so.
+
+    Args:
+        root: Where ``sys`` is.
+    """
+    return (*_cooling(root / "sys/class/thermal"), *_raspberry_pi(root / "sys/devices/platform"))
+
+
+def read_event_counts(root: Path) -> Mapping[str, int]:
+    """Reads the counters of moments at which the hardware slowed itself down; one that grows means that it does.
+
+    Args:
+        root: Where ``sys`` is.
+    """
+    counts = {}
+    for kind in ("core", "package"):
+        files = (root / "sys/devices/system/cpu").glob(f"cpu[0-9]*/thermal_throttle/{kind}_throttle_count")
+        counts[f"processor {kind} throttled"] = sum(integer_of(file) or 0 for file in files)
+    over_current = (root / "sys/class/hwmon").glob("hwmon*/oc*_event_cnt")
+    counts["over-current"] = sum(integer_of(file) or 0 for file in over_current)
+    return counts
+
+
+def _cooling(folder: Path) -> Iterator[str]:
+    for device in sorted(folder.glob("cooling_device*")):
+        kind = text_of(device / "type") or ""
+        if kind.lower().startswith(_SLOWING) and (integer_of(device / "cur_state") or 0) > 0:
+            yield f"the kernel slows {kind} down"
+
+
+def _raspberry_pi(folder: Path) -> Iterator[str]:
+    for file in [*folder.glob("*/get_throttled"), *folder.glob("*/*/get_throttled")]:
+        try:
+            flags = int(text_of(file) or "0", 16)
+        except ValueError:
+            continue
+        yield from (words for bit, words in _PI_THROTTLED.items() if flags >> bit & 1)
+
+
+def _processors(folder: Path) -> Iterator[ThermalZone]:
+    for chip in sorted(folder.glob("hwmon*"), key=lambda each: (len(each.name), each.name)):
+        name, celsius = text_of(chip / "name"), _celsius(chip / "temp1_input")
+        if name in _PROCESSOR_CHIPS and celsius is not None:
+            yield ThermalZone(name, celsius, _celsius(chip / "temp1_max"), _celsius(chip / "temp1_crit"))
+
+
+def _celsius(path: Path) -> float | None:
+    thousandths = integer_of(path)
+    return None if thousandths is None else thousandths / 1000
+
+
+def _named_apart(zones: list[ThermalZone]) -> tuple[ThermalZone, ...]:
+    seen: dict[str, int] = {}
+    named = []
+    for zone in zones:
+        seen[zone.name] = number = seen.get(zone.name, 0) + 1
+        named.append(zone if number == 1 else replace(zone, name=f"{zone.name} {number}"))
+    return tuple(named)
+
+
+_TRIGGER: Final = b"some 200000 2000000"
+"""Microseconds of waiting within a window of two seconds; shorter windows need rights that a service has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """Memory at one moment.
+
+    Attributes:
+        headroom_bytes: What can still be taken before a limit is reached or the box has none left.
+        board_bytes: The lowest limit, or all memory of the box.
+        some_percent: Share of the last 10 seconds in which something waited for memory, per cent; None where the
+            kernel does not say.
+        full_percent: Share in which everything did; None likewise.
+    """
+
+    headroom_bytes: int
+    board_bytes: int
+    some_percent: float | None
+    full_percent: float | None
+
+
+def read_pressure(root: Path) -> MemoryReading:
+    """Reads memory and its limits now; the highest pressure of the box and of the cgroups that limit this process.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+    """
+    facts = read_memory(root)
+    shown = [text_of(file) or "" for file in _pressure_files(root)]
+    return MemoryReading(
+        headroom_bytes=facts.usable_bytes,
+        board_bytes=facts.board_bytes,
+        some_percent=max((_average(text, "some") for text in shown if text), default=None),
+        full_percent=max((_average(text, "full") for text in shown if text), default=None),
+    )
+
+
+def _pressure_files(root: Path) -> list[Path]:
+    cgroups = {
+        root / "sys/fs/cgroup" / limit.file.rpartition("/")[0] / "memory.pressure" for limit in memory_limits(root)
+    }
+    return [root / "proc/pressure/memory", *sorted(cgroups)]
+
+
+def _average(text: str, kind: str) -> float:
+    found = re.search(rf"^{kind} avg10=([0-9.]+)", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+class PressureTrigger:
+    """Waits for the kernel to say that memory became short, where it can be asked to.
+
+    Args:
+        root: Where ``proc`` is.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._file: int | None = None
+        self._read, self._write = os.pipe()
+        try:
+            self._file = os.open(root / "proc/pressure/memory", os.O_RDWR | os.O_NONBLOCK)
+            os.write(self._file, _TRIGGER + b"\0")
+        except OSError:
+            self._forget()
+
+    @property
+    def armed(self) -> bool:
+        """Whether the kernel says so."""
+        return self._file is not None
+
+    def wait(self, seconds: float) -> None:
+        """Returns when memory became short, after so many seconds, or once woken."""
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        if self._file is not None:
+            poll.register(self._file, select.POLLPRI)
+        for number, event in poll.poll(seconds * 1000):
+            if number == self._file and event & (select.POLLERR | select.POLLNVAL):
+                self._forget()
+
+    def wake(self) -> None:
+        """Has whoever waits, now and later, return at once."""
+        os.write(self._write, b"\0")
+
+    def close(self) -> None:
+        """Lets go of it; nobody may wait."""
+        self._forget()
+        os.close(self._read)
+        os.close(self._write)
+
+    def _forget(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

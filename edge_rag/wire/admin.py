@@ -9,10 +9,10 @@ from typing import Final
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
+from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import recognized
 
 _KINDS: Final = {
     DecisionKind.QUEUED: admin_pb2.DECISION_KIND_QUEUED,

@@ -19,8 +19,8 @@ from edge_rag.core.answer import (
 )
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus
 from edge_rag.core.generation import Generated
+from edge_rag.core.ids import recognized
 from edge_rag.core.passage import Duplicate, Explanation, HitPart, RankedPassage
-from edge_rag.core.unrecognized import recognized
 from edge_rag.wire.metadata import metadata
 
 _REASONS: Final = {

@@ -16,8 +16,8 @@ from edge_rag.core.documents.collection import (
 )
 from edge_rag.core.documents.filters import FilterValue
 from edge_rag.core.documents.metadata import LONGEST_TEXT, checked_key, checked_number, checked_text
-from edge_rag.core.kv_reuse import KvReuse
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.metadata import given_value, metadata_value
 

@@ -7,12 +7,11 @@ import re
 from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, rag_pb2
-from edge_rag.core.generation import Generated, GenerationRequest
+from edge_rag.core.generation import Generated, GenerationRequest, Said, SaidSentence, SaidText, SaidTokens
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerMode
-from edge_rag.core.said import Said, SaidSentence, SaidText, SaidTokens
 from edge_rag.engine.stats import EngineSnapshot
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.answers import finished

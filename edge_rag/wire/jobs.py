@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.core.documents.document import IngestOutcome
 from edge_rag.core.documents.jobs import IngestPhase, IngestWork, Job, JobDocument, JobDocumentState, JobState
-from edge_rag.core.unrecognized import recognized
+from edge_rag.core.ids import recognized
 from edge_rag.pipeline.ingest_worker import JobPage
 
 _STATES: Final = {

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_rag.api.v1 import admin_pb2, documents_pb2, generation_pb2, rag_pb2
+from edge_rag.core.documents.collection import HomeKind
 from edge_rag.core.documents.jobs import JobId
-from edge_rag.core.documents.vector_home import HomeKind
 from edge_rag.core.identity import Identity
-from edge_rag.core.ids import RequestId
-from edge_rag.core.model_name import is_model_name
+from edge_rag.core.ids import RequestId, is_model_name
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.filters import given_filter

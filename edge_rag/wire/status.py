@@ -8,8 +8,9 @@ from typing import Final
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
+from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.metrics import Measure
-from edge_rag.core.monitoring.resources import PlannedMemory
+from edge_rag.core.monitoring.resources import PlannedMemory, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
@@ -21,10 +22,8 @@ from edge_rag.core.monitoring.status import (
     RemoteInUse,
     SlotUse,
 )
-from edge_rag.core.monitoring.throttling import Throttling
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import recognized
 
 _STATES: Final = {
     DaemonState.STARTING: admin_pb2.DAEMON_STATE_STARTING,

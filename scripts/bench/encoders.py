@@ -34,8 +34,7 @@ from rich.table import Table
 from sentence_transformers import SentenceTransformer
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.text_graphs import PackedTextGraph
+from edge_rag.runtime.encoder.text_encoder import PackedTextGraph, TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.texts import read_texts
 

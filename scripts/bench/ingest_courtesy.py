@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edge_rag.client import Client, SearchOptions
-from edge_rag.client.calls.upload import OutgoingDocument
+from edge_rag.client.calls.ingest import OutgoingDocument
 from edge_rag.core.documents.jobs import Job
 
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"

@@ -29,7 +29,7 @@ from edge_rag.client.requests import AskOptions
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
 
 ROOT: Final = Path(__file__).parents[2]

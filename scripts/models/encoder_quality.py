@@ -17,8 +17,7 @@ from tokenizers import Tokenizer
 
 from edge_rag.runtime.encoder.batching import pack_texts, plan_packs
 from edge_rag.runtime.encoder.bert_graph import BertShape, WeightPrecision, build_encoder
-from edge_rag.runtime.session.ops_library import ops_library
-from edge_rag.runtime.session.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session, ops_library
 
 PARAGRAPHS = 300
 MAX_TOKENS = 256

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed
 from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.runtime.decoder.paged_model import PagedModel
+from edge_rag.runtime.decoder.paged_decoder import PagedModel
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.session.sessions import open_session
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 
 _MOST_TEXTS: Final = 5_000
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from math import log
 
-from edge_rag.retriever.terms import content_terms, match_expression
+from edge_rag.retriever.bm25 import content_terms, match_expression
 
 
 class LexicalPool:

@@ -12,10 +12,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from edge_rag.core.curve import Curve
-from edge_rag.engine.scheduling.curve import StepSize, limits_on
-from edge_rag.throttle.burdens import HeatPolicy
-from edge_rag.throttle.policy import Throttle
+from edge_rag.core.query import Curve
+from edge_rag.engine.scheduling.policy import StepSize, limits_on
+from edge_rag.throttle.policy import HeatPolicy, Throttle
 from scripts.simulation.arrivals import Shape, Trace, arrivals
 from scripts.simulation.box import Box, Policy, Record, Simulation
 from scripts.simulation.heat import Board

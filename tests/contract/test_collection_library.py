@@ -10,9 +10,9 @@ import pytest
 
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.documents.document import IngestStatus, Upload
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.ids import recognized
 from edge_rag.core.passage import RetrievalRequest
-from edge_rag.core.unrecognized import recognized
+from edge_rag.core.placement import OffloadRule
 from edge_rag.errors import CollectionExists, CollectionNotFound, InvalidRequest
 from edge_rag.pipeline.ports import CollectionLibrary
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory

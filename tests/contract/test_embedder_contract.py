@@ -13,10 +13,10 @@ import pytest
 
 from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.placement import Precision
+from edge_rag.core.ports import Embedder
 from edge_rag.errors import InferenceFailed
-from edge_rag.index.ports import Embedder
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.reranker.ports import TokenVectorizer
+from edge_rag.reranker.scoring import TokenVectorizer
 from edge_rag.runtime.encoder.npu.opening import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.borrowing_encoders import Borrower, borrowing

@@ -22,8 +22,7 @@ from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 from tests.borrowing_encoders import Borrower, borrowing
 from tests.e2e.running_daemon import start_daemon
 from tests.gpu import padded_pair_encoder

@@ -85,7 +85,7 @@ def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         case _:
             pytest.importorskip("pymilvus", reason="needs the extra milvus")
             pytest.importorskip("milvus_lite", reason="needs the extra milvus")
-            from edge_rag.index.milvus_index import Milvus, MilvusIndex
+            from edge_rag.index.milvus import Milvus, MilvusIndex
 
             milvus = Milvus(str(tmp_path_factory.mktemp("milvus") / "milvus.db"), "", 30)
 

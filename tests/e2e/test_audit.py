@@ -21,10 +21,10 @@ from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, CallStatus, Client, ClientError
 from edge_rag.client.values import DecisionsMissed
 from edge_rag.core.answer import Finished
+from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
 from edge_rag.core.monitoring.metrics import Measure
 from edge_rag.core.query import AnswerMode
-from edge_rag.core.unrecognized import recognized
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest
 
 QUESTION = "How often must the pump bearings be greased?"

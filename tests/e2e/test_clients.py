@@ -29,16 +29,14 @@ from edge_rag.client import (
     SearchOptions,
     SearchReply,
     TextDelta,
-    methods,
 )
-from edge_rag.client.client import Operations
-from edge_rag.client.methods import Method
-from edge_rag.client.operation import Single, Streamed
+from edge_rag.client import call_flow as methods
+from edge_rag.client.call_flow import Method
+from edge_rag.client.client import Operations, Single, Streamed
 from edge_rag.client.values import JobEntry
-from edge_rag.core.documents.collection import CollectionSettings
+from edge_rag.core.documents.collection import CollectionSettings, HomeKind
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.documents.jobs import Job, JobState
-from edge_rag.core.documents.vector_home import HomeKind
 from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
 from edge_rag.core.query import AnswerMode
 from tests.contract.both_clients import Connect, connecting

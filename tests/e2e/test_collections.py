@@ -18,9 +18,9 @@ from edge_rag.client import AskOptions, CallStatus, Client, ClientError, SearchO
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.kv_reuse import KvReuse
-from edge_rag.core.offload import OffloadRule
-from edge_rag.core.unrecognized import recognized
+from edge_rag.core.ids import recognized
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import KvReuse
 from tests.e2e.running_daemon import RunningDaemon, status_of
 from tests.e2e.stored_files import stored_files
 

@@ -20,8 +20,7 @@ from watchfiles import watch
 from edge_rag.access.certificate_files import CertificateFolder
 from edge_rag.access.certificates import fingerprint
 from edge_rag.cli.main import main
-from edge_rag.discovery.announcement import Announcement, FoundServer
-from edge_rag.discovery.announcer import Announcer
+from edge_rag.discovery.announcer import Announcement, Announcer, FoundServer
 from edge_rag.discovery.browser import Browser, browse
 from tests.e2e.interceptor import Interceptor
 from tests.e2e.running_daemon import ROOT, RunningDaemon, start_daemon

@@ -12,8 +12,8 @@ from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
-from edge_rag.core.monitoring.throttling import ThrottleCause
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.monitoring.resources import ThrottleCause
+from edge_rag.core.placement import OffloadRule
 from tests.e2e.running_daemon import RunningDaemon, ingest
 from tests.unit.throttle.boards import JETSON_ORIN_NANO, JETSON_ORIN_NANO_POWER, write_tree, zone
 

@@ -16,7 +16,7 @@ import pytest
 from edge_rag.client import AskOptions, CallStatus, Client, ClientError
 from edge_rag.core.answer import Finished
 from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
-from edge_rag.core.monitoring.memory_pressure import Ballast
+from edge_rag.core.monitoring.resources import Ballast
 from edge_rag.core.query import AnswerMode, Priority
 from tests.e2e.limited_memory import limited_memory
 from tests.e2e.running_daemon import ROOT, RunningDaemon, ingest, sample_documents

@@ -17,7 +17,7 @@ from edge_rag.cli.main import main
 from edge_rag.client import Client, ClientError, SearchOptions
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.unrecognized import recognized
+from edge_rag.core.ids import recognized
 from tests.e2e.running_daemon import RunningDaemon, status_of
 
 _PUMP = b"---\ntitle: Pump P-7\nyear: 2020\ntags: [pump, seal]\n---\nThe seal of pump P-7 is made of silicon carbide.\n"

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.client import Client
-from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.documents.collection import HomeKind
 from edge_rag.core.monitoring.status import IndexKind
 from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents, status_of
 

@@ -15,10 +15,10 @@ from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions
 from edge_rag.core.answer import Citation, Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
+from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
-from edge_rag.core.unrecognized import recognized
 from tests.e2e.guarded_box import edge_rag, token
 from tests.e2e.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
 from tests.slowed import slowed

@@ -12,7 +12,7 @@ from edge_rag.client.requests import AskOptions, SearchOptions
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.placement import OffloadRule
 from tests.e2e.jobs import final_states, start_job, watch
 from tests.e2e.running_daemon import ingest, start_daemon
 from tests.e2e.test_offload import Pair, lending

@@ -21,8 +21,8 @@ from click.testing import CliRunner
 from edge_rag.cli.main import main
 from edge_rag.client import Client, SearchOptions
 from edge_rag.core.documents.jobs import JobState
+from edge_rag.storage.database import load_page_checksums
 from edge_rag.storage.migrations import NEWEST_SCHEMA
-from edge_rag.storage.page_checksums import load_page_checksums
 from tests.e2e.running_daemon import ROOT, RunningDaemon
 from tests.old_data import unpack
 

@@ -17,15 +17,15 @@ from click.testing import CliRunner, Result
 
 from edge_rag.access.certificate_files import CertificateFolder
 from edge_rag.access.pairing_file import MOST_TRIES, PairingFile, pairing
-from edge_rag.access.token_file import TokenFile
+from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.client.failures import CallStatus, ClientError
 from edge_rag.client.pairing import pair
-from edge_rag.config.access_paths import pairing_path, token_path
+from edge_rag.config.paths import pairing_path, token_path
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import SYMBOLS, PairingCode
-from edge_rag.server.newcomers import STRANGER
+from edge_rag.server.authentication import STRANGER
 from tests.e2e.interceptor import Interceptor
 from tests.e2e.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 

@@ -12,9 +12,8 @@ from typing import Any
 import apsw
 import pytest
 
-from edge_rag.storage.database import Database
+from edge_rag.storage.database import Database, load_page_checksums
 from edge_rag.storage.migrations import NEWEST_SCHEMA
-from edge_rag.storage.page_checksums import load_page_checksums
 from tests.old_data import unpack
 
 _ROOT = Path(__file__).parents[2]

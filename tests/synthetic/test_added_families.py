@@ -15,8 +15,8 @@ from edge_rag.cli.main import main
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
-from edge_rag.runtime.lowering.forced_run import forced_logits
 from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.lowering.verification import forced_logits
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import Logits, TokenIds
 

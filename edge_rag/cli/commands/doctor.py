@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.box_report import box_checks, box_object
-from edge_rag.cli.commands.models.models_place import running_daemon
+from edge_rag.cli.commands.models.list import running_daemon
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.health_checks import Check, Verdict, installation_checks, settings_checks
+from edge_rag.cli.health_checks import Check, Verdict, box_checks, box_object, installation_checks, settings_checks
 from edge_rag.cli.output.terminal import emit, visible
 from edge_rag.client.channel import ADDRESS_VARIABLE
 from edge_rag.config.settings import load_settings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.models_place import place, settings_of
+from edge_rag.cli.commands.models.list import place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 
@@ -74,9 +74,9 @@ Examples:
 @options.as_json
 def show(name: str | None, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """Shows everything a profile says."""
-    from edge_rag.bootstrap.profiles import choose_profile
+    from edge_rag.bootstrap.device import choose_profile
     from edge_rag.device.probing.probe import probe
-    from edge_rag.runtime.session.provider_devices import provider_devices
+    from edge_rag.runtime.session.sessions import provider_devices
 
     settings = settings_of(config, data_dir)
     if name is not None:
@@ -106,11 +106,11 @@ def test(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     Each trial is a process of its own, so that a driver that crashes takes nothing else down. Fails where a stage would
     not start.
     """
-    from edge_rag.bootstrap.profiles import choose_profile
+    from edge_rag.bootstrap.device import choose_profile
     from edge_rag.bootstrap.provider_trial import try_stage
     from edge_rag.core.placement import WhenUnmet
     from edge_rag.device.probing.probe import probe
-    from edge_rag.runtime.session.provider_devices import provider_devices
+    from edge_rag.runtime.session.sessions import provider_devices
 
     found = choose_profile(settings_of(config, data_dir), probe(provider_devices())).profile
     failed = False

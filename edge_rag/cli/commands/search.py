@@ -9,8 +9,7 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.batch import BATCH_RETRY, answer_file
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.answers import source, stage_line
-from edge_rag.cli.output.explain import explanation_table
+from edge_rag.cli.output.answers import explanation_table, source, stage_line
 from edge_rag.cli.output.json import explanation_object, hit_object, stage_objects
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import Client, SearchOptions

@@ -10,8 +10,8 @@ from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.answers import duration
 from edge_rag.cli.output.json import status_object
+from edge_rag.cli.output.status_dashboard import pressure_lines, throttling_lines
 from edge_rag.cli.output.status_watch import watch_status
-from edge_rag.cli.output.status_words import pressure_lines, throttling_lines
 from edge_rag.cli.output.terminal import emit, visible
 from edge_rag.client import Client
 from edge_rag.core.monitoring.resources import PlannedMemory

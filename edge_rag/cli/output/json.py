@@ -11,15 +11,14 @@ from edge_rag.core.answer import Citation, StageTime
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.metadata import Metadata, MetadataValue
-from edge_rag.core.monitoring.memory_pressure import MemoryPressure
 from edge_rag.core.monitoring.metrics import Latency
+from edge_rag.core.monitoring.resources import MemoryPressure, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonStatus,
     EngineSnapshot,
     IndexInUse,
     ModelInUse,
 )
-from edge_rag.core.monitoring.throttling import Throttling
 
 
 def citation_object(citation: Citation) -> dict[str, Any]:

@@ -1,10 +1,17 @@
-"""The daemon's report as a picture for a terminal: what waits, what runs, who has the pages, how fast it goes."""
+"""The daemon's report as a picture for a terminal: what waits, what runs, who has the pages, how fast it goes.
+
+Who has the KV pages, as a few lines of a terminal: a character stands for one page or a run of pages.
+
+Parts of the daemon's report in words, for people.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -13,14 +20,83 @@ from rich.table import Table
 from rich.text import Text
 
 from edge_rag.cli.output.answers import duration
-from edge_rag.cli.output.page_picture import page_picture
 from edge_rag.cli.output.terminal import visible
-from edge_rag.core.monitoring.memory_pressure import MemoryPressure
+from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.metrics import Measure
-from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, SlotUse
-from edge_rag.core.monitoring.throttling import Temperature, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressure, Temperature, Throttling
+from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, EngineSnapshot, PageMap, SlotUse
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import Unrecognized
+
+
+class PageState(Enum):
+    """Who has a page: the character for it, which tells without colours too, and its colour."""
+
+    HELD = ("█", "cyan")
+    SHARED = ("▓", "magenta")
+    CACHED = ("▒", "yellow")
+    FREE = ("·", "bright_black")
+
+    @property
+    def mark(self) -> str:
+        """Its character."""
+        return self.value[0]
+
+    @property
+    def colour(self) -> str:
+        """Its colour."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    held: int
+    shared: int
+    cached: int
+
+    @property
+    def state(self) -> PageState:
+        """What most of its pages are that are not free; free only if all are."""
+        most, state = max(
+            (self.held, PageState.HELD), (self.shared, PageState.SHARED), (self.cached, PageState.CACHED),
+            key=lambda each: each[0],
+        )  # fmt: skip
+        return state if most else PageState.FREE
+
+
+def states(pages: PageMap, room: int) -> list[PageState]:
+    """Returns a state for each character of a picture of at most ``room`` characters."""
+    cells = len(pages.held)
+    size = max(1, -(-cells // room))
+    runs = (slice(start, start + size) for start in range(0, cells, size))
+    return [_Run(sum(pages.held[r]), sum(pages.shared[r]), sum(pages.cached[r])).state for r in runs]
+
+
+def page_picture(engine: EngineSnapshot, width: int, most_lines: int) -> list[Text]:
+    """Returns the picture with a legend above it.
+
+    Args:
+        engine: Has the map.
+        width: Columns there are.
+        most_lines: Lines that the map may take.
+    """
+    drawn = states(engine.page_map, width * most_lines)
+    counts = Counter({PageState.SHARED: sum(engine.page_map.shared), PageState.CACHED: engine.pages_cached})
+    counts[PageState.HELD] = max(0, engine.pages_used - counts[PageState.SHARED])
+    counts[PageState.FREE] = max(0, engine.pages - engine.pages_used - engine.pages_cached)
+    legend = Text.assemble(("pages", "bold"), no_wrap=True, overflow="ellipsis")
+    for state in PageState:
+        legend.append(f"  {state.mark} ", state.colour).append(f"{counts[state]:,} {state.name.lower()}")
+    each = -(-engine.pages // len(drawn)) if drawn else 1
+    note = f"   of {engine.page_tokens} tokens, {engine.kv_bytes / 2**20:,.0f} MiB"
+    legend.append(note + (f", {each} a mark" if each > 1 else ""), "dim")
+    lines = [legend]
+    for start in range(0, len(drawn), width):
+        line = Text(no_wrap=True)
+        for state in drawn[start : start + width]:
+            line.append(state.mark, state.colour)
+        lines.append(line)
+    return lines
+
 
 _BESIDE: Final = 112
 """Columns from which on stages and latencies lie beside each other."""
@@ -251,3 +327,25 @@ def _board(throttling: Throttling, memory: MemoryPressure) -> Text:
 
 def _colour(state: DaemonState | Unrecognized) -> str:
     return "yellow" if isinstance(state, Unrecognized) else _STATES[state]
+
+
+def throttling_lines(throttling: Throttling) -> list[str]:
+    """Returns what the board suffers from, for people; nothing where it does not suffer and measures nothing."""
+    lines = []
+    if throttling.causes:
+        causes = " and ".join(cause.value for cause in throttling.causes)
+        lines.append(f"held back to {throttling.share:.0%} of slots and tokens by {causes}")
+    lines += throttling.slowdowns
+    if throttling.watts is not None:
+        energy = throttling.joules_per_token
+        lines.append(f"{throttling.watts:.1f} W" + ("" if energy is None else f", {energy:.2f} J a token"))
+    return lines
+
+
+def pressure_lines(memory: MemoryPressure) -> list[str]:
+    """Returns how short memory is, for people; nothing where nobody looks."""
+    if memory.headroom_bytes is None:
+        return []
+    waiting = "" if memory.waiting is None else f", {memory.waiting:.0%} of the time waited for it"
+    given_up = "".join(f", {ballast.value} given up" for ballast in memory.given_up)
+    return [f"{memory.headroom_bytes / 2**20:,.0f} MiB can still be taken{waiting}{given_up}"]

@@ -13,8 +13,7 @@ from rich.live import Live
 
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.json import status_object
-from edge_rag.cli.output.status_dashboard import StatusView
-from edge_rag.cli.output.status_words import throttling_lines
+from edge_rag.cli.output.status_dashboard import StatusView, throttling_lines
 from edge_rag.cli.output.terminal import emit, visible
 from edge_rag.client import CallStatus, Client, ClientError
 from edge_rag.core.monitoring.status import DaemonStatus

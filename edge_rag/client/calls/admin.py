@@ -10,9 +10,7 @@ from grpc_health.v1 import health_pb2
 
 from edge_rag.api.v1 import access_pb2, admin_pb2
 from edge_rag.client import access_replies, admin_replies, status_replies
-from edge_rag.client.call_flow import Begin, Flow, Tell, Telling, Terms, Work, exchange, received, repeated
-from edge_rag.client.failures import CallStatus, ClientError, unreadable_reply
-from edge_rag.client.methods import (
+from edge_rag.client.call_flow import (
     BACKUP,
     GET_STATUS,
     GET_USAGE,
@@ -22,10 +20,20 @@ from edge_rag.client.methods import (
     WATCH_HEALTH,
     WATCH_STATUS,
     WHO_AM_I,
+    Begin,
+    Flow,
+    Tell,
+    Telling,
+    Terms,
+    Work,
+    exchange,
+    received,
+    repeated,
 )
+from edge_rag.client.failures import CallStatus, ClientError, unreadable_reply
 from edge_rag.client.requests import sendable
 from edge_rag.client.values import DecisionsMissed, Health, UsageReport
-from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.documents.collection import HomeKind
 from edge_rag.core.identity import Identity
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, ModelInUse

@@ -6,9 +6,7 @@ from collections.abc import Collection as Names
 
 from edge_rag.api.v1 import collections_pb2, documents_pb2
 from edge_rag.client import replies
-from edge_rag.client.call_flow import Flow, Tell, Telling, Terms, exchange, repeated
-from edge_rag.client.collection_messages import collection_info, settings_message, update_request
-from edge_rag.client.methods import (
+from edge_rag.client.call_flow import (
     CREATE_COLLECTION,
     DELETE_COLLECTION,
     DELETE_DOCUMENT,
@@ -17,7 +15,14 @@ from edge_rag.client.methods import (
     LIST_COLLECTIONS,
     LIST_DOCUMENTS,
     UPDATE_COLLECTION,
+    Flow,
+    Tell,
+    Telling,
+    Terms,
+    exchange,
+    repeated,
 )
+from edge_rag.client.collection_messages import collection_info, settings_message, update_request
 from edge_rag.client.requests import sendable
 from edge_rag.client.values import StoredDocument
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings

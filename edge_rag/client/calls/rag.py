@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from edge_rag.api.v1 import rag_pb2
 from edge_rag.client import replies, requests
-from edge_rag.client.call_flow import Begin, Flow, Tell, Telling, Terms, received, repeated, repeating
+from edge_rag.client.call_flow import ASK, SEARCH, Begin, Flow, Tell, Telling, Terms, received, repeated, repeating
 from edge_rag.client.failures import unreadable_reply
-from edge_rag.client.methods import ASK, SEARCH
 from edge_rag.client.requests import AskOptions, SearchOptions
 from edge_rag.client.values import AskEvent, SearchReply
 from edge_rag.core.answer import Finished

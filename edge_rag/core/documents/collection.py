@@ -1,13 +1,17 @@
-"""Collections: documents that share an index and settings."""
+"""Collections: documents that share an index and settings.
+
+Where the vectors of a collection are indexed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 
 from edge_rag.core.documents.filters import FilterValue
-from edge_rag.core.kv_reuse import KvReuse
-from edge_rag.core.offload import OffloadRule
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import KvReuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +108,10 @@ class CollectionInfo:
     chunks: int
     kept: bool
     created_at: datetime | None
+
+
+class HomeKind(Enum):
+    """A place that keeps vector indexes."""
+
+    FAISS = "faiss"
+    MILVUS = "milvus"

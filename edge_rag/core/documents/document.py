@@ -7,8 +7,7 @@ from datetime import datetime
 from enum import Enum
 
 from edge_rag.core.documents.metadata import Metadata
-from edge_rag.core.ids import DocumentId
-from edge_rag.core.unrecognized import Unrecognized
+from edge_rag.core.ids import DocumentId, Unrecognized
 
 
 class BlockKind(Enum):

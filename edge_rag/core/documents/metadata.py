@@ -3,16 +3,19 @@
 A key has 1 to 64 characters of ``a-z``, ``0-9``, ``_``, ``.`` and ``-``. A value is a text, a number, a truth value, a
 moment, or several texts (tags). By convention ``title``, ``author``, ``created`` and ``modified`` are what files say of
 themselves.
+
+Metadata as JSON: texts, numbers and truth values as they are, tags as an array, a moment as ``{"at": ISO 8601}``.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 from edge_rag.errors import InvalidRequest
 
@@ -182,3 +185,37 @@ def _characters(value: MetadataValue) -> int:
 def _field(key: str) -> str:
     shown = key if len(key) <= 80 else f"{key[:80]}…"
     return f"metadata[{shown!r}]"
+
+
+def encode_metadata(metadata: Metadata) -> str:
+    """Returns metadata as JSON, keys in order, so that equal metadata are equal texts."""
+    plain = {
+        key: {"at": value.isoformat()} if isinstance(value, datetime) else value for key, value in metadata.items()
+    }
+    return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def decode_metadata(text: str) -> dict[str, MetadataValue]:
+    """Reads what ``encode_metadata`` wrote; whether keys and values are legal is not checked, only their types.
+
+    Raises:
+        ValueError: It is nothing that was written by it.
+    """
+    plain = json.loads(text)
+    if not isinstance(plain, dict):
+        raise ValueError("metadata is no object")
+    return {key: _value(value) for key, value in plain.items()}
+
+
+def _value(plain: Any) -> MetadataValue:
+    match plain:
+        case bool() | str():
+            return plain
+        case int() | float():
+            return float(plain)
+        case list() if all(isinstance(text, str) for text in plain):
+            return tuple(plain)
+        case {"at": str(moment)}:
+            return datetime.fromisoformat(moment)
+        case _:
+            raise ValueError("a metadata value is of no known type")

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from edge_rag.core.ids import RequestId
+from edge_rag.core.ids import RequestId, Unrecognized
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import Unrecognized
 
 
 class DecisionKind(Enum):

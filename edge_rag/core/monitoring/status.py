@@ -9,14 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.memory_pressure import MemoryPressure
+from edge_rag.core.ids import RequestId, Unrecognized
 from edge_rag.core.monitoring.metrics import Latency
-from edge_rag.core.monitoring.resources import PlannedMemory
-from edge_rag.core.monitoring.throttling import Temperature, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressure, PlannedMemory, Temperature, Throttling
 from edge_rag.core.placement import Placement, Provider
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import Unrecognized
 
 _DEVICES: Final = {Provider.CPU: "cpu", Provider.CUDA: "gpu", Provider.TENSORRT: "gpu", Provider.QNN: "npu"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_rag.device.facts import Accelerator, DriverFacts
-from edge_rag.device.probing.files import text_of
+from edge_rag.device.probing.hardware import text_of
 
 _NVIDIA, _INTEL = "0x10de", "0x8086"
 _DISPLAY = "0x03"  # base class of PCI devices that draw pictures or compute

@@ -1,12 +1,52 @@
-"""Reading what the board says it is, how it may use power, and how warm it is."""
+"""Reading what the board says it is, how it may use power, and how warm it is.
+
+Reading the processor: cores, how fast each is, and which of them this process may use.
+
+Reading how much memory there is, and how much of it this process may still take.
+
+Small files of the kernel, read below a root, so that a recorded tree can take the machine's place.
+"""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
 
-from edge_rag.device.facts import BoardFacts, ThermalZone
-from edge_rag.device.probing.files import integer_of, text_of
+import psutil
+
+from edge_rag.device.facts import BoardFacts, CgroupLimit, Core, MemoryFacts, ProcessorFacts, ThermalZone
+
+_MOST_CORES: Final = 8192  # what Linux can be built for
+
+
+def text_of(path: Path) -> str | None:
+    """Returns a file's text without white space around it and without NULs at the end; None where it cannot be read."""
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace").strip("\0 \t\r\n")
+    except OSError:
+        return None
+
+
+def integer_of(path: Path) -> int | None:
+    """Returns the integer a file holds; None where it cannot be read or holds something else."""
+    text = text_of(path)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def cpu_list(text: str) -> frozenset[int]:
+    """Reads a list of cores as the kernel writes it, for example ``0-3,6``; what is not one is left out."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            numbers.update(range(int(first), min(int(last or first), _MOST_CORES) + 1))
+    return frozenset(numbers)
+
 
 _MILLIDEGREES = 1000
 _ABSOLUTE_ZERO = -273.15
@@ -71,3 +111,171 @@ def _power_mode(root: Path) -> str | None:
     number = int(status[1])
     modes = re.findall(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>", text_of(root / "etc/nvpmodel.conf") or "")
     return next((name for each, name in modes if int(each) == number), f"mode {number}")
+
+
+_FEATURES = frozenset(
+    {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve", "sve2", "asimdhp", "bf16"}
+)
+_SAME = 0.02
+"""Cores that differ by less in speed are of one kind: a core's best clock varies a little from die to die."""
+
+
+def read_processor(root: Path, machine: str, allowed: frozenset[int] | None) -> ProcessorFacts:
+    """Reads the processor.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+        machine: Instruction set as the kernel names it.
+        allowed: Cores this process may run on; None where the system does not say: all of them.
+
+    Returns:
+        The facts. How fast a core is comes from ``cpu_capacity``, which boards with cores of several kinds have, else
+        from its highest frequency; where neither is there, all are equal.
+    """
+    info = text_of(root / "proc/cpuinfo") or ""
+    cpus = root / "sys/devices/system/cpu"
+    present = cpu_list(text_of(cpus / "online") or text_of(cpus / "present") or "")
+    if not present:
+        present = frozenset(int(number) for number in re.findall(r"^processor\s*:\s*(\d+)", info, re.MULTILINE))
+    numbers = sorted(present or allowed or {0})
+    speeds = _speeds(cpus, numbers)
+    clusters = _clusters(speeds)
+    cores = tuple(
+        Core(number, speeds[number], clusters[number], text_of(cpus / f"cpu{number}/cpufreq/scaling_governor"))
+        for number in numbers
+    )
+    words = set(re.findall(r"^(?:flags|Features)\s*:(.*)$", info, re.MULTILINE)[:1])
+    flags = frozenset(" ".join(words).split())
+    model = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", info, re.MULTILINE)
+    return ProcessorFacts(
+        machine=machine,
+        model=model[1].strip() if model else "",
+        features=flags & _FEATURES,
+        cores=cores,
+        allowed=frozenset(numbers) if allowed is None else allowed & frozenset(numbers) or frozenset(numbers),
+        cpu_quota=cpu_quota(root),
+        virtual="hypervisor" in flags,
+        frequency_driver=text_of(cpus / f"cpu{numbers[0]}/cpufreq/scaling_driver"),
+    )
+
+
+def _speeds(cpus: Path, numbers: list[int]) -> dict[int, float]:
+    for file in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        values = {number: integer_of(cpus / f"cpu{number}" / file) for number in numbers}
+        known = {number: value for number, value in values.items() if value is not None and value > 0}
+        if len(known) == len(numbers):
+            fastest = max(known.values())
+            return {number: value / fastest for number, value in known.items()}
+    return dict.fromkeys(numbers, 1.0)
+
+
+def _clusters(speeds: dict[int, float]) -> dict[int, int]:
+    kinds: list[float] = []
+    for speed in sorted(set(speeds.values()), reverse=True):
+        if not kinds or kinds[-1] - speed > _SAME:
+            kinds.append(speed)
+    return {number: sum(kind - _SAME > speed for kind in kinds) for number, speed in speeds.items()}
+
+
+def read_memory(root: Path) -> MemoryFacts:
+    """Reads the memory.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are; where there is no ``proc/meminfo``, the system is asked another way.
+    """
+    text = text_of(root / "proc/meminfo")
+    if text is None:
+        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        return MemoryFacts(int(memory.total), int(memory.available), int(swap.total))
+    kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    own = re.search(r"^RssAnon:\s+(\d+) kB$", text_of(root / "proc/self/status") or "", re.MULTILINE)
+    swaps = (text_of(root / "proc/swaps") or "").splitlines()[1:]
+    return MemoryFacts(
+        total_bytes=kib.get("MemTotal", 0) << 10,
+        available_bytes=kib.get("MemAvailable", kib.get("MemFree", 0)) << 10,
+        swap_bytes=kib.get("SwapTotal", 0) << 10,
+        swap_devices=tuple(line.split()[0] for line in swaps if line.strip()),
+        limits=memory_limits(root),
+        own_bytes=int(own[1]) << 10 if own else 0,
+    )
+
+
+_NO_LIMIT: Final = 1 << 60
+"""Version 1 says that there is no limit with a number about as large as there are."""
+
+
+def memory_limits(root: Path) -> tuple[CgroupLimit, ...]:
+    """Reads the limits on memory, those of the process's own cgroup first.
+
+    In version 2 both ``memory.max``, above which the kernel kills, and ``memory.high``, above which it makes the
+    process wait until memory was given back, count as limits.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+    """
+    limits: list[CgroupLimit] = []
+    for mount, folder in _folders(root, "memory"):
+        stat = _numbers(text_of(folder / "memory.stat") or "")
+        if (used := integer_of(folder / "memory.current")) is not None:
+            files, cache = ["memory.max", "memory.high"], stat.get("inactive_file", 0)
+        elif (used := integer_of(folder / "memory.usage_in_bytes")) is not None:
+            files, cache = ["memory.limit_in_bytes"], stat.get("total_inactive_file", stat.get("inactive_file", 0))
+        else:
+            continue
+        for name in files:
+            limit = integer_of(folder / name)
+            if limit is not None and limit < _NO_LIMIT:
+                shown = str((folder / name).relative_to(mount))
+                limits.append(CgroupLimit(shown, limit, max(0, used - cache)))
+    return tuple(limits)
+
+
+def cpu_quota(root: Path) -> float | None:
+    """Reads how many cores' worth of time the process may take; None without a limit."""
+    quotas: list[float] = []
+    for _, folder in _folders(root, "cpu"):
+        words = (text_of(folder / "cpu.max") or "").split()
+        quota, period = integer_of(folder / "cpu.cfs_quota_us"), integer_of(folder / "cpu.cfs_period_us")
+        if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]) > 0:
+            quotas.append(int(words[0]) / int(words[1]))
+        elif quota is not None and period is not None and quota > 0 and period > 0:
+            quotas.append(quota / period)
+    return min(quotas, default=None)
+
+
+def _folders(root: Path, controller: str) -> Iterator[tuple[Path, Path]]:
+    """Yields mount and folder of every cgroup that a controller holds the process to, from its own up to the mount."""
+    mounts = list(_mounts(root))
+    for line in (text_of(root / "proc/self/cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        unified = number == "0" and not controllers
+        if not unified and controller not in controllers.split(","):
+            continue
+        for mount, inside, kind, options in mounts:
+            if kind != ("cgroup2" if unified else "cgroup") or (not unified and controller not in options):
+                continue
+            # Inside a container the mount shows a part of the hierarchy, and the path may be given from its top, or
+            # lead out of what is shown; the mount itself is then all that can be read.
+            whole = PurePosixPath(path)
+            inner = whole.is_relative_to(inside) and ".." not in whole.parts
+            folder = mount / whole.relative_to(inside) if inner else mount
+            for each in (folder, *folder.parents):
+                yield mount, each
+                if each == mount:
+                    break
+            break
+
+
+def _mounts(root: Path) -> Iterator[tuple[Path, str, str, frozenset[str]]]:
+    for line in (text_of(root / "proc/self/mountinfo") or "").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) >= 5 and len(rest) >= 3 and rest[0] in ("cgroup", "cgroup2"):
+            place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
+            yield root / place.lstrip("/"), fields[3], rest[0], frozenset(rest[2].split(","))
+
+
+def _numbers(text: str) -> dict[str, int]:
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}

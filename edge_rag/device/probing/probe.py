@@ -14,10 +14,7 @@ from typing import Final
 from edge_rag.core.placement import ProviderDevice
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.probing.drivers import read_drivers
-from edge_rag.device.probing.files import text_of
-from edge_rag.device.probing.hardware import read_board, read_thermal
-from edge_rag.device.probing.read_memory import read_memory
-from edge_rag.device.probing.read_processor import read_processor
+from edge_rag.device.probing.hardware import read_board, read_memory, read_processor, read_thermal, text_of
 
 PACKAGES: Final = (
     "onnxruntime",

@@ -1,13 +1,21 @@
-"""Whether there is room for one more sequence."""
+"""Whether there is room for one more sequence.
+
+How much of what was drafted a step has room for; pure.
+
+Who copies passages from which pages, and when those pages are wanted back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.engine.kv_cache.block_pool import PagePool
-from edge_rag.engine.sequence import Deferral, Sequence
+from edge_rag.engine.kv_cache.page_copy import Loan
+from edge_rag.engine.scheduling.plan import PlanEntry
+from edge_rag.engine.sequence import Deferral, Sequence, SequenceId
 
 _MOST_DOUBLINGS: Final = 16
 
@@ -60,3 +68,76 @@ def room_for(
             now, at_most = pool.pages_for(len(other.tokens)), pool.pages_for(other.prompt_tokens + other.max_tokens)
             kept += now - pool.held(other.id) + min(growth, at_most - now)
     return Room(free_slots, needed, pool.available_without([s.id for s in leaving], shared) - kept)
+
+
+def with_drafts(
+    entries: SequenceOf[PlanEntry],
+    drafts: Mapping[SequenceId, int],
+    promised: int,
+    max_step_tokens: int,
+    pool: PagePool,
+) -> tuple[PlanEntry, ...]:
+    """Adds drafts where the step and the pages have room to spare; nobody gives way to a draft.
+
+    Args:
+        entries: The step without drafts.
+        drafts: How many tokens are drafted, by sequence.
+        promised: Pages that the step takes.
+        max_step_tokens: Most tokens computed in it.
+        pool: The pages.
+    """
+    if not drafts:
+        return tuple(entries)
+    left = max_step_tokens - sum(entry.count for entry in entries)
+    result: list[PlanEntry] = []
+    for entry in entries:
+        drafted = min(drafts.get(entry.sequence, 0), left) if entry.wants_logits else 0
+        end = entry.end
+        pages = max(pool.held(entry.sequence), pool.pages_for(end))
+        drafted = max(0, min(drafted, (pages + pool.available - promised) * pool.page_tokens - end))
+        promised += max(0, pool.pages_for(end + drafted) - pages)
+        left -= drafted
+        result.append(replace(entry, drafted=drafted) if drafted else entry)
+    return tuple(result)
+
+
+def lend(sequence: Sequence, pool: PagePool, spare: int) -> None:
+    """Gives a sequence that has just entered loans of what the cache holds of its passages.
+
+    What is not held is computed. A page that is lent cannot be taken for anything else until it has been copied.
+
+    Args:
+        sequence: Who enters; what the cache holds of its beginning is its own already.
+        pool: The pages.
+        spare: Pages that can be had beside those that the sequence and the others need.
+    """
+    sequence.loans, sequence.exact_until = (), None
+    loans: list[Loan] = []
+    for span in sequence.spans:
+        start = max(span.start, sequence.computed)
+        pages = pool.match(sequence.trust_domain, span.alone, [])
+        offset = span.offset + start - span.start
+        length = min(span.end, sequence.prompt_tokens - 1) - start
+        length = min(length, len(pages) * pool.page_tokens - offset)
+        if length <= 0:
+            continue
+        spare -= pool.idle(pages)
+        if spare < 0:
+            break
+        pool.lease(sequence.id, pages)
+        loans.append(Loan(start, length, pages, offset))
+    if loans:
+        sequence.loans, sequence.exact_until = tuple(loans), loans[0].start
+
+
+def call_in(sequences: Iterable[Sequence], pool: PagePool) -> bool:
+    """Takes loans back that are not copied yet: the sequences compute these passages themselves.
+
+    Returns:
+        Whether there were any.
+    """
+    borrowers = [sequence for sequence in sequences if sequence.loans]
+    for sequence in borrowers:
+        pool.end_lease(sequence.id)
+        sequence.loans = ()
+    return bool(borrowers)

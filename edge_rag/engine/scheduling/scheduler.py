@@ -10,10 +10,8 @@ from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import PagePool
 from edge_rag.engine.kv_cache.page_copy import stretch, within
-from edge_rag.engine.scheduling.budget import Room, room_for
-from edge_rag.engine.scheduling.draft_room import with_drafts
+from edge_rag.engine.scheduling.budget import Room, call_in, lend, room_for, with_drafts
 from edge_rag.engine.scheduling.fair_share import GENERATED_WEIGHT, PROMPT_WEIGHT, FairShares
-from edge_rag.engine.scheduling.lending import call_in, lend
 from edge_rag.engine.scheduling.plan import Displacement, PlanEntry, StepPlan, Verdict
 from edge_rag.engine.scheduling.policy import SchedulerLimits, allot
 from edge_rag.engine.scheduling.request_queue import WaitingQueue

@@ -22,8 +22,8 @@ from itertools import chain, pairwise
 from math import log
 from typing import Final
 
-from edge_rag.core.function_words import FUNCTION_WORDS
 from edge_rag.core.passage import RankedPassage
+from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.engine.ports import Stemmer
 from edge_rag.generator.citations.claims import Facts, facts_of
 

@@ -22,7 +22,7 @@ from math import floor, inf, log2
 from typing import Final
 
 from edge_rag.core.passage import Passage
-from edge_rag.core.passage_order import PassageOrder
+from edge_rag.core.query import PassageOrder
 
 FIRST_RENEWAL: Final = 64
 RENEWED_AFTER: Final = 1024

@@ -3,13 +3,15 @@
 The template is rendered once, around placeholders. Its special tokens become ids; all other text, the template's and
 what is put in for the placeholders, is encoded with special tokens read as plain text. So a document that holds the
 text of an end-of-turn token ends nothing.
+
+Tokens to text, a piece at a time, in whole characters.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,9 +19,32 @@ from typing import Any, NoReturn
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.generator.prompt.detokenizer import Detokenizer
+
+
+class Detokenizer:
+    """Decodes one answer. Special tokens have no text.
+
+    Args:
+        tokenizer: Its vocabulary.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+
+    def feed(self, tokens: Iterable[int]) -> str:
+        """Takes the next tokens.
+
+        Returns:
+            The text that is complete now. Bytes of an unfinished character wait for the rest of it; if the answer ends
+            first they are never shown.
+        """
+        pieces = (self._stream.step(self._tokenizer, token) for token in tokens)
+        return "".join(piece for piece in pieces if piece)
+
 
 _SYSTEM = "\ue000system\ue001"
 _USER = "\ue000user\ue001"

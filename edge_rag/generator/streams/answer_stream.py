@@ -1,18 +1,101 @@
-"""A request's tokens on their way to its listener: text, citations, and the end."""
+"""A request's tokens on their way to its listener: text, citations, and the end.
+
+Tells a listener about its answer, and when the first text came.
+
+Stop strings in a stream: what could be the beginning of one is held back until it is clear.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from edge_rag.core.answer import Citation, TextDelta
+from edge_rag.core.answer import Citation, TextDelta, Unsupported
+from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed
 from edge_rag.core.passage import Passage
 from edge_rag.engine.ports import Outcome
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.markers import CitationMapper
 from edge_rag.generator.constraints.quote import Quotation
-from edge_rag.generator.prompt.detokenizer import Detokenizer
-from edge_rag.generator.streams.stop import StopMatcher
-from edge_rag.generator.streams.teller import Listener, Teller
+from edge_rag.generator.prompt.tokenizer import Detokenizer
+
+Listener = Callable[[GenerationEvent], None]
+"""Hears every event of an answer."""
+
+AnswerPart = TextDelta | Citation | Unsupported
+
+
+class Teller:
+    """Tells the listener, and when the first text came.
+
+    Args:
+        listener: Hears every event.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, listener: Listener, clock: Callable[[], float]) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._submitted = clock()
+        self._first_text: float | None = None
+
+    def tell(self, event: AnswerPart) -> None:
+        """Passes an event on."""
+        if self._first_text is None and isinstance(event, TextDelta):
+            self._first_text = self._clock()
+        self._listener(event)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Ends the stream well."""
+        first = None if self._first_text is None else self._first_text - self._submitted
+        self._listener(Generated(outcome.reason, outcome.usage, outcome.queue_s, outcome.compute_s, first))
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends the stream badly."""
+        self._listener(GenerationFailed(error))
+
+
+class StopMatcher:
+    """Finds the stop string that is complete first in text that comes in pieces; of several at once, the longest.
+
+    Args:
+        stops: The strings; empty ones are ignored.
+    """
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        self._stops = tuple(stop for stop in stops if stop)
+        self._held = ""
+        self.stopped = False
+
+    def feed(self, text: str) -> str:
+        """Takes the next piece.
+
+        Returns:
+            Text that certainly stands before any stop string; nothing once one was found.
+        """
+        if self.stopped:
+            return ""
+        text = self._held + text
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if found:
+            self.stopped = True
+            self._held = ""
+            return text[: min(found)[1]]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        """Returns what was held back, now that no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Returns the length of the longest end of the text that begins the stop string."""
+    for length in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
 
 
 class FreeStream:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from edge_rag.core.generation import Generated, GenerationFailed
-from edge_rag.core.said import SaidEvent, SaidSentence, SaidText, SaidTokens
+from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidSentence, SaidText, SaidTokens
 from edge_rag.engine.ports import Outcome
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraints.quote import Quotation
-from edge_rag.generator.prompt.detokenizer import Detokenizer
-from edge_rag.generator.streams.stop import StopMatcher
+from edge_rag.generator.prompt.tokenizer import Detokenizer
+from edge_rag.generator.streams.answer_stream import StopMatcher
 
 SaidListener = Callable[[SaidEvent], None]
 """Hears all that is said; must return at once."""

@@ -11,9 +11,8 @@ from edge_rag.engine.ports import Outcome
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Support
 from edge_rag.generator.citations.sentences import SentenceCutter, WrittenSentence
-from edge_rag.generator.prompt.detokenizer import Detokenizer
-from edge_rag.generator.streams.stop import StopMatcher
-from edge_rag.generator.streams.teller import AnswerPart, Listener, Teller
+from edge_rag.generator.prompt.tokenizer import Detokenizer
+from edge_rag.generator.streams.answer_stream import AnswerPart, Listener, StopMatcher, Teller
 
 
 class CheckedText:

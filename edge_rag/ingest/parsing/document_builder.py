@@ -1,10 +1,19 @@
-"""Builds the stored text of a document, block by block."""
+"""Builds the stored text of a document, block by block.
+
+Where the blocks of a marked-up document go: into the document, or into the cell of a table that is open.
+
+Rows of a table as sentences that can be found and understood one by one; pure.
+
+What a file says of itself: author and times.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
 
 from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue
@@ -90,3 +99,160 @@ class DocumentBuilder:
     def _append(self, text: str) -> None:
         self._parts.append(text)
         self._length += len(text)
+
+
+@dataclass(slots=True)
+class _Piece:
+    kind: BlockKind
+    text: str
+    level: int
+
+
+@dataclass(slots=True)
+class _Row:
+    cells: list[list[_Piece]] = field(default_factory=list)
+
+
+class BlockWriter:
+    """Writes blocks and table rows; a table in a cell becomes text of that cell.
+
+    A row of one cell is layout, not a table: its paragraphs and headings are written as what they are.
+
+    Args:
+        builder: Takes the blocks.
+    """
+
+    def __init__(self, builder: DocumentBuilder) -> None:
+        self.page: int | None = None
+        self._builder = builder
+        self._rows: list[_Row] = []
+
+    def add(self, kind: BlockKind, text: str, level: int = 0) -> None:
+        """Appends a block; headings deeper than six count as the sixth."""
+        level = min(level, _DEEPEST_HEADING)
+        if self._rows and self._rows[-1].cells:
+            self._rows[-1].cells[-1].append(_Piece(kind, text, level))
+        else:
+            self._builder.add(kind, text, level, self.page)
+
+    def open_row(self) -> None:
+        """Begins a row."""
+        self._rows.append(_Row())
+
+    def open_cell(self) -> None:
+        """Begins the next cell of the row that was opened last."""
+        if self._rows:
+            self._rows[-1].cells.append([])
+
+    def close_row(self) -> None:
+        """Writes the row that was opened last."""
+        if not self._rows:
+            return
+        row = self._rows.pop()
+        if len(row.cells) == 1:
+            for piece in row.cells[0]:
+                self.add(piece.kind, piece.text, piece.level)
+            return
+        texts = (" ".join(piece.text.strip() for piece in cell).strip() for cell in row.cells)
+        self.add(BlockKind.TABLE_ROW, " | ".join(text for text in texts if text))
+
+
+_FIGURE = re.compile(r"[-+(]?[€$£¥]?\s?\d[\d\s.,:/%()Ee+-]*(?:[a-zA-Z%€$£¥°]{1,4})?")
+_LONGEST_HEADER = 100
+_ROWS_LOOKED_AT = 10
+
+
+def add_records(builder: DocumentBuilder, rows: Iterable[Sequence[str]]) -> None:
+    """Appends rows: ``Part: Seal | Number: P-101`` where the table has a head, ``Seal | P-101`` where it has none.
+
+    The head is the first of the first rows that has more than one cell, if it looks like one: every cell of it is a
+    short text and none a figure, and no other row looks wider. What stands above it, such as a title, is written as it
+    is. Empty cells are left out.
+
+    Args:
+        builder: Takes the rows.
+        rows: Cells of each row, in order; rows may differ in length.
+    """
+    remaining = iter(rows)
+    first: list[Sequence[str]] = []
+    for row in remaining:
+        if any(cell.strip() for cell in row):
+            first.append(row)
+        if len(first) == _ROWS_LOOKED_AT:
+            break
+    position = _head_position(first)
+    head: Sequence[str] = () if position is None else first[position]
+    for number, row in enumerate(first):
+        _add(builder, row, head if position is not None and number > position else ())
+    for row in remaining:
+        _add(builder, row, head)
+
+
+def _add(builder: DocumentBuilder, row: Sequence[str], head: Sequence[str]) -> None:
+    cells: list[str] = []
+    for column, cell in enumerate(row):
+        text = cell.strip()
+        label = head[column].strip().rstrip(":") if column < len(head) else ""
+        if text:
+            cells.append(f"{label}: {text}" if label else text)
+    builder.add(BlockKind.TABLE_ROW, " | ".join(cells))
+
+
+def _head_position(rows: Sequence[Sequence[str]]) -> int | None:
+    """Index of the row with the names of the columns, or None."""
+    for position, row in enumerate(rows[:-1]):
+        filled = [cell.strip() for cell in row if cell.strip()]
+        if len(filled) < 2:
+            continue
+        below = max(sum(bool(cell.strip()) for cell in later) for later in rows[position + 1 :])
+        short = all(len(cell) <= _LONGEST_HEADER and not _FIGURE.fullmatch(cell) for cell in filled)
+        different = len({cell.lower() for cell in filled}) == len(filled)
+        return position if short and different and below <= len(filled) + 1 else None
+    return None
+
+
+_PDF_TIME = re.compile(
+    r"D:(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:(Z)|([+-])(\d\d)'?(\d\d)?)?",
+)
+
+
+def properties(
+    title: str = "", author: str = "", created: datetime | None = None, modified: datetime | None = None
+) -> dict[str, MetadataValue]:
+    """Returns what is known, under the names that metadata has for it by convention."""
+    given: dict[str, MetadataValue | None] = {
+        "title": title.strip(),
+        "author": author.strip(),
+        "created": created,
+        "modified": modified,
+    }
+    return {key: value for key, value in given.items() if value}
+
+
+def iso_moment(text: str) -> datetime | None:
+    """Reads a moment as XML and HTML write it, UTC where it names no zone; None where it is none."""
+    try:
+        return _in_utc(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        return None
+
+
+def pdf_moment(text: str) -> datetime | None:
+    """Reads a moment as PDF writes it (ISO 32000-2, 7.9.4), UTC where it names no zone; None where it is none."""
+    found = _PDF_TIME.match(text)
+    if not found:
+        return None
+    year, month, day, hour, minute, second, _, sign, hours, minutes = found.groups()
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0)) * (-1 if sign == "-" else 1)
+    try:
+        fields = (int(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0), int(second or 0))
+        return _in_utc(datetime(*fields, tzinfo=timezone(offset)))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _in_utc(moment: datetime) -> datetime | None:
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        return None

@@ -12,13 +12,12 @@ from edge_rag.ingest.parsing.office.opendocument import parse_opendocument
 from edge_rag.ingest.parsing.office.pptx import parse_pptx
 from edge_rag.ingest.parsing.office.rtf import parse_rtf
 from edge_rag.ingest.parsing.office.spreadsheet import parse_spreadsheet
-from edge_rag.ingest.parsing.pdf.pages import NO_RECOGNIZER, Recognizer
+from edge_rag.ingest.parsing.pdf.ocr import NO_RECOGNIZER, Recognizer
 from edge_rag.ingest.parsing.pdf.pdf import parse_pdf
-from edge_rag.ingest.parsing.text.delimited import parse_delimited
 from edge_rag.ingest.parsing.text.html import parse_html
 from edge_rag.ingest.parsing.text.mail import parse_mail, parse_mailbox
 from edge_rag.ingest.parsing.text.markdown import parse_markdown
-from edge_rag.ingest.parsing.text.plain import parse_plain
+from edge_rag.ingest.parsing.text.plain import parse_delimited, parse_plain
 
 _DEEPEST_ATTACHMENT = 3
 

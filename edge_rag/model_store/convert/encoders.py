@@ -13,7 +13,7 @@ from edge_rag.model_store.checkpoint import Checkpoint
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
 from edge_rag.model_store.convert.genai import BLOCK, Precision
 from edge_rag.model_store.convert.staging import Workshop, check_folder
-from edge_rag.model_store.origin import origin_of
+from edge_rag.model_store.directory import origin_of
 from edge_rag.model_store.request import Wish
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 

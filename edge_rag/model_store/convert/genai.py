@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.convert.progress import Progress
-from edge_rag.model_store.convert.subprocess import run_python
+from edge_rag.model_store.convert.subprocess import Progress, run_python
 
 BLOCK = 128
 """Weights that share a scale, where weights are quantized."""

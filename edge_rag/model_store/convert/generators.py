@@ -16,7 +16,7 @@ from edge_rag.model_store.checkpoint import Checkpoint, licence_of
 from edge_rag.model_store.convert.genai import BLOCK, Precision, convert
 from edge_rag.model_store.convert.staging import Workshop, check_folder
 from edge_rag.model_store.copying import matching
-from edge_rag.model_store.origin import origin_of
+from edge_rag.model_store.directory import origin_of
 from edge_rag.model_store.request import Wish
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, write_manifest

@@ -5,6 +5,8 @@
     python -m edge_rag.model_store.convert.prepare_encoder compare FOLDER REFERENCE.npz
 
 The last line of the output is a JSON object.
+
+Texts that an encoder is compared with its original on: short and long, upper and lower case, beyond ASCII.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import onnx
@@ -23,11 +26,34 @@ from edge_rag.errors import EdgeRagError, ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare_scores, compare_vectors
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
 from edge_rag.model_store.convert.genai import BLOCK, Precision
-from edge_rag.model_store.convert.sample_texts import PASSAGES, QUESTIONS
 from edge_rag.runtime.encoder.bert_graph import Floats, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, read_manifest
+
+QUESTIONS: Final = (
+    "oil",
+    "how often",
+    "Where is the valve?",
+    "How often must the bearings of the pump be greased?",
+    "What does the operator do when the gas alarm sounds during maintenance?",
+)
+
+PASSAGES: Final = (
+    "a",
+    "the pump",
+    "close the valve",
+    "EVERY 2,000 HOURS",
+    "Résumé: 4 µm filter, −20 °C to +55 °C – naïve café 東京.",
+    "Grease both bearings every 2,000 operating hours, or every three months, whichever comes first.",
+    "The spare impeller is kept on shelf 4 of the store room; its part number is 7720-118.",
+    "The relief valve on the discharge side opens at 11 bar. If it opens during normal operation, stop the pump, let "
+    "the line cool below 40 degrees, and have the pressure transmitter checked before the pump is started again.",
+    "Leave the building by the shortest way, close no door behind you that others may need, and call the control room "
+    "from outside. Nobody goes back in before the air has been measured twice, ten minutes apart, by somebody who was "
+    "trained for it; the readings are written into the log with the time and the name. " * 4,
+)
+
 
 FEWEST_PAIRS = 8
 """Pairs that scores are compared on, at least."""

@@ -28,9 +28,8 @@ from edge_rag.runtime.decoder.serial_decoder import SerialDecoder, read_serial_s
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.lowering.folder import lower_folder
-from edge_rag.runtime.lowering.forced_run import forced_logits
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.verification import OriginalDecoder
+from edge_rag.runtime.lowering.verification import OriginalDecoder, forced_logits
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, read_manifest
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
 

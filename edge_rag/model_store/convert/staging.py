@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.model_store.convert.progress import Progress
-from edge_rag.model_store.convert.subprocess import run_python
+from edge_rag.model_store.convert.subprocess import Progress, run_python
 from edge_rag.model_store.copying import plain_files
-from edge_rag.runtime.model_folder.folder_trust import check_contents
+from edge_rag.runtime.model_folder.graph_check import check_contents
 
 _PREPARATION = "edge_rag.model_store.convert.prepare_generator"
 _STEP_S = 1800.0

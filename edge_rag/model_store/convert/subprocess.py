@@ -1,4 +1,7 @@
-"""Programs that do the heavy work: watched, quoted in errors, and never left running."""
+"""Programs that do the heavy work: watched, quoted in errors, and never left running.
+
+How long work says how far it is.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,42 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import edge_rag
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.convert.progress import Progress
+
+
+class Progress(Protocol):
+    """Shows what is being done. Called from one thread at a time."""
+
+    def begin(self, what: str, total_bytes: int | None = None) -> None:
+        """A step begins, and the one before it is over.
+
+        Args:
+            what: What is done, for people.
+            total_bytes: How much there is to do; None where nobody knows.
+        """
+
+    def advance(self, done_bytes: int) -> None:
+        """So many more bytes of the step are done."""
+
+    def detail(self, line: str) -> None:
+        """A line from a program that does the step; not trusted."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, what: str, total_bytes: int | None = None) -> None:
+        """Does nothing."""
+
+    def advance(self, done_bytes: int) -> None:
+        """Does nothing."""
+
+    def detail(self, line: str) -> None:
+        """Does nothing."""
+
 
 _INHERITED = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "EDGE_RAG_OPS_BUILD")
 _TAIL_LINES = 12

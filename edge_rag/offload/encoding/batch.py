@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from edge_rag.errors import EdgeRagError
-from edge_rag.offload.encoding.client import Parcel
-from edge_rag.offload.encoding.encoding_desk import EncodingDesk
-from edge_rag.offload.encoding.loan import Loan, Wanted
+from edge_rag.offload.encoding.client import EncodingDesk, Loan, Parcel, Wanted
 from edge_rag.offload.encoding.routing import Work
 from edge_rag.offload.generation.routing import Place
 

@@ -1,24 +1,133 @@
 """Brings texts to another machine's encoders and what they computed back: whatever comes of it, it ends in time.
 
 Which models a machine has is asked before the first text is sent to it, and one that has others gets none.
+
+What borrowing encoders needs, whatever they do: who is there, what the operator chose, and how fast this box is.
+
+A machine that encodes, as seen from here: which models it has, and how fast it is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from edge_rag.core.asker import Asker
-from edge_rag.core.offload import OffloadUse
+from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
+from edge_rag.core.query import Asker
 from edge_rag.errors import EdgeRagError, RemoteFailed, RemoteUnfit
 from edge_rag.offload.context import Dispatch
-from edge_rag.offload.encoding.encoding_desk import Encoders, EncodingDesk, EncodingRemote
-from edge_rag.offload.encoding.routing import Work
-from edge_rag.offload.encoding_announcing import EncodingAnnouncer
+from edge_rag.offload.encoding.messages import Embedded, Ranks, SentCandidates, SentTexts
+from edge_rag.offload.encoding.routing import (
+    STAGE_SHARE,
+    EncoderFacts,
+    EncodingFacts,
+    Waiting,
+    Work,
+    choose_encoder,
+    waiting,
+)
+from edge_rag.offload.events import EncodingAnnouncer
+from edge_rag.offload.generation.routing import Candidate, Choice
+from edge_rag.offload.remotes.latency_model import Pace
+from edge_rag.offload.remotes.remote_state import RemoteDesk
+
+RECHECK_S: Final = 60.0
+"""Time after which a machine that had other models is asked again which it has, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoders:
+    """The models that encode, by what names their results.
+
+    Attributes:
+        embedder: Names the vectors.
+        dimension: Length of a vector.
+        reranker: Names the scores.
+    """
+
+    embedder: str
+    dimension: int
+    reranker: str
+
+    def differs(self, other: Encoders, work: Work) -> str:
+        """Returns how another machine's differ where that matters for work; empty where they do not."""
+        if work is Work.RANKS:
+            same, there, here = self.reranker == other.reranker, other.reranker, self.reranker
+        else:
+            same = (self.embedder, self.dimension) == (other.embedder, other.dimension)
+            there, here = f"{other.embedder} ({other.dimension})", f"{self.embedder} ({self.dimension})"
+        role = "reranker" if work is Work.RANKS else "embedder"
+        return "" if same else f"its {role} is {there[:200]}, the one here is {here}"
+
+
+class EncodingRemote(Protocol):
+    """Another machine that encodes. Used from one event loop; calls raise RemoteFailed and nothing else."""
+
+    def seal_texts(self, sent: SentTexts) -> bytes:
+        """Returns exactly the bytes that will be sent."""
+        ...
+
+    def seal_candidates(self, sent: SentCandidates) -> bytes:
+        """Returns exactly the bytes that will be sent."""
+        ...
+
+    def describe(self, within_s: float) -> Awaitable[Encoders]:
+        """Asks which models it has."""
+        ...
+
+    def embed(self, sealed: bytes, within_s: float) -> Awaitable[Embedded]:
+        """Has texts embedded."""
+        ...
+
+    def rerank(self, sealed: bytes, within_s: float) -> Awaitable[Ranks]:
+        """Has passages ranked."""
+        ...
+
+
+class EncodingDesk:
+    """Keeps what is known of it. The event loop writes, any thread reads.
+
+    Args:
+        desk: What else it is asked, its circuit breaker and counts.
+        remote: How it is asked to encode.
+    """
+
+    def __init__(self, desk: RemoteDesk, remote: EncodingRemote) -> None:
+        self.desk = desk
+        self.remote = remote
+        self.paces = {work: Pace() for work in Work}
+        self.known: Encoders | None = None
+        self._unfit: dict[Work, float] = {}
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.desk.remote.name
+
+    def able(self, work: Work, now: float) -> bool:
+        """Whether it is used for such work, and not known to have another model."""
+        return work.use in self.desk.remote.uses and now >= self._unfit.get(work, now)
+
+    def unfit(self, work: Work, now: float) -> None:
+        """Notes that it has another model; it is asked again after a while."""
+        self.known = None
+        self._unfit[work] = now + RECHECK_S
+
+    def fit(self, work: Work) -> None:
+        """Notes that it has the same model."""
+        self._unfit.pop(work, None)
+
+    def facts(self, work: Work, now: float) -> EncoderFacts:
+        """Returns what a decision is made on."""
+        pace = self.paces[work]
+        candidate = Candidate(self.name, pace.texts_per_s, self.desk.under_way)
+        return EncoderFacts(candidate, pace, self.desk.breaker.lets_through(now), self.able(work, now))
+
 
 _Out = TypeVar("_Out")
 _log = structlog.get_logger()
@@ -163,3 +272,126 @@ class Courier:
             desk.known = None  # whoever is there next may be another
         self.dispatch.went_wrong(desk.desk, str(error), error.busy)
         return error
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be encoded, as far as deciding is concerned.
+
+    Attributes:
+        work: What is to be done.
+        asker: For whom.
+        rule: What of the collection may leave.
+        texts: How many texts it is.
+        key: What it has in common with requests about the same text.
+        sendable: Whether it can be sent: not empty, and within what a lender takes.
+    """
+
+    work: Work
+    asker: Asker
+    rule: OffloadRule
+    texts: int
+    key: bytes
+    sendable: bool = True
+
+
+class Loan:
+    """Any thread.
+
+    Args:
+        courier: Brings texts to machines.
+        desks: The machines that encode, by name.
+        mode: When they are asked.
+        longest_s: Longest time that one is waited for, seconds.
+        strained: Whether this box is held back or on battery.
+
+    Attributes:
+        longest_s: Longest time that a machine is waited for, seconds.
+    """
+
+    def __init__(
+        self,
+        courier: Courier,
+        desks: Mapping[str, EncodingDesk],
+        mode: OffloadMode,
+        longest_s: float,
+        strained: Callable[[], bool],
+    ) -> None:
+        self.courier = courier
+        self.desks = desks
+        self._mode = mode
+        self.longest_s = longest_s
+        self._strained = strained
+        self._here = {work: Pace() for work in Work}
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Monotonic seconds."""
+        return self.courier.dispatch.clock
+
+    def introduce(self) -> None:
+        """Has every machine say which models it has; what others have is in the log, the trail and the status."""
+        for desk in self.desks.values():
+            self.courier.dispatch.begin(self.courier.introduce(desk, self.longest_s))
+
+    def place(self, wanted: Wanted, ahead: int = 0, given: Mapping[str, int] | None = None) -> Choice:
+        """Decides where something is encoded, and says so in the trail, unless nothing of it may leave anyway.
+
+        Args:
+            wanted: What.
+            ahead: Texts that are done here before.
+            given: Requests of the same batch that each machine gets before.
+        """
+        now = self.clock()
+        facts = self._facts(wanted, ahead, given or Counter(), now)
+        choice = choose_encoder(facts)
+        used = any(wanted.work.use in desk.desk.remote.uses for desk in self.desks.values())
+        if used and wanted.rule is not OffloadRule.NEVER:
+            self.courier.announcer.placed(wanted.asker, facts, choice, now)
+        return choice
+
+    def asks(self, desk: EncodingDesk, work: Work) -> bool:
+        """Whether a machine is asked for such work, now."""
+        now = self.clock()
+        return desk.able(work, now) and desk.desk.breaker.lets_through(now)
+
+    def waiting(self, desk: EncodingDesk, wanted: Wanted) -> Waiting:
+        """Decides how long a machine is waited for."""
+        within = _within(wanted, self.clock())
+        return waiting(wanted.texts, within, self.longest_s, desk.paces[wanted.work], self._here[wanted.work])
+
+    def expected_s(self, work: Work, texts: int) -> float:
+        """Returns how long so many texts are likely to take here, seconds; 0 where nothing was measured."""
+        return self._here[work].expected_s(texts) or 0.0
+
+    def measure(self, work: Work, texts: int, took_s: float) -> None:
+        """Takes what texts took here; one that another thread takes at the same moment may be lost."""
+        if texts:
+            self._here[work] = self._here[work].after(texts, took_s)
+
+    def _facts(self, wanted: Wanted, ahead: int, given: Mapping[str, int], now: float) -> EncodingFacts:
+        return EncodingFacts(
+            work=wanted.work,
+            mode=self._mode,
+            rule=wanted.rule,
+            sendable=wanted.sendable,
+            priority=wanted.asker.priority,
+            within_s=_within(wanted, now),
+            texts=wanted.texts,
+            ahead=ahead,
+            longest_s=self.longest_s,
+            key=wanted.key,
+            strained=self._strained(),
+            local=self._here[wanted.work],
+            remotes=tuple(_loaded(desk.facts(wanted.work, now), given) for desk in self.desks.values()),
+        )
+
+
+def _within(wanted: Wanted, now: float) -> float | None:
+    deadline = wanted.asker.deadline
+    return None if deadline is None else max(0.001, STAGE_SHARE * (deadline - now))
+
+
+def _loaded(facts: EncoderFacts, given: Mapping[str, int]) -> EncoderFacts:
+    candidate = facts.candidate
+    return replace(facts, candidate=replace(candidate, under_way=candidate.under_way + given.get(candidate.name, 0)))

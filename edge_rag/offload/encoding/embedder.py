@@ -9,16 +9,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.asker import NOBODY
-from edge_rag.core.offload import OffloadRule
-from edge_rag.core.question import Question
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import NOBODY, Question
 from edge_rag.offload.encoding.batch import Errand, Sharing
 from edge_rag.offload.encoding.bulk_embedding import BulkEmbedding, HereToo
-from edge_rag.offload.encoding.client import Arrived, Parcel
-from edge_rag.offload.encoding.encoding_desk import EncodingRemote
-from edge_rag.offload.encoding.loan import Loan, Wanted
-from edge_rag.offload.encoding.messages import fits, release_texts
-from edge_rag.offload.encoding.replies import checked_vectors
+from edge_rag.offload.encoding.client import Arrived, EncodingRemote, Loan, Parcel, Wanted
+from edge_rag.offload.encoding.messages import checked_vectors, fits, release_texts
 from edge_rag.offload.encoding.routing import Work
 from edge_rag.offload.generation.routing import Place
 

@@ -14,21 +14,20 @@ from typing import Protocol
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.offload.encoding.batch import Errand, Sharing
-from edge_rag.offload.encoding.client import Arrived, Parcel
-from edge_rag.offload.encoding.encoding_desk import EncodingRemote
-from edge_rag.offload.encoding.loan import Loan, Wanted
+from edge_rag.offload.encoding.client import Arrived, EncodingRemote, Loan, Parcel, Wanted
 from edge_rag.offload.encoding.messages import (
     LARGEST_LIMIT,
     LONGEST_TERM,
     MOST_HEADINGS,
     MOST_PASSAGES,
     MOST_TERMS,
+    Ranks,
+    checked_ranks,
     fits,
     release_candidates,
 )
-from edge_rag.offload.encoding.replies import Ranks, checked_ranks
 from edge_rag.offload.encoding.routing import Work
-from edge_rag.offload.generation.spread import documents_key
+from edge_rag.offload.generation.routing import documents_key
 
 
 class LocalReranker(Protocol):

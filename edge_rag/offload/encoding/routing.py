@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from edge_rag.core.offload import OffloadMode, OffloadRule, OffloadUse
+from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.core.query import Priority
-from edge_rag.offload.generation.routing import SAFETY, Choice, Place
-from edge_rag.offload.generation.spread import Candidate, ranking
+from edge_rag.offload.generation.routing import SAFETY, Candidate, Choice, Place, ranking
 from edge_rag.offload.generation.timeouts import LEAST_SHARE, UNKNOWN_SHARE
 from edge_rag.offload.generation.timeouts import SAFETY as KEPT
-from edge_rag.offload.remotes.pace import Pace
+from edge_rag.offload.remotes.latency_model import Pace
 
 STAGE_SHARE: Final = 0.25
 """Share of the time left to a question's deadline that embedding, or reranking, may take. The answer needs the rest."""

@@ -10,19 +10,17 @@ from typing import Final
 
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.status import RemoteInUse
-from edge_rag.core.offload import OffloadMode, OffloadRule, OffloadUse
+from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
-from edge_rag.offload.context import Dispatch
+from edge_rag.offload.context import Dispatch, Tower
 from edge_rag.offload.events import OffloadAnnouncer
 from edge_rag.offload.generation.hedged_request import Flight
 from edge_rag.offload.generation.redaction import Redactor
-from edge_rag.offload.generation.routing import Facts, choose
-from edge_rag.offload.generation.spread import documents_key
+from edge_rag.offload.generation.routing import Facts, choose, documents_key
 from edge_rag.offload.generation.timeouts import Bounds
 from edge_rag.offload.ports import Books, Handle, Listener, LocalGenerator, Remote
 from edge_rag.offload.remotes.circuit_breaker import Breaker
 from edge_rag.offload.remotes.remote_state import RemoteDesk, kind_of
-from edge_rag.offload.tower import Tower
 
 _CHARACTERS_PER_TOKEN: Final = 4
 _RETRY_S: Final = 0.5

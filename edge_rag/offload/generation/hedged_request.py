@@ -17,12 +17,12 @@ from contextlib import suppress
 from edge_rag.core.answer import Usage
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, Unread
+from edge_rag.offload.context import Tower
 from edge_rag.offload.generation.remote_stream import RemoteAnswer
 from edge_rag.offload.generation.routing import Choice, Place
 from edge_rag.offload.generation.timeouts import SAFETY, SOONEST_HEDGE_S, UNKNOWN_SHARE
 from edge_rag.offload.ports import Dictation, Handle, Listener
 from edge_rag.offload.remotes.remote_state import RemoteDesk, kind_of
-from edge_rag.offload.tower import Tower
 
 
 class Flight:

@@ -10,11 +10,11 @@ from typing import Protocol
 
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.errors import RemoteFailed
+from edge_rag.offload.context import Tower
 from edge_rag.offload.generation.timeouts import Look, Progress, Step, look
 from edge_rag.offload.ports import Busy, Dictation, Ended, Heard
 from edge_rag.offload.remotes.latency_model import Sample
 from edge_rag.offload.remotes.remote_state import RemoteDesk, kind_of
-from edge_rag.offload.tower import Tower
 
 
 class Follower(Protocol):

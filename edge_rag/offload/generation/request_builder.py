@@ -6,12 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.generation import GenerationRequest, Said, SaidSentence, SaidText
 from edge_rag.core.ids import RequestId
-from edge_rag.core.offload import OffloadRule
 from edge_rag.core.passage import RankedPassage, Sentence
+from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Sampling
-from edge_rag.core.said import Said, SaidSentence, SaidText
 from edge_rag.errors import PermissionDenied, RemoteFailed
 from edge_rag.offload.generation.redaction import Redactor, Restorer
 

@@ -1,4 +1,9 @@
-"""The connection to another edge-rag, which everything that is asked of it shares."""
+"""The connection to another edge-rag, which everything that is asked of it shares.
+
+Where a remote is: at its address, or where a box of its name says on the network that it is.
+
+What is announced is only a hint. Who is there has to prove by its certificate that it is the remote.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,40 @@ from typing import Any, Final
 
 import grpc
 
-from edge_rag.errors import RemoteFailed, RemoteUnfit
-from edge_rag.offload.remotes.locating import located
+from edge_rag.discovery.announcer import FoundServer
+from edge_rag.discovery.browser import browse
+from edge_rag.errors import DiscoveryUnavailable, RemoteFailed, RemoteUnfit
 from edge_rag.offload.remotes.tls_trust import Trust, anchor
+
+BY_NAME: Final = "box:"
+"""What an address begins with that is the name of a box."""
+
+
+async def located(address: str, within_s: float) -> str:
+    """Returns HOST:PORT of a remote.
+
+    Args:
+        address: HOST:PORT, or ``box:`` and a name.
+        within_s: How long to look for the name, seconds.
+
+    Raises:
+        RemoteFailed: No box of that name answers.
+    """
+    if not address.startswith(BY_NAME):
+        return address
+    name = address.removeprefix(BY_NAME)
+
+    def those(found: tuple[FoundServer, ...]) -> list[FoundServer]:
+        return [server for server in found if server.tls and server.name == name]
+
+    try:
+        found = await asyncio.to_thread(browse, within_s, lambda servers: bool(those(servers)))
+    except DiscoveryUnavailable as error:
+        raise RemoteFailed(f"it cannot be looked for: {error}") from error
+    if not (servers := those(found)):
+        raise RemoteFailed(f"no box named {name!r} answers on the network")
+    return servers[0].addresses[0]
+
 
 _LONGEST_MESSAGE_BYTES: Final = 4 << 20
 _CONNECT_S: Final = 10.0

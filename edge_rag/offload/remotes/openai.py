@@ -10,9 +10,9 @@ from typing import Any, Final
 import httpx2
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.offload import OffloadUse
+from edge_rag.core.generation import SaidText
+from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode
-from edge_rag.core.said import SaidText
 from edge_rag.errors import RemoteFailed
 from edge_rag.offload.generation.request_builder import Order
 from edge_rag.offload.ports import Ended, Heard

@@ -6,10 +6,9 @@ from dataclasses import replace
 from enum import Enum
 
 from edge_rag.core.monitoring.status import RemoteInUse
-from edge_rag.core.offload import OffloadUse
+from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerMode
-from edge_rag.offload.generation.routing import RemoteFacts
-from edge_rag.offload.generation.spread import Candidate
+from edge_rag.offload.generation.routing import Candidate, RemoteFacts
 from edge_rag.offload.ports import Busy, Remote
 from edge_rag.offload.remotes.circuit_breaker import Breaker, BreakerState
 from edge_rag.offload.remotes.latency_model import Meter, Outlook

@@ -1,8 +1,15 @@
-"""The model runner: one ONNX Runtime call a step, over pages that stay in place."""
+"""The model runner: one ONNX Runtime call a step, over pages that stay in place.
+
+What a model over pages says of itself, and the steps and pages it refuses, wherever its pages are.
+
+Memory for the pages of one layer, parts of which can be given back to the system while the rest stays in place.
+"""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +17,102 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
-from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.runtime.decoder.page_memory import PageMemory
-from edge_rag.runtime.decoder.paged_model import PagedModel
+from edge_rag.runtime.decoder.model_input import PackedStep, check_step
 from edge_rag.runtime.decoder.rope_shift import MovedTokens, read_rotary_tables
 from edge_rag.runtime.lowering.geometry import GRAPH_FILE, PagedGeometry, read_geometry
-from edge_rag.runtime.session.bound_arrays import BoundInput, BoundRows
-from edge_rag.runtime.session.ops_library import ops_library
-from edge_rag.runtime.session.sessions import open_session
+from edge_rag.runtime.session.sessions import BoundInput, BoundRows, open_session, ops_library
+
+
+class PagedModel:
+    """A model's sizes and the number of its pages.
+
+    Attributes:
+        geometry: The model's sizes.
+        pages: Number of pages, at least 1; page numbers are below this.
+    """
+
+    def __init__(self, geometry: PagedGeometry, pages: int) -> None:
+        self.geometry = geometry
+        self.pages = pages
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Token ids are below this."""
+        return self.geometry.vocabulary_size
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens a page holds."""
+        return self.geometry.page_tokens
+
+    @property
+    def max_context(self) -> int:
+        """Positions are below this, tokens."""
+        return self.geometry.max_context
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Token ids that end a text."""
+        return self.geometry.end_tokens
+
+    def check_step(self, step: PackedStep) -> None:
+        """Returns where a step can be run.
+
+        Raises:
+            InferenceFailed: It breaks a promise of ``PackedStep``.
+        """
+        check_step(
+            step,
+            vocabulary_size=self.vocabulary_size,
+            max_context=self.max_context,
+            page_tokens=self.page_tokens,
+            pages=self.pages,
+        )
+
+    def check_pages(self, *pages: int) -> None:
+        """Returns where all of the pages are there.
+
+        Raises:
+            InferenceFailed: One is not.
+        """
+        for page in pages:
+            if not 0 <= page < self.pages:
+                raise InferenceFailed(f"page {page} is outside [0, {self.pages})")
+
+
+class PageMemory:
+    """Zeroed memory that is taken from the system as it is written, and can be given back.
+
+    It begins on a page of the processor's, and so on a cache line: vectors that straddle two lines cost a tenth of
+    prefill's attention.
+
+    Args:
+        size: Bytes, at least 1.
+
+    Raises:
+        MemoryError: There is not that much address space.
+
+    Attributes:
+        array: int8 [size], over the memory.
+    """
+
+    def __init__(self, size: int) -> None:
+        try:
+            self._map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError, ValueError) as error:
+            raise MemoryError(f"{size} bytes cannot be had: {error}") from error
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            # As numpy asks for its own large arrays; a kernel without huge pages refuses, and small ones do as well.
+            with suppress(OSError):
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+        self.array: NDArray[np.int8] = np.frombuffer(self._map, np.int8)
+
+    def give_back(self, start: int, length: int) -> None:
+        """Gives a range back, as far as it covers whole pages of the processor's; it reads as zeros from then on."""
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 class PagedDecoder(PagedModel):

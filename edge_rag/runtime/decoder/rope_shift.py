@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 from edge_rag.runtime.lowering.geometry import GRAPH_FILE, PagedGeometry
-from edge_rag.runtime.lowering.stored_tensors import StoredTensors
-from edge_rag.runtime.session.ops_library import ops_library
+from edge_rag.runtime.lowering.weight_packing import StoredTensors
+from edge_rag.runtime.session.sessions import ops_library
 
 _COSINE, _SINE = 4, 5
 

@@ -23,7 +23,7 @@ from edge_rag.runtime.lowering.geometry import (
     read_json,
 )
 from edge_rag.runtime.lowering.graph import DecoderSizes, lower
-from edge_rag.runtime.lowering.stored_tensors import StoredTensors, WeightsFile
+from edge_rag.runtime.lowering.weight_packing import StoredTensors, WeightsFile
 from edge_rag.runtime.lowering.weights import lower_weights
 
 CONFIG_FILE = "genai_config.json"

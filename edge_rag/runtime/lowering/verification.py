@@ -1,10 +1,14 @@
-"""A graph before it is lowered, run as it came: one sequence, with keys and values that grow."""
+"""A graph before it is lowered, run as it came: one sequence, with keys and values that grow.
+
+A lowered model on one known text: its prompt in chunks, the rest token by token, as the engine would have it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -12,6 +16,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelFolderInvalid
+from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.lowering.onnx_graph import attributes
 from edge_rag.runtime.session.sessions import open_session
 
@@ -85,3 +90,51 @@ def _rings(graph: Path) -> dict[str, int]:
         if node.op_type == "GroupQueryAttention" and found.get("sliding_window_cache"):
             rings.update(dict.fromkeys(node.input[3:5], found["local_window_size"]))
     return rings
+
+
+_CHUNK = 48
+
+
+class StepRunner(Protocol):
+    """A decoder over pages."""
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens a page holds."""
+        ...
+
+    def run(self, step: PackedStep) -> NDArray[np.float32]:
+        """Runs a step; returns the logits that it asks for."""
+        ...
+
+
+def forced_logits(decoder: StepRunner, token_ids: NDArray[np.int64], prompt_tokens: int) -> NDArray[np.float32]:
+    """Runs a text on the decoder's first pages.
+
+    Args:
+        decoder: Has pages for the whole text.
+        token_ids: int64 [n].
+        prompt_tokens: Tokens that are prefilled, at least 1 and at most n; each of the rest is a step of its own.
+
+    Returns:
+        float32 [n, vocabulary], the logits after each token.
+
+    Raises:
+        InferenceFailed: A step was refused or failed.
+    """
+    pages = -(-token_ids.size // decoder.page_tokens)
+    table = np.arange(pages, dtype=np.int32)[None]
+    bounds = [*range(0, prompt_tokens, _CHUNK), *range(prompt_tokens, token_ids.size + 1)]
+    found = []
+    for first, last in pairwise(bounds):
+        positions = np.arange(first, last, dtype=np.int32)
+        step = PackedStep(
+            input_ids=token_ids[first:last],
+            positions=positions,
+            slot_mapping=positions,
+            cumulative_sequence_lengths=np.array([0, last - first], np.int32),
+            block_table=table[:, : -(-last // decoder.page_tokens)],
+            logits_indices=np.arange(last - first, dtype=np.int64),
+        )
+        found.append(decoder.run(step).copy())
+    return np.concatenate(found)

@@ -24,8 +24,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.runtime.model_folder.folder_trust import check_contents
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE
+from edge_rag.runtime.model_folder.graph_check import check_contents
 from edge_rag.runtime.model_folder.manifest import (
     MANIFEST_NAME,
     FileRecord,

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from edge_rag.core.model_name import LONGEST_MODEL_NAME, is_model_name
+from edge_rag.core.ids import LONGEST_MODEL_NAME, is_model_name
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.model_folder.strict_json import parse_object
 

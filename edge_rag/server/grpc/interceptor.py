@@ -14,8 +14,7 @@ from edge_rag.errors import CallTooLong, EdgeRagError, InvalidRequest, NotReady,
 from edge_rag.server.grpc import status_codes as status
 from edge_rag.server.lifecycle import Gate
 from edge_rag.server.limits.concurrency import Places
-from edge_rag.server.limits.connections import Connections, address_of
-from edge_rag.server.limits.resets import Resets
+from edge_rag.server.limits.connections import Connections, Resets, address_of
 from edge_rag.server.limits.timeouts import Deadlines
 from edge_rag.telemetry.metrics.calls import Metrics
 

@@ -1,13 +1,17 @@
-"""The gRPC server: services, health, reflection."""
+"""The gRPC server: services, health, reflection.
+
+The standard health service.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+from grpc_health.v1.health import aio as aio_health  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection
 
 from edge_rag.api.v1 import (
@@ -35,7 +39,6 @@ from edge_rag.server.grpc.collections_service import CollectionsService
 from edge_rag.server.grpc.documents_service import DocumentsService
 from edge_rag.server.grpc.encoding_service import EncodingService
 from edge_rag.server.grpc.generation_service import GenerationService
-from edge_rag.server.grpc.health import HealthService
 from edge_rag.server.grpc.interceptor import Turnstile
 from edge_rag.server.grpc.listeners import Doors, ServedCertificates, TlsOptions
 from edge_rag.server.grpc.rag_service import RagService
@@ -47,6 +50,33 @@ from edge_rag.server.limits.transport import CallLimits, TransportLimits
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import UNTRACED, Traces
 from edge_rag.wire.requests import RequestLimits
+
+
+class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
+    """Says of the server (the service without a name) and of each service whether it serves: all do, or none.
+
+    Args:
+        services: Full names of the services.
+    """
+
+    def __init__(self, services: tuple[str, ...]) -> None:
+        super().__init__()
+        self._services = ("", *services)
+        self._state = health_pb2.HealthCheckResponse.NOT_SERVING
+
+    async def say(self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType) -> None:
+        """Says it from now on, to those who watch too."""
+        self._state = state
+        for service in self._services:
+            await self.set(service, state)
+
+    async def List(  # noqa: N802 - named by the proto
+        self, request: health_pb2.HealthListRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> health_pb2.HealthListResponse:
+        """Says it of all at once; the library's service leaves this out."""
+        said = health_pb2.HealthCheckResponse(status=self._state)
+        return health_pb2.HealthListResponse(statuses=dict.fromkeys(self._services, said))
+
 
 _SERVICES: Final = tuple(
     file.DESCRIPTOR.services_by_name[name].full_name

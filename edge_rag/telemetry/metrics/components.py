@@ -1,13 +1,20 @@
-"""Metrics of the board the daemon runs on: how busy its devices are, and how warm."""
+"""Metrics of the board the daemon runs on: how busy its devices are, and how warm.
+
+Metrics of the machines that compute for this one, read when they are asked for.
+
+Metrics of where stages run.
+
+Metrics of the stages: what waits for each, and how busy it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from edge_rag.core.monitoring.memory_pressure import Ballast, MemoryPressure
-from edge_rag.core.monitoring.throttling import Temperature, ThrottleCause, Throttling
+from edge_rag.core.monitoring.resources import Ballast, MemoryPressure, Temperature, ThrottleCause, Throttling
+from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse, StageSnapshot
 from edge_rag.telemetry.activity import Activity
 
 
@@ -92,3 +99,97 @@ class BoardMetrics:
         for ballast in Ballast:
             shed.add_metric((ballast.value,), ballast in memory.given_up)
         yield shed
+
+
+class OffloadMetrics:
+    """A Prometheus collector of the remotes' present state.
+
+    Args:
+        remotes: Returns it.
+    """
+
+    def __init__(self, remotes: Callable[[], tuple[RemoteInUse, ...]]) -> None:
+        self._remotes = remotes
+
+    def collect(self) -> Iterator[Metric]:
+        """Returns the metrics."""
+        asked = GaugeMetricFamily(
+            "edge_rag_remote_asked", "1 where a machine is asked, 0 where it rests after failures.", labels=("remote",)
+        )
+        under_way = GaugeMetricFamily(
+            "edge_rag_remote_requests_running", "Requests of ours that a machine has.", labels=("remote",)
+        )
+        answers = CounterMetricFamily("edge_rag_remote_answers", "Answers that a machine finished.", labels=("remote",))
+        failures = CounterMetricFamily(
+            "edge_rag_remote_failures",
+            "Times a machine failed, was too slow or said what it must not.",
+            labels=("remote",),
+        )
+        sent = CounterMetricFamily("edge_rag_remote_sent_bytes", "What was sent to a machine.", labels=("remote",))
+        embedded = CounterMetricFamily(
+            "edge_rag_remote_embedded_texts", "Texts that a machine embedded.", labels=("remote",)
+        )
+        reranked = CounterMetricFamily(
+            "edge_rag_remote_reranked", "Questions whose passages a machine ordered.", labels=("remote",)
+        )
+        for remote in self._remotes():
+            asked.add_metric((remote.name,), float(remote.breaker != "open"))
+            under_way.add_metric((remote.name,), remote.under_way)
+            answers.add_metric((remote.name,), remote.answers)
+            failures.add_metric((remote.name,), remote.failures)
+            sent.add_metric((remote.name,), remote.sent_bytes)
+            embedded.add_metric((remote.name,), remote.embedded_texts)
+            reranked.add_metric((remote.name,), remote.reranked)
+        yield from (asked, under_way, answers, failures, sent, embedded, reranked)
+
+
+class PlacementMetrics:
+    """A Prometheus collector; everything is read when it is asked for.
+
+    Args:
+        models: Returns what fills each role now.
+    """
+
+    def __init__(self, models: Callable[[], Sequence[ModelInUse]]) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics."""
+        stepped_down = GaugeMetricFamily(
+            "edge_rag_stage_stepped_down",
+            "1 where a stage runs on another execution provider than the device profile puts first, else 0.",
+            labels=("stage", "wanted", "used"),
+        )
+        for model in self._models():
+            placement = model.placement
+            labels = (placement.stage.value, placement.wanted.value, placement.used.value)
+            stepped_down.add_metric(labels, placement.stepped_down)
+        yield stepped_down
+
+
+class StageMetrics:
+    """A Prometheus collector; everything is read when it is asked for.
+
+    Args:
+        stages: Returns the stages as they are now.
+    """
+
+    def __init__(self, stages: Callable[[], Sequence[StageSnapshot]]) -> None:
+        self._stages = stages
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics."""
+        waiting = GaugeMetricFamily("edge_rag_stage_waiting", "Requests in the queue, by stage.", labels=("stage",))
+        running = GaugeMetricFamily("edge_rag_stage_running", "Requests being worked on, by stage.", labels=("stage",))
+        busy = GaugeMetricFamily(
+            "edge_rag_stage_busy_perc", "Share of the last 5 seconds in which it computed, 0 to 1.", labels=("stage",)
+        )
+        refused = CounterMetricFamily(
+            "edge_rag_stage_refused", "Requests refused because the queue was full, by stage.", labels=("stage",)
+        )
+        for stage in self._stages():
+            waiting.add_metric((stage.name,), stage.waiting)
+            running.add_metric((stage.name,), stage.running)
+            busy.add_metric((stage.name,), stage.busy)
+            refused.add_metric((stage.name,), stage.refused)
+        yield from (waiting, running, busy, refused)

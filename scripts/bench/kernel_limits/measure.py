@@ -14,8 +14,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.session.ops_library import ops_library
-from edge_rag.runtime.session.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session, ops_library
 from scripts.bench.kernel_limits.loads import PAGE_TOKENS, Load
 from scripts.bench.kernel_limits.products import ProductLoad, ProductRunner
 

@@ -11,8 +11,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.session.ops_library import ops_library
-from edge_rag.runtime.session.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session, ops_library
 
 _LANES = 16
 _CACHE_LINE = 64

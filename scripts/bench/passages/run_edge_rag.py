@@ -17,7 +17,7 @@ from edge_rag.engine.ports import Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.prompt.passage_spans import passage_spans
+from edge_rag.generator.prompt.template import passage_spans
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.session.sessions import configure_thread_pool

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.access.token_file import TokenFile
-from edge_rag.access.tokens import is_shown_by, new_token
+from edge_rag.access.tokens import TokenFile, is_shown_by, new_token
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 from edge_rag.errors import AccessError, TokenNotFound

@@ -18,12 +18,10 @@ from edge_rag.access.certificate_files import CertificateFolder
 from edge_rag.cli import server_selection as choosing
 from edge_rag.cli.main import main
 from edge_rag.client import CallStatus, ClientError
-from edge_rag.client.known_servers import KnownServer, KnownServers
-from edge_rag.client.pairing import where_from
-from edge_rag.client.peer_certificate import proves_itself
-from edge_rag.client.recognition import Standing, answering, recognize
+from edge_rag.client.credentials import KnownServer, KnownServers
+from edge_rag.client.pairing import Standing, answering, proves_itself, recognize, where_from
 from edge_rag.core.pairing_code import PairingCode
-from edge_rag.discovery.announcement import FoundServer
+from edge_rag.discovery.announcer import FoundServer
 
 TIMEOUT_S = 10.0
 

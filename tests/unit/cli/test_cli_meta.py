@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import click
 import pytest
 
-from edge_rag.cli.meta import metadata_of
+from edge_rag.cli.options import metadata_of
 
 
 def test_values_are_typed_by_their_looks_and_repeated_keys_are_tags() -> None:

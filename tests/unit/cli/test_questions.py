@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.cli.questions import in_order, read_questions
+from edge_rag.cli.batch import in_order, read_questions
 
 
 @given(st.binary(max_size=400))

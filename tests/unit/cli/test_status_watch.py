@@ -31,13 +31,19 @@ from rich.console import Console
 from edge_rag.api.v1 import admin_pb2
 from edge_rag.cli.commands.status import status_lines
 from edge_rag.cli.main import main
-from edge_rag.cli.output.page_picture import PageState, states
-from edge_rag.cli.output.status_dashboard import StatusView
+from edge_rag.cli.output.status_dashboard import PageState, StatusView, states
 from edge_rag.client import status_replies
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.memory_pressure import Ballast, MemoryPressure
 from edge_rag.core.monitoring.metrics import Latency, Measure
-from edge_rag.core.monitoring.resources import MemoryItem, PlannedMemory
+from edge_rag.core.monitoring.resources import (
+    Ballast,
+    MemoryItem,
+    MemoryPressure,
+    PlannedMemory,
+    Temperature,
+    ThrottleCause,
+    Throttling,
+)
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
@@ -49,7 +55,6 @@ from edge_rag.core.monitoring.status import (
     SlotUse,
     StageSnapshot,
 )
-from edge_rag.core.monitoring.throttling import Temperature, ThrottleCause, Throttling
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.core.query import Priority
 from edge_rag.wire import status as status_messages

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.cli.files.folder_sync import look_at
-from edge_rag.cli.files.watch_state import read_state, state_file, write_state
-from edge_rag.cli.files.watched_folder import Fate, Look, Remembered, work_for
+from edge_rag.cli.files.folder_sync import (
+    Fate,
+    Look,
+    Remembered,
+    look_at,
+    read_state,
+    state_file,
+    work_for,
+    write_state,
+)
 from edge_rag.errors import ConfigurationError, StorageCorrupt
 
 _LOOKS = st.builds(Look, st.integers(0, 2), st.integers(0, 1), st.integers(0, 1), st.sampled_from(["", "not a file"]))

@@ -22,9 +22,9 @@ from edge_rag.client import (
 from edge_rag.client.metadata_messages import read_metadata
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import ValueBoost
-from edge_rag.core.kv_reuse import KvReuse
-from edge_rag.core.offload import OffloadRule
-from edge_rag.core.unrecognized import Unrecognized
+from edge_rag.core.ids import Unrecognized
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import KvReuse
 
 LATER: Final = 4000
 """A number that no enumeration of this version has."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.config.access_paths import credential
+from edge_rag.config.paths import credential
 
 
 def test_a_credential_is_there_only_where_it_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

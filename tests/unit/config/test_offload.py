@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.config.settings import load_settings
-from edge_rag.core.offload import OffloadMode, OffloadUse
+from edge_rag.core.placement import OffloadMode, OffloadUse
 from edge_rag.errors import ConfigurationError
 
 TLS = 'authority = "/etc/ca.pem"'

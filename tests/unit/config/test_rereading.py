@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_rag.config.rereading import adopted, differing
-from edge_rag.config.settings import Settings, load_settings
+from edge_rag.config.settings import Settings, adopted, differing, load_settings
 
 
 def settings(tmp_path: Path, text: str) -> Settings:

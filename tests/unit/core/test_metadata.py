@@ -13,9 +13,10 @@ from edge_rag.core.documents.metadata import (
     MOST_KEYS,
     MOST_TAGS,
     checked_metadata,
+    decode_metadata,
+    encode_metadata,
     usable_metadata,
 )
-from edge_rag.core.documents.metadata_json import decode_metadata, encode_metadata
 from edge_rag.errors import InvalidRequest
 
 _JUNK = st.recursive(

@@ -16,9 +16,8 @@ from prometheus_client import CollectorRegistry
 from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.monitoring.memory_pressure import MemoryPressure
+from edge_rag.core.monitoring.resources import MemoryPressure, Temperature, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, StageSnapshot
-from edge_rag.core.monitoring.throttling import Temperature, Throttling
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.engine.kv_cache.disk.tier import DiskCounts
 from edge_rag.engine.stats import EngineSnapshot
@@ -26,10 +25,8 @@ from edge_rag.server.grpc.status_codes import STATUS
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.metrics.components import BoardMetrics
+from edge_rag.telemetry.metrics.components import BoardMetrics, PlacementMetrics, StageMetrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics
-from edge_rag.telemetry.metrics.placement_metrics import PlacementMetrics
-from edge_rag.telemetry.metrics.stage_metrics import StageMetrics
 from edge_rag.telemetry.usage import UsageLedger
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from edge_rag.core.placement import Provider
 from edge_rag.device.choosing import choose
 from edge_rag.device.facts import Accelerator, CgroupLimit
-from edge_rag.device.probing.cgroups import memory_limits
-from edge_rag.device.probing.hardware import read_thermal
+from edge_rag.device.probing.hardware import memory_limits, read_thermal
 from edge_rag.device.probing.probe import probe, read_facts
 from edge_rag.device.profile_file import builtin_profiles
 from tests.unit.device.recorded_boards import recorded

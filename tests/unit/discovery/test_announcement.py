@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.client.channel import server_address
-from edge_rag.discovery.announcement import SERVICE, Announcement, found_server
+from edge_rag.discovery.announcer import SERVICE, Announcement, found_server
 
 SHA256 = "ab" * 32
 SAID = Announcement("engine room", 7421, "0.1.0", True, SHA256, ("10.0.0.7",)).properties()

@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from edge_rag.discovery.announcement import SERVICE, Announcement, FoundServer
-from edge_rag.discovery.announcer import Announcer
+from edge_rag.discovery.announcer import SERVICE, Announcement, Announcer, FoundServer
 from edge_rag.discovery.browser import Browser, browse
-from edge_rag.discovery.interfaces import multicast_addresses
+from edge_rag.discovery.transport import multicast_addresses
 from edge_rag.errors import DiscoveryUnavailable
 from tests.network_namespaces import Machine
 
@@ -242,7 +241,7 @@ except OSError as error:
     assert error.errno == errno.EAFNOSUPPORT
 else:
     raise AssertionError("not confined")
-from edge_rag.discovery.announcement import Announcement
+from edge_rag.discovery.announcer import Announcement
 from edge_rag.discovery.announcer import Announcer
 announcer = Announcer(lambda: Announcement("confined", 7421, "0.1.0", True, "a" * 64, ()))
 announcer.start()

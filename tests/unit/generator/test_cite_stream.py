@@ -11,8 +11,8 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.sentences import SentenceCutter, WrittenSentence
+from edge_rag.generator.streams.answer_stream import AnswerPart
 from edge_rag.generator.streams.cite_stream import CheckedText
-from edge_rag.generator.streams.teller import AnswerPart
 from edge_rag.reranker.words import Stemmer
 
 PUMP = "The pump is greased every 2,000 hours. Use lithium grease."

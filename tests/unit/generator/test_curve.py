@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_rag.core.curve import Curve
-from edge_rag.engine.scheduling.curve import StepSize, limits_on
-from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.core.query import Curve
+from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_on
 from edge_rag.errors import ConfigurationError
 
 BALANCED = StepSize(slots=8, tokens=512, prefill_share=0.25)

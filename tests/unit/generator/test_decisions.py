@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.ids import RequestId
+from edge_rag.core.ids import RequestId, recognized
 from edge_rag.core.monitoring.event import Decision, DecisionKind
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import recognized
 from edge_rag.engine.constraint import Silence
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.request import TokenRequest

@@ -8,9 +8,17 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.generation import Generated, GenerationFailed, GenerationRequest
+from edge_rag.core.generation import (
+    Generated,
+    GenerationFailed,
+    GenerationRequest,
+    Said,
+    SaidEvent,
+    SaidSentence,
+    SaidText,
+    SaidTokens,
+)
 from edge_rag.core.query import AnswerMode, JsonSchema, Sampling
-from edge_rag.core.said import Said, SaidEvent, SaidSentence, SaidText, SaidTokens
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import RemoteFailed
 from edge_rag.generator.continuation import Dictation

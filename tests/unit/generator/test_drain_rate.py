@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_rag.engine.drain_rate import DrainRate
+from edge_rag.engine.stats import DrainRate
 
 
 def test_until_something_left_the_assumed_interval_is_told() -> None:

@@ -7,7 +7,7 @@ import threading
 from edge_rag.engine.command_queue import IDLE_TURN_S
 from edge_rag.engine.engine import Engine
 from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.telemetry.pulse import Pulse, Pulses
+from edge_rag.telemetry.engine_observer import Pulse, Pulses
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, Reports, prompts, request, tiny_decoder
 
 

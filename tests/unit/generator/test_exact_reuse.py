@@ -18,8 +18,7 @@ import pytest
 
 from edge_rag.core.query import Priority
 from edge_rag.engine.engine import Engine
-from edge_rag.engine.kv_cache.disk.page_file import file_bytes
-from edge_rag.engine.kv_cache.disk.store import PageStore
+from edge_rag.engine.kv_cache.disk.store import PageStore, file_bytes
 from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits

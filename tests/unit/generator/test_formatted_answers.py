@@ -18,17 +18,15 @@ from edge_rag.core.answer import Citation, FinishReason, TextDelta
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
-from edge_rag.core.passage_order import PassageOrder
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, PassageOrder, Priority, Regex, Sampling
 from edge_rag.core.text import sentence_spans
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import InvalidRequest
-from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.prompt.prompt_encoding import PromptEncoder
-from edge_rag.generator.prompt.template import PromptSettings
+from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder

@@ -13,8 +13,7 @@ from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import AnswerFormat, JsonSchema, Regex
 from edge_rag.engine.constraint import AnyToken, Ended, Forced, Masked, Move, OneOf
 from edge_rag.errors import InvalidRequest
-from edge_rag.generator.constraints.grammar import Grammar
-from edge_rag.generator.constraints.grammar_compiler import GrammarCompiler
+from edge_rag.generator.constraints.grammar import Grammar, GrammarCompiler
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.generator.json_schemas import random_schema
 

@@ -11,8 +11,8 @@ from edge_rag.core.query import Priority
 from edge_rag.engine.command_queue import IDLE_TURN_S
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.kv_cache.block_pool import PagePool
-from edge_rag.engine.look import MAP_CELLS, PATIENCE_S
 from edge_rag.engine.sequence import SequenceId
+from edge_rag.engine.stats import MAP_CELLS, PATIENCE_S
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.generator.support import LIMITS, GatedRunner, Recorder, prompts, request, tiny_decoder
 

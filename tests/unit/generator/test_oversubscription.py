@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import recognized
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Outcome
 from edge_rag.engine.scheduling.policy import SchedulerLimits

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_rag.engine.kv_cache.disk.page_file import PageFileInvalid, PageName, decode_page, encode_page, file_bytes
-from edge_rag.engine.kv_cache.disk.store import PageStore
+from edge_rag.engine.kv_cache.disk.store import (
+    PageFileInvalid,
+    PageName,
+    PageStore,
+    decode_page,
+    encode_page,
+    file_bytes,
+)
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 from edge_rag.engine.sequence import domain_key
 

@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from edge_rag.engine.engine import Engine
-from edge_rag.engine.kv_cache.disk.page_file import StoredPage, file_bytes
-from edge_rag.engine.kv_cache.disk.reading import reading_pays
-from edge_rag.engine.kv_cache.disk.store import PageStore
-from edge_rag.engine.kv_cache.disk.tier import PageTier
+from edge_rag.engine.kv_cache.disk.store import PageStore, StoredPage, file_bytes
+from edge_rag.engine.kv_cache.disk.tier import PageTier, reading_pays
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.unit.generator.support import LIMITS, Recorder, generate, prompts, request, tiny_decoder

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
-from edge_rag.core.passage_order import PassageOrder
+from edge_rag.core.query import PassageOrder
 from edge_rag.generator.prompt.passage_order import (
     FIRST_RENEWAL,
     RENEWED_AFTER,

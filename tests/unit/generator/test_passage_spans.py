@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.generator.prompt.passage_spans import passage_spans
+from edge_rag.generator.prompt.template import passage_spans
 
 BODIES = st.lists(st.lists(st.integers(10, 30), min_size=1, max_size=40), min_size=1, max_size=4)
 PAGE = 8

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
+from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.query import Priority
-from edge_rag.core.unrecognized import recognized
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import SequenceId, Status

@@ -6,13 +6,10 @@ import pytest
 
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.ids import RequestId
-from edge_rag.core.kv_reuse import KvReuse
 from edge_rag.core.passage import RankedPassage
-from edge_rag.core.passage_order import PassageOrder
-from edge_rag.core.query import AnswerMode, Priority, Sampling
+from edge_rag.core.query import AnswerMode, KvReuse, PassageOrder, Priority, Sampling
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.prompt.prompt_encoding import PassageReuse, Prompt, PromptEncoder
-from edge_rag.generator.prompt.template import PromptSettings, passage_text
+from edge_rag.generator.prompt.template import PassageReuse, Prompt, PromptEncoder, PromptSettings, passage_text
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.generator.support import FIXTURES
 from tests.unit.generator.test_cite_stream import ranked

@@ -14,8 +14,7 @@ from edge_rag.core.query import Priority
 from edge_rag.engine.scheduling.plan import PlanEntry
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import SequenceId
-from edge_rag.throttle.burdens import HeatPolicy
-from edge_rag.throttle.policy import Throttle
+from edge_rag.throttle.policy import HeatPolicy, Throttle
 from scripts.simulation.arrivals import Arrival, Shape, Trace, arrivals
 from scripts.simulation.box import Box, Policy, Record, Simulation
 from scripts.simulation.command import simulate

@@ -21,18 +21,16 @@ from numpy.typing import NDArray
 
 from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import encoding_pb2
-from edge_rag.core.asker import Asker
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import DecisionKind
-from edge_rag.core.offload import OffloadMode, OffloadRule
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.core.query import Priority
-from edge_rag.core.question import Question
+from edge_rag.core.placement import OffloadMode, OffloadRule
+from edge_rag.core.query import Asker, Priority, Question
 from edge_rag.errors import InferenceFailed
+from edge_rag.offload.encoding.client import Encoders
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
-from edge_rag.offload.encoding.encoding_desk import Encoders
 from edge_rag.offload.encoding.routing import Work
 from edge_rag.offload.remotes.circuit_breaker import Breaker
 from edge_rag.offload.remotes.tls_trust import Trust

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.offload import OffloadMode, OffloadRule
+from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
 from edge_rag.offload.encoding.routing import (
     EncoderFacts,
@@ -19,9 +19,8 @@ from edge_rag.offload.encoding.routing import (
     numbers,
     waiting,
 )
-from edge_rag.offload.generation.routing import Place
-from edge_rag.offload.generation.spread import Candidate
-from edge_rag.offload.remotes.pace import Pace
+from edge_rag.offload.generation.routing import Candidate, Place
+from edge_rag.offload.remotes.latency_model import Pace
 
 UNKNOWN = Pace()
 

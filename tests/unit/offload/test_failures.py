@@ -25,8 +25,7 @@ from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.monitoring.event import DecisionKind
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.monitoring.status import ModelInUse
-from edge_rag.core.offload import OffloadMode, OffloadRule
-from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.placement import OffloadMode, OffloadRule, Placement, Precision, Provider, Stage
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded

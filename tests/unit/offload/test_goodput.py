@@ -9,10 +9,9 @@ from itertools import count
 
 import pytest
 
-from edge_rag.core.offload import OffloadMode, OffloadRule
+from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
-from edge_rag.offload.generation.routing import Facts, Place, RemoteFacts, choose
-from edge_rag.offload.generation.spread import Candidate
+from edge_rag.offload.generation.routing import Candidate, Facts, Place, RemoteFacts, choose
 from edge_rag.offload.remotes.latency_model import Meter, Sample
 
 PROMPT, TOKENS = 400, 60

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from edge_rag.discovery.announcement import Announcement
-from edge_rag.discovery.announcer import Announcer
+from edge_rag.discovery.announcer import Announcement, Announcer
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.remotes.locating import located
+from edge_rag.offload.remotes.connection import located
 from tests.network_namespaces import Machine
 
 

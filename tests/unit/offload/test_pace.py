@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.offload.remotes.pace import Pace
+from edge_rag.offload.remotes.latency_model import Pace
 
 SECONDS = st.floats(0, 1e4)
 STATED = st.floats(allow_nan=False, allow_infinity=False)

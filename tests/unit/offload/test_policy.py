@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.offload import OffloadMode, OffloadRule
+from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
-from edge_rag.offload.generation.routing import Choice, Facts, Place, RemoteFacts, choose, numbers
-from edge_rag.offload.generation.spread import Candidate
+from edge_rag.offload.generation.routing import Candidate, Choice, Facts, Place, RemoteFacts, choose, numbers
 from edge_rag.offload.remotes.latency_model import Outlook
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edge_rag.offload.encoding.pool import HERE, Pool
+from edge_rag.offload.encoding.bulk_embedding import HERE, Pool
 
 LONGEST = 50
 

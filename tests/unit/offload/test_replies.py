@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.encoding.replies import Rank, Ranks, agree, checked_ranks, checked_vectors
+from edge_rag.offload.encoding.messages import Rank, Ranks, agree, checked_ranks, checked_vectors
 
 GOOD = Ranks((Rank(2, 1.5, (0.1, -0.1)), Rank(0, 1.5, ()), Rank(1, -3.0, (9.0,))), 0.5, 0.0, 0.1)
 SENTENCES = (0, 1, 2)

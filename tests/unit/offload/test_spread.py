@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.offload.generation.spread import BOUND, Candidate, documents_key, ranking
+from edge_rag.offload.generation.routing import BOUND, Candidate, documents_key, ranking
 
 THREE = tuple(Candidate(name, 1.0, 0) for name in ("a", "b", "c"))
 KEYS = [documents_key([f"document {n}"]) for n in range(600)]

@@ -13,8 +13,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.session.ops_library import ops_library
-from edge_rag.runtime.session.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session, ops_library
 from tests.unit.ops.attention_case import Floats, Heads, Pages, Step
 
 LIBRARY_VARIABLE = "EDGE_RAG_TEST_OPS_LIBRARY"

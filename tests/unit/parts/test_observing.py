@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from edge_rag.bootstrap.tracing import make_traces
-from edge_rag.config.observing import TraceSettings
+from edge_rag.config.sections import TraceSettings
 from edge_rag.config.settings import load_settings
 from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.tracing import UNTRACED

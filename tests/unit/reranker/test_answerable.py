@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.reranker.answerable import Answerability, unrelated_similarity
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 
 REPOSITORY = Path(__file__).parents[3]
 SHARES = st.floats(0, 1)

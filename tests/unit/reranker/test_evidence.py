@@ -9,7 +9,7 @@ from edge_rag.reranker.answerable import Answerability
 from edge_rag.reranker.candidate import Candidate, ReadPassage, compare, model_text
 from edge_rag.reranker.evidence import EvidenceWeights, Weighed, weigh_sentences
 from edge_rag.reranker.words import Stemmer
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
 def passage(text: str, context: tuple[str, ...] = ()) -> Passage:

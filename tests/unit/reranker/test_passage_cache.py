@@ -9,7 +9,7 @@ from edge_rag.core.passage import Hit, Passage, RerankRequest, Retrieved
 from edge_rag.reranker.candidate import ReadPassage
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.passage_cache import PassageCache
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
 def passage(chunk: int, text: str) -> Passage:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edge_rag.reranker.candidate import mean_vector
 from edge_rag.reranker.scoring import bm25, cosine, coverage, max_sim, standardize
 from edge_rag.reranker.words import Stemmer, words_of
-from edge_rag.runtime.encoder.token_vectors import TokenVectors
+from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.documents.document import IngestOutcome, Upload
-from edge_rag.index.ports import Embedder
+from edge_rag.core.ports import Embedder
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 

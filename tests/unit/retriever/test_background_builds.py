@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_rag.index.background_builds import BackgroundBuilds
 from edge_rag.index.ivf_build import Checkpoint
+from edge_rag.index.local import BackgroundBuilds
 
 
 class Building:

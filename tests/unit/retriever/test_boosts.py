@@ -6,7 +6,7 @@ import pytest
 
 from edge_rag.core.documents.collection import CollectionSettings, RecencyBoost, ValueBoost
 from edge_rag.core.documents.metadata import Metadata
-from edge_rag.retriever.boosts import boost, has_boosts
+from edge_rag.retriever.passages import boost, has_boosts
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.documents.collection import HomeKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.index.background_builds import BackgroundBuilds
 from edge_rag.index.ivf_build import build_segment
-from edge_rag.index.local import EmbeddedIndexes, IndexLimits
+from edge_rag.index.local import BackgroundBuilds, EmbeddedIndexes, IndexLimits
 from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.storage import migrations as schema
 from edge_rag.storage.database import Database

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from edge_rag.core.documents.collection import HomeKind
 from edge_rag.core.documents.document import Block, BlockKind, Chunk, ParsedDocument
 from edge_rag.core.documents.filters import (
     AllOf,
@@ -31,19 +32,17 @@ from edge_rag.core.documents.filters import (
     Present,
 )
 from edge_rag.core.documents.metadata import MetadataValue
-from edge_rag.core.documents.vector_home import HomeKind
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.index.local import EmbeddedIndexes
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.retriever.bm25 import LexicalIndex
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
-from edge_rag.storage.allowed_chunks import AllowedChunks
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
-from edge_rag.storage.filter_sql import condition
-from edge_rag.storage.records import NewDocument
+from edge_rag.storage.filter_sql import AllowedChunks, condition
+from edge_rag.storage.statements import NewDocument
 from edge_rag.storage.vectors import StoredVectors
 from tests.unit.retriever.hashed_words import HashedWords
 

@@ -14,8 +14,7 @@ import pytest
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageCorrupt, StorageError
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
-from edge_rag.storage.database import Database
-from edge_rag.storage.page_checksums import RESERVED_BYTES
+from edge_rag.storage.database import RESERVED_BYTES, Database
 from tests.unit.retriever.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 

@@ -10,7 +10,7 @@ from edge_rag.core.documents.metadata import checked_metadata
 from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.parsing.limits import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
-from edge_rag.ingest.parsing.text.front_matter import take_front_matter
+from edge_rag.ingest.parsing.text.markdown import take_front_matter
 
 
 def test_values_are_read_as_their_author_meant_them() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.status import IndexKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.core.unrecognized import recognized
 from edge_rag.errors import ConfigurationError, StorageError
 from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
 from edge_rag.storage.restore import restore
@@ -20,8 +20,7 @@ from tests.unit.retriever.hashed_words import HashedWords
 pytest.importorskip("pymilvus", reason="needs the extra milvus")
 pytest.importorskip("milvus_lite", reason="needs the extra milvus")
 
-from edge_rag.index.milvus import MilvusIndexes
-from edge_rag.index.milvus_index import Milvus
+from edge_rag.index.milvus import Milvus, MilvusIndexes
 
 _NOBODY = "http://127.0.0.1:9"
 Opener = Callable[..., OpenedDirectory]
@@ -130,8 +129,8 @@ def test_what_was_missed_is_made_up_for_before_anything_is_found(
         raise StorageError("the network is down")
 
     with monkeypatch.context() as down:
-        down.setattr("edge_rag.index.milvus_index.MilvusIndex.change", fail)
-        down.setattr("edge_rag.index.milvus_index.MilvusIndex.digests", fail)
+        down.setattr("edge_rag.index.milvus.MilvusIndex.change", fail)
+        down.setattr("edge_rag.index.milvus.MilvusIndex.digests", fail)
         directory.library.delete("default", "1.txt")
         fill(directory, range(6, 8))
         milvus.updates.wait()

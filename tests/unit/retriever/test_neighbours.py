@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.retriever.neighbours import merge_neighbours
+from edge_rag.retriever.deduplication import merge_neighbours
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def test_the_process_can_open_neither_file_nor_socket_nor_write_nor_start_anothe
     kept.write_text("here")
     script = (
         "import ctypes, json, os, resource, socket, sys\n"
-        "from edge_rag.retriever.parsing import worker\n"
+        "from edge_rag.ingest.parsing.sandbox import worker\n"
         "from edge_rag.ingest.parsing.limits import ParsingLimits\n"
         "worker._give_up_rights(ParsingLimits(**json.loads(sys.argv[1])))\n"
         "def refused(action):\n"

@@ -13,8 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from edge_rag.errors import DocumentTooLarge, EmptyDocument
 from edge_rag.ingest.parsing.limits import ParsingLimits
-from edge_rag.ingest.parsing.pdf.ocr import TextRecognition
-from edge_rag.ingest.parsing.pdf.pages import recognized_lines
+from edge_rag.ingest.parsing.pdf.ocr import TextRecognition, recognized_lines
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
 needs_tesseract = pytest.mark.skipif(

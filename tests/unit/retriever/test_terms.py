@@ -6,7 +6,7 @@ import apsw
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edge_rag.retriever.terms import content_terms, match_expression
+from edge_rag.retriever.bm25 import content_terms, match_expression
 
 
 def test_function_words_are_left_out_and_each_word_counts_once() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.runtime.encoder.length_batches import padded_width, plan_batches
+from edge_rag.runtime.encoder.batching import padded_width, plan_batches
 
 LENGTHS = st.lists(st.integers(1, 300), max_size=60)
 

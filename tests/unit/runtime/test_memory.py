@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from edge_rag.runtime.session.memory import collect_less_often, set_aside_what_stays
+from edge_rag.runtime.session.process import collect_less_often, set_aside_what_stays
 
 
 class Cyclic:

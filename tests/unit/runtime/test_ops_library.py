@@ -8,7 +8,7 @@ import pytest
 
 import edge_rag.ops
 from edge_rag.errors import ModelError
-from edge_rag.runtime.session.ops_library import LIBRARY_NAME, ops_library
+from edge_rag.runtime.session.sessions import LIBRARY_NAME, ops_library
 
 
 def test_the_library_is_among_the_files_of_its_package() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_rag.runtime.decoder.page_memory import PageMemory
+from edge_rag.runtime.decoder.paged_decoder import PageMemory
 from tests.unit.generator.support import FIXTURES, tiny_decoder
 
 SIZE = 64 << 20

@@ -1,5 +1,5 @@
 from edge_rag.core.placement import Provider
-from edge_rag.runtime.session.provider_devices import provider_devices
+from edge_rag.runtime.session.sessions import provider_devices
 
 
 def test_the_processor_is_always_among_the_devices_once() -> None:

@@ -13,9 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.folder import lower_folder
-from edge_rag.runtime.lowering.forced_run import forced_logits
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.verification import OriginalDecoder
+from edge_rag.runtime.lowering.verification import OriginalDecoder, forced_logits
 from tests.synthetic.tiny_model import FIXTURES, Logits, TokenIds
 
 COS, SIN = 7, 8

@@ -11,10 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_rag.runtime.lowering.stored_tensors import StoredTensors, WeightsFile
+from edge_rag.runtime.lowering.weight_packing import StoredTensors, WeightsFile
 from edge_rag.runtime.lowering.weights import lower_weights
-from edge_rag.runtime.session.ops_library import ops_library
-from edge_rag.runtime.session.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session, ops_library
 
 FEATURES, WORDS, BLOCK = 24, 48, 16
 WHOLE = -(-FEATURES // BLOCK) * BLOCK

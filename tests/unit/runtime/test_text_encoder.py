@@ -13,8 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.text_graphs import PackedTextGraph
+from edge_rag.runtime.encoder.text_encoder import PackedTextGraph, TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 REPOSITORY = Path(__file__).parents[3]

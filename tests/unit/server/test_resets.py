@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_rag.server.limits.resets import Resets
+from edge_rag.server.limits.connections import Resets
 
 
 def test_as_many_as_a_busy_client_gives_up_are_let_be_and_no_more() -> None:

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import Generated, GenerationFailed
-from edge_rag.core.said import SaidEvent, SaidSentence, SaidText, SaidTokens
+from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidSentence, SaidText, SaidTokens
 from edge_rag.errors import NotReady
-from edge_rag.server.grpc.said_pacing import paced
+from edge_rag.server.grpc.generation_service import paced
 
 END = Generated(FinishReason.STOP, Usage(), 0.0, 0.0, None)
 NEVER_S = 3600.0

@@ -15,7 +15,7 @@ import pytest
 from edge_rag.errors import ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
 from edge_rag.model_store.convert.genai import Precision
-from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.convert.subprocess import Silent
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.request import Wish
 from edge_rag.model_store.source import LocalFolder

@@ -11,7 +11,7 @@ import huggingface_hub.constants
 import pytest
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.convert.subprocess import Silent
 from edge_rag.model_store.hub import fetch, forget
 from edge_rag.model_store.source import HubModel
 from tests.unit.store.hub_server import COMMIT, HubServer

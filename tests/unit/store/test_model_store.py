@@ -10,13 +10,12 @@ import pytest
 
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
-from edge_rag.model_store.choices import read_choices
 from edge_rag.model_store.convert.genai import Precision
-from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.convert.subprocess import Silent
 from edge_rag.model_store.request import Wish
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.model_store.source import LocalFolder
-from edge_rag.model_store.store import ModelStore
+from edge_rag.model_store.store import ModelStore, read_choices
 from edge_rag.runtime.model_folder.manifest import ModelRole
 
 MODELS = Path(__file__).parents[3] / "models"

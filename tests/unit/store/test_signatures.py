@@ -16,7 +16,7 @@ from model_signing.signing import Config as Signing
 
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
-from edge_rag.model_store.convert.progress import Silent
+from edge_rag.model_store.convert.subprocess import Silent
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.request import Wish
 from edge_rag.model_store.signature import SIGNATURE_FILE, acceptable_keys

@@ -10,8 +10,7 @@ import pytest
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare
 from edge_rag.model_store.convert.genai import check_converter
-from edge_rag.model_store.convert.progress import Silent
-from edge_rag.model_store.convert.subprocess import run_python
+from edge_rag.model_store.convert.subprocess import Silent, run_python
 from edge_rag.model_store.source import HubModel, LocalFolder, check_name, default_name, parse_source
 
 

@@ -14,11 +14,10 @@ from edge_rag.core.monitoring.metrics import Measure, RequestReport, StepReport
 from edge_rag.engine.kv_cache.disk.tier import DiskCounts
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit_log import AuditTrail
-from edge_rag.telemetry.engine_observer import EngineWatch
+from edge_rag.telemetry.engine_observer import EngineWatch, Pulses
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics
-from edge_rag.telemetry.pulse import Pulses
 from edge_rag.telemetry.usage import UsageLedger
 from tests.unit.telemetry.decisions import decision
 

@@ -2,7 +2,7 @@ from prometheus_client import CollectorRegistry
 
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
-from edge_rag.telemetry.metrics.placement_metrics import PlacementMetrics
+from edge_rag.telemetry.metrics.components import PlacementMetrics
 
 
 def test_a_stage_that_stepped_down_is_one_and_one_that_did_not_is_zero() -> None:

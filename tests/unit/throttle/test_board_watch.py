@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.core.monitoring.throttling import ThrottleCause
+from edge_rag.core.monitoring.resources import ThrottleCause
 from edge_rag.throttle.board_monitor import BoardWatch, Levers
-from edge_rag.throttle.burdens import HeatPolicy
-from edge_rag.throttle.policy import Throttle
+from edge_rag.throttle.policy import HeatPolicy, Throttle
 from tests.unit.throttle.boards import JETSON_ORIN_NANO_POWER, write_tree, zone
 
 

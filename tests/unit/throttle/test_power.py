@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.throttle.sensors import EnergyMeter, PowerReading, read_power
-from edge_rag.throttle.thermal import read_event_counts, read_slowdowns
+from edge_rag.throttle.sensors import EnergyMeter, PowerReading, read_event_counts, read_power, read_slowdowns
 from tests.unit.throttle.boards import (
     JETSON_AGX_ORIN_POWER,
     JETSON_ORIN_NANO_POWER,

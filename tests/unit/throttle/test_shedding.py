@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.core.monitoring.memory_pressure import Ballast
+from edge_rag.core.monitoring.resources import Ballast
 from edge_rag.throttle.hysteresis import Burden
 from edge_rag.throttle.load_shedding import Shedding, shortage
 from edge_rag.throttle.memory_monitor import MemoryWatch, Relief
-from edge_rag.throttle.pressure import MemoryReading, PressureTrigger, read_pressure
+from edge_rag.throttle.sensors import MemoryReading, PressureTrigger, read_pressure
 from tests.unit.throttle.boards import write_tree
 
 GIB = 1 << 30

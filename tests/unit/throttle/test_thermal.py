@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.throttle.thermal import read_zones, temperatures
+from edge_rag.throttle.sensors import read_zones, temperatures
 from tests.unit.throttle.boards import (
     AMD_MINI_PC,
     INTEL_MINI_PC,

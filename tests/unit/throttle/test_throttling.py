@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.monitoring.throttling import ThrottleCause
+from edge_rag.core.monitoring.resources import ThrottleCause
 from edge_rag.device.facts import ThermalZone
-from edge_rag.throttle.burdens import HeatPolicy, heat, hottest, power
 from edge_rag.throttle.hysteresis import Burden
-from edge_rag.throttle.policy import BoardReading, Throttle
+from edge_rag.throttle.policy import BoardReading, HeatPolicy, Throttle, heat, hottest, power
 
 POLICY = HeatPolicy(throttle_c=85, margin_c=8)
 

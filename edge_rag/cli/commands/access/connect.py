@@ -13,8 +13,7 @@ from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import Client
 from edge_rag.client.channel import server_address
-from edge_rag.client.credentials import Credentials
-from edge_rag.client.known_servers import KnownServer, KnownServers
+from edge_rag.client.credentials import Credentials, KnownServer, KnownServers
 from edge_rag.core.pairing_code import PairingCode
 
 _PROMPT_S = 10.0

@@ -8,8 +8,8 @@ from rich.table import Table
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client.known_servers import KnownServers
-from edge_rag.client.recognition import Recognized, Standing, recognize
+from edge_rag.client.credentials import KnownServers
+from edge_rag.client.pairing import Recognized, Standing, recognize
 
 _CONNECT_S = 2.0
 _COLOURS = {

@@ -14,7 +14,7 @@ import click
 from edge_rag.cli import options
 from edge_rag.cli.commands.access.tls import own_addresses
 from edge_rag.cli.commands.access.token import identity_of, identity_options, rights
-from edge_rag.cli.commands.models.models_place import place, settings_of
+from edge_rag.cli.commands.models.list import place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 
@@ -113,7 +113,7 @@ def _require_served(settings: Settings, known: Introduction) -> None:
         AccessError: It serves another.
     """
     from edge_rag.client import ClientError
-    from edge_rag.client.peer_certificate import peer_certificate
+    from edge_rag.client.pairing import peer_certificate
     from edge_rag.errors import AccessError
 
     host, _, port = settings.listen.rpartition(":")

@@ -12,7 +12,7 @@ import click
 import psutil
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.models_place import place, settings_of
+from edge_rag.cli.commands.models.list import place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 
@@ -128,6 +128,6 @@ def _addresses() -> list[str]:
 
 def _folder(config: Path | None, data_dir: Path | None) -> CertificateFolder:
     from edge_rag.access.certificate_files import CertificateFolder
-    from edge_rag.config.access_paths import certificate_path
+    from edge_rag.config.paths import certificate_path
 
     return CertificateFolder(certificate_path(settings_of(config, data_dir).data_directory))

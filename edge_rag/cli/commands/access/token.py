@@ -12,15 +12,14 @@ import click
 from rich.table import Table
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.models_place import place, settings_of
+from edge_rag.cli.commands.models.list import place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 
 if TYPE_CHECKING:
-    from edge_rag.access.token_file import TokenFile
-    from edge_rag.access.tokens import Token
+    from edge_rag.access.tokens import Token, TokenFile
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
@@ -175,8 +174,8 @@ def _listed(text: str) -> list[str]:
 
 
 def _tokens(config: Path | None, data_dir: Path | None) -> TokenFile:
-    from edge_rag.access.token_file import TokenFile
-    from edge_rag.config.access_paths import token_path
+    from edge_rag.access.tokens import TokenFile
+    from edge_rag.config.paths import token_path
 
     settings = settings_of(config, data_dir)
     return TokenFile(settings.access.tokens or token_path(settings.data_directory))

@@ -26,7 +26,7 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
     It has every collection with its text, metadata and vectors and the documents that wait to be stored; models are
     named in it but not included. FILE appears under its name only when all of it is written and checked.
     """
-    from edge_rag.storage.archive import unpack
+    from edge_rag.storage.backup import unpack
 
     if file.exists() and not force:
         raise click.ClickException(f"{file} exists; name another file or give --force")

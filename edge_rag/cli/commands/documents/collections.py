@@ -9,15 +9,13 @@ from typing import Any, TypeVar
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.collection_settings import SettingsGiven, settings_options
 from edge_rag.cli.commands.status import index_line
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.meta import shown_value
+from edge_rag.cli.options import SettingsGiven, settings_options, shown_value
 from edge_rag.cli.output.json import collection_object, index_object
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import Client
-from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
-from edge_rag.core.documents.vector_home import HomeKind
+from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings, HomeKind
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

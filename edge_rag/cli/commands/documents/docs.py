@@ -8,7 +8,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode, error_object, exit_code
-from edge_rag.cli.meta import shown_value
+from edge_rag.cli.options import shown_value
 from edge_rag.cli.output.json import document_object, metadata_object
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import CallStatus, Client, ClientError

@@ -14,16 +14,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from edge_rag.cli import options
 from edge_rag.cli.commands.documents.jobs import doing, job_object
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.files.handing_over import hand_over, rejected
-from edge_rag.cli.files.upload import Report, Storing
+from edge_rag.cli.files.upload import Report, Storing, hand_over, rejected
 from edge_rag.cli.files.walk import FoundFile, Unusable, find_files
-from edge_rag.cli.meta import metadata_of
+from edge_rag.cli.options import metadata_of
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import Client, RetryPolicy
 from edge_rag.client.failures import unreadable_reply
 from edge_rag.client.values import JobEntry
 from edge_rag.core.documents.jobs import Job, JobDocumentState
-from edge_rag.core.unrecognized import Unrecognized
+from edge_rag.core.ids import Unrecognized
 
 _EPILOG = """\b
 Examples:

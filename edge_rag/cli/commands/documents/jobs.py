@@ -16,7 +16,7 @@ from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import Client, RetryPolicy
 from edge_rag.client.values import JobEntry, JobProgress
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobState
-from edge_rag.core.unrecognized import Unrecognized
+from edge_rag.core.ids import Unrecognized
 
 _EPILOG = """\b
 Examples:

@@ -13,9 +13,17 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.files.folder_sync import look_at
-from edge_rag.cli.files.watch_state import read_state, state_file, write_state
-from edge_rag.cli.files.watched_folder import Fate, Look, Remembered, Work, work_for
+from edge_rag.cli.files.folder_sync import (
+    Fate,
+    Look,
+    Remembered,
+    Work,
+    look_at,
+    read_state,
+    state_file,
+    work_for,
+    write_state,
+)
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import CallStatus, Client, ClientError, RetryPolicy
 from edge_rag.core.documents.document import IngestStatus

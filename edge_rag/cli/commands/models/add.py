@@ -13,8 +13,7 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.list import form
-from edge_rag.cli.commands.models.models_place import place, settings_of
+from edge_rag.cli.commands.models.list import form, place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 

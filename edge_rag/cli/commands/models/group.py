@@ -10,8 +10,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.commands.models.add import add
-from edge_rag.cli.commands.models.list import list_models
-from edge_rag.cli.commands.models.models_place import place, running_daemon, settings_of
+from edge_rag.cli.commands.models.list import list_models, place, running_daemon, settings_of
 from edge_rag.cli.commands.models.use import use
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible

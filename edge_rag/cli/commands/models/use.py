@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.models_place import place, running_daemon, settings_of
+from edge_rag.cli.commands.models.list import place, running_daemon, settings_of
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 

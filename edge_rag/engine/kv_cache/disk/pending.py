@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_rag.engine.kv_cache.block_pool import PagePool
-from edge_rag.engine.kv_cache.disk.reading import Reading
-from edge_rag.engine.kv_cache.disk.tier import PageTier
+from edge_rag.engine.kv_cache.disk.tier import PageTier, Reading
 from edge_rag.engine.request import LiveRequest
 from edge_rag.engine.sequence import SequenceId
 

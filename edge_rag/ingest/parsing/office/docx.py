@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument
-from edge_rag.ingest.parsing.blocks import BlockWriter
-from edge_rag.ingest.parsing.document_builder import DocumentBuilder
-from edge_rag.ingest.parsing.office.container import Container
-from edge_rag.ingest.parsing.office.package import main_part, office_properties, relations_of
-from edge_rag.ingest.parsing.office.xml import read_xml
+from edge_rag.ingest.parsing.document_builder import BlockWriter, DocumentBuilder
+from edge_rag.ingest.parsing.office.package import Container, main_part, office_properties, read_xml, relations_of
 
 _LEFT_OUT = frozenset(
     (

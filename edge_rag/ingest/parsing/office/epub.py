@@ -10,12 +10,10 @@ from bs4.dammit import EncodingDetector
 
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import EncryptedDocument
-from edge_rag.ingest.parsing.document_builder import DocumentBuilder
-from edge_rag.ingest.parsing.office.container import Container, resolve
-from edge_rag.ingest.parsing.office.xml import XmlHandler, read_xml
-from edge_rag.ingest.parsing.properties import iso_moment, properties
-from edge_rag.ingest.parsing.text.encodings import decode_text
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder, iso_moment, properties
+from edge_rag.ingest.parsing.office.package import Container, XmlHandler, read_xml, resolve
 from edge_rag.ingest.parsing.text.html import add_html
+from edge_rag.ingest.parsing.text.plain import decode_text
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"

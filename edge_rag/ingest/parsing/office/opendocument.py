@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.errors import DocumentTooLarge, EncryptedDocument
-from edge_rag.ingest.parsing.blocks import BlockWriter
-from edge_rag.ingest.parsing.document_builder import DocumentBuilder
-from edge_rag.ingest.parsing.office.container import Container
-from edge_rag.ingest.parsing.office.package import read_properties
-from edge_rag.ingest.parsing.office.xml import read_xml
-from edge_rag.ingest.parsing.properties import iso_moment, properties
+from edge_rag.ingest.parsing.document_builder import BlockWriter, DocumentBuilder, iso_moment, properties
+from edge_rag.ingest.parsing.office.package import Container, read_properties, read_xml
 
 _CONTENT = "content.xml"
 _META = "meta.xml"

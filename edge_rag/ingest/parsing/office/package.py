@@ -1,14 +1,245 @@
-"""What Office Open XML files have in common: relations between parts, and properties of the document."""
+"""What Office Open XML files have in common: relations between parts, and properties of the document.
+
+A document that is a ZIP file of parts, opened without trusting what it says about itself.
+
+XML as a stream of events; nothing outside of the document is ever looked at.
+
+Expat reads it. Entities are what XML attacks are made of, and no document format needs to declare any, so a declaration
+is refused where it stands; a document type is tolerated, and never fetched.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+import lzma
+import posixpath
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import IO, Any, NoReturn, Protocol
+from xml.parsers import expat
 
 from edge_rag.core.documents.metadata import MetadataValue
-from edge_rag.ingest.parsing.office.container import Container, resolve
-from edge_rag.ingest.parsing.office.xml import read_xml
-from edge_rag.ingest.parsing.properties import iso_moment, properties
+from edge_rag.errors import BrokenDocument, DocumentTooLarge, EncryptedDocument
+from edge_rag.ingest.parsing.document_builder import iso_moment, properties
+
+_MAX_PARTS = 20_000
+_PIECE_BYTES = 1 << 16
+_ENCRYPTED_FLAG = 0x1
+DAMAGED_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OSError,
+    struct.error,
+)
+"""What reading a damaged ZIP file raises."""
+
+
+class Container:
+    """The parts of a document by name. Nothing is ever unpacked to disk, and parts in parts are left alone.
+
+    What the parts read so far hold together is counted as it is unpacked, so that a part that says it is small and is
+    not costs no more than the limit.
+
+    Raises:
+        BrokenDocument: It is no ZIP file, or a damaged one.
+        DocumentTooLarge: It has more parts than any document has.
+    """
+
+    def __init__(self, content: bytes, max_unpacked_bytes: int) -> None:
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(content))
+        except DAMAGED_ZIP as error:
+            raise BrokenDocument("it is damaged: its ZIP container cannot be opened") from error
+        self._parts = {info.filename.lstrip("/"): info for info in self._archive.infolist()}
+        if len(self._parts) > _MAX_PARTS:
+            raise DocumentTooLarge(f"it has {len(self._parts):,} parts, at most {_MAX_PARTS:,} are taken")
+        self._allowed = max_unpacked_bytes
+        self._left = max_unpacked_bytes
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._parts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all parts, in the file's order."""
+        return tuple(self._parts)
+
+    def read(self, name: str) -> bytes:
+        """Returns a part.
+
+        Raises:
+            BrokenDocument: It is missing or damaged.
+            EncryptedDocument: It needs a password.
+            DocumentTooLarge: It holds more than is left of what may be unpacked.
+        """
+        with self.open(name) as part:
+            return part.read()
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """Opens a part; reading it raises what ``read`` raises."""
+        info = self._parts.get(name)
+        if info is None:
+            raise BrokenDocument(f"its part {name!r} is missing")
+        if info.flag_bits & _ENCRYPTED_FLAG:
+            raise EncryptedDocument("it is encrypted and needs a password; save a copy without one")
+        try:
+            with self._archive.open(info) as part:
+                yield io.BufferedReader(_Counted(part, self._count), _PIECE_BYTES)
+        except DAMAGED_ZIP as error:
+            raise BrokenDocument(f"its part {name!r} is damaged") from error
+
+    def check_unpacked_size(self) -> None:
+        """Unpacks every part once, keeping nothing: for a reader that does not count itself.
+
+        Raises:
+            BrokenDocument, EncryptedDocument, DocumentTooLarge: As ``read``.
+        """
+        for name, info in self._parts.items():
+            if not info.is_dir():
+                with self.open(name) as part:
+                    while part.read(_PIECE_BYTES):
+                        pass
+
+    def _count(self, read: int) -> None:
+        self._left -= read
+        if self._left < 0:
+            raise DocumentTooLarge(f"it unpacks to more than {self._allowed // 2**20:,} MiB")
+
+
+class _Counted(io.RawIOBase):
+    def __init__(self, part: IO[bytes], count: Callable[[int], None]) -> None:
+        self._part = part
+        self._count = count
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._part.read(min(len(buffer), _PIECE_BYTES))
+        self._count(len(piece))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def resolve(base: str, reference: str) -> str:
+    """Name of the part that ``reference``, found in part ``base``, points to; never outside of the container."""
+    reference = reference.partition("#")[0]
+    joined = reference if reference.startswith("/") else posixpath.join(posixpath.dirname(base), reference)
+    return posixpath.normpath("/" + joined).lstrip("/")
+
+
+_SEPARATOR = " "
+_MOST_OPEN_TAGS = 10_000
+_OFFICE = "http://schemas.openxmlformats.org/"
+_STRICT = "http://purl.oclc.org/ooxml/"
+_OPEN_DOCUMENT = "urn:oasis:names:tc:opendocument:xmlns:"
+_PREFIXES: Mapping[str, str] = {
+    _OFFICE + "wordprocessingml/2006/main": "w",
+    _STRICT + "wordprocessingml/main": "w",
+    _OFFICE + "drawingml/2006/main": "a",
+    _STRICT + "drawingml/main": "a",
+    _OFFICE + "presentationml/2006/main": "p",
+    _STRICT + "presentationml/main": "p",
+    _OFFICE + "officeDocument/2006/relationships": "r",
+    _STRICT + "officeDocument/relationships": "r",
+    _OFFICE + "officeDocument/2006/math": "m",
+    _STRICT + "officeDocument/math": "m",
+    _OFFICE + "markup-compatibility/2006": "mc",
+    _OFFICE + "package/2006/relationships": "rel",
+    _OFFICE + "package/2006/metadata/core-properties": "cp",
+    "http://purl.org/dc/elements/1.1/": "dc",
+    "http://purl.org/dc/terms/": "dcterms",
+    _OPEN_DOCUMENT + "text:1.0": "text",
+    _OPEN_DOCUMENT + "table:1.0": "table",
+    _OPEN_DOCUMENT + "office:1.0": "office",
+    _OPEN_DOCUMENT + "drawing:1.0": "draw",
+    _OPEN_DOCUMENT + "presentation:1.0": "presentation",
+    _OPEN_DOCUMENT + "meta:1.0": "meta",
+    "http://www.idpf.org/2007/opf": "opf",
+    "http://www.daisy.org/z3986/2005/ncx/": "ncx",
+    "urn:oasis:names:tc:opendocument:xmlns:container": "container",
+    "http://www.w3.org/2001/04/xmlenc#": "enc",
+}
+"""Namespaces that are told apart. A name is given as ``prefix:local``, whatever prefix the document itself uses."""
+
+
+class XmlHandler(Protocol):
+    """Takes the events of a document in order."""
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        """A tag opens; names of unknown namespaces come as ``?:local``, attributes without one as ``local``."""
+        ...
+
+    def end(self, name: str) -> None:
+        """A tag closes."""
+        ...
+
+    def text(self, text: str) -> None:
+        """Text between two tags."""
+        ...
+
+
+def read_xml(part: IO[bytes], name: str, handler: XmlHandler) -> None:
+    """Reads a part.
+
+    Args:
+        part: The bytes.
+        name: What the part is called, for errors.
+        handler: Takes the events.
+
+    Raises:
+        BrokenDocument: It is not well-formed, declares entities, or is nested beyond any use.
+    """
+    parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
+    parser.buffer_text = True
+    parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
+    names: dict[str, str] = {}
+    depth = 0
+
+    def known(found: str) -> str:
+        if found not in names:
+            uri, separator, local = found.rpartition(_SEPARATOR)
+            names[found] = f"{_PREFIXES.get(uri, '?')}:{local}" if separator else local
+        return names[found]
+
+    def start(found: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _MOST_OPEN_TAGS:
+            raise BrokenDocument(f"its part {name!r} is nested more than {_MOST_OPEN_TAGS:,} deep")
+        handler.start(known(found), {known(key): value for key, value in attributes.items()})
+
+    def end(found: str) -> None:
+        nonlocal depth
+        depth -= 1
+        handler.end(known(found))
+
+    def refuse_entity(*_: object) -> NoReturn:
+        raise BrokenDocument(f"its part {name!r} declares XML entities, which no document of its kind needs")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = handler.text
+    parser.EntityDeclHandler = refuse_entity
+    parser.UnparsedEntityDeclHandler = refuse_entity
+    parser.ExternalEntityRefHandler = refuse_entity
+    try:
+        while piece := part.read(_PIECE_BYTES):
+            parser.Parse(piece, False)
+        parser.Parse(b"", True)
+    except (expat.ExpatError, LookupError, ValueError) as error:
+        raise BrokenDocument(f"its part {name!r} is damaged: {error}") from error
+
 
 _CORE_PROPERTIES = "docProps/core.xml"
 _MOST_PROPERTY_CHARACTERS = 1_000

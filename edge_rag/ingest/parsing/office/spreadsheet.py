@@ -11,11 +11,9 @@ import python_calamine as calamine
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.errors import BrokenDocument, EncryptedDocument
-from edge_rag.ingest.parsing.document_builder import DocumentBuilder
-from edge_rag.ingest.parsing.office.container import Container
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder, add_records
 from edge_rag.ingest.parsing.office.opendocument import opendocument_properties
-from edge_rag.ingest.parsing.office.package import office_properties
-from edge_rag.ingest.parsing.records import add_records
+from edge_rag.ingest.parsing.office.package import Container, office_properties
 
 _Cell = int | float | str | bool | time | date | datetime | timedelta
 

@@ -11,13 +11,11 @@ import pypdfium2.raw as pdfium
 
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument, EncryptedDocument
-from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder, pdf_moment, properties
 from edge_rag.ingest.parsing.limits import ParsingLimits
 from edge_rag.ingest.parsing.pdf.layout import Line, add_pages, body_size
-from edge_rag.ingest.parsing.pdf.ocr import Scan
+from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan, recognized_lines
 from edge_rag.ingest.parsing.pdf.page import read_page
-from edge_rag.ingest.parsing.pdf.pages import Recognizer, recognized_lines
-from edge_rag.ingest.parsing.properties import pdf_moment, properties
 
 _SCAN_SHARE = 0.25
 _PAGES_NAMED = 20

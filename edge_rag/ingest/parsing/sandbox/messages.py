@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
-from edge_rag.core.documents.metadata import checked_metadata, usable_metadata
-from edge_rag.core.documents.metadata_json import decode_metadata, encode_metadata
+from edge_rag.core.documents.metadata import checked_metadata, decode_metadata, encode_metadata, usable_metadata
 from edge_rag.errors import (
     BrokenDocument,
     DocumentRejected,

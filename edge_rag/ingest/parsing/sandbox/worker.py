@@ -29,8 +29,7 @@ from charset_normalizer.constant import IANA_SUPPORTED
 from edge_rag.errors import BrokenDocument, DocumentRejected
 from edge_rag.ingest.parsing.limits import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
-from edge_rag.ingest.parsing.pdf.ocr import Scan
-from edge_rag.ingest.parsing.pdf.pages import Recognizer
+from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan
 from edge_rag.ingest.parsing.sandbox.confinement import confine, set_limits
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,

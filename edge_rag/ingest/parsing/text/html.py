@@ -14,7 +14,7 @@ from bs4.exceptions import ParserRejectedMarkup
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder
-from edge_rag.ingest.parsing.text.encodings import decode_text
+from edge_rag.ingest.parsing.text.plain import decode_text
 
 _DROPPED = re.compile(
     r"script|style|nav|noscript|template|svg|math|head|iframe|object|embed|canvas|audio|video|select|button|form"

@@ -13,11 +13,9 @@ from email.utils import parsedate_to_datetime
 
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected
-from edge_rag.ingest.parsing.document_builder import DocumentBuilder
-from edge_rag.ingest.parsing.properties import properties
-from edge_rag.ingest.parsing.text.encodings import decode_text
+from edge_rag.ingest.parsing.document_builder import DocumentBuilder, properties
 from edge_rag.ingest.parsing.text.html import add_html
-from edge_rag.ingest.parsing.text.plain import add_plain
+from edge_rag.ingest.parsing.text.plain import add_plain, decode_text
 
 AttachmentReader = Callable[[str, str, bytes], ParsedDocument]
 """Reads an attachment by name, media type and content, or raises DocumentRejected."""

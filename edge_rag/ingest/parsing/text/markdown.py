@@ -1,20 +1,139 @@
-"""Markdown: CommonMark with tables, read to plain text."""
+"""Markdown: CommonMark with tables, read to plain text.
+
+YAML front matter of a Markdown file: its values as metadata.
+
+Values are read by YAML 1.2's core schema and not by PyYAML's 1.1, in which ``no`` is false, ``12:30`` is 750 and a name
+of a class makes an object. What has a leading zero or too many digits is a text, as no number would give it back. Maps
+inside maps become keys with dots.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date, datetime
+from math import isfinite
+from typing import Any
 
+import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
+from edge_rag.core.documents.metadata import MetadataValue, checked_metadata
+from edge_rag.errors import BrokenDocument, InvalidRequest
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder
-from edge_rag.ingest.parsing.text.encodings import decode_text
-from edge_rag.ingest.parsing.text.front_matter import take_front_matter
 from edge_rag.ingest.parsing.text.html import add_html
+from edge_rag.ingest.parsing.text.plain import decode_text
 
-_DEEPEST = 10_000
+_FENCED = re.compile(r"\A---[^\S\n]*\n(.*?)(?<=\n)(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.DOTALL)
+_LONGEST = 65_536
+_DEEPEST = 8
+_MOST_EVENTS = 4096
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,15})")
+_REAL = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_DIGITS = re.compile(r"[-+]?[0-9]+")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d.*)?")
+_NOTHING = ("", "~", "null", "Null", "NULL")
+_FLAGS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+
+
+def take_front_matter(source: str) -> tuple[dict[str, MetadataValue], str]:
+    """Takes the front matter off a Markdown text.
+
+    Keys become lower case with ``_`` for spaces. Empty values are left out. What stands between the fences and is no
+    YAML map is text, since a fence is a ruler in Markdown too.
+
+    Args:
+        source: The text, with ``\\n`` as its line end.
+
+    Returns:
+        What it holds, empty where there is none, and the rest of the text.
+
+    Raises:
+        BrokenDocument: It has aliases or tags, is nested too deeply, or a key or value is no metadata; names it.
+    """
+    fenced = _FENCED.match(source[: _LONGEST + 8])
+    if fenced is None:
+        return {}, source
+    try:
+        _require_plain(fenced.group(1))
+        root = yaml.compose(fenced.group(1), yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, OverflowError):  # the last two from escapes of no character
+        return {}, source
+    if root is None:
+        return {}, source[fenced.end() :]
+    if not isinstance(root, yaml.MappingNode):
+        return {}, source
+    values: dict[str, Any] = {}
+    for key, value in _entries(root, ""):
+        if key in values:
+            raise BrokenDocument(f"its front matter has {key!r} twice")
+        values[key] = value
+    try:
+        return checked_metadata(values), source[fenced.end() :]
+    except InvalidRequest as error:
+        raise BrokenDocument(f"its front matter cannot be used: {error}") from error
+
+
+def _require_plain(text: str) -> None:
+    """Refuses what could cost more than it is long, before anything is made of it."""
+    depth = 0
+    for number, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
+        if isinstance(event, yaml.AliasEvent):
+            raise BrokenDocument(f"its front matter has an alias (*{event.anchor}); write the value out")
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
+            raise BrokenDocument(f"its front matter has a tag ({event.tag}); only plain values are taken")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise BrokenDocument(f"its front matter is nested deeper than {_DEEPEST} levels")
+        if number >= _MOST_EVENTS:
+            raise BrokenDocument(f"its front matter has more than {_MOST_EVENTS:,} values")
+
+
+def _entries(node: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, Any]]:
+    for key_node, value_node in node.value:
+        name = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
+        key = prefix + re.sub(r"\s+", "_", name.strip().lower())
+        if isinstance(value_node, yaml.MappingNode):
+            yield from _entries(value_node, f"{key}.")
+        else:
+            value = str(value_node.value) if key == "title" else _value(key, value_node)
+            if value is not None and value != []:
+                yield key, value
+
+
+def _value(key: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        items = [_value(key, item) for item in node.value]
+        if any(isinstance(item, list) for item in items) or any(isinstance(n, yaml.MappingNode) for n in node.value):
+            raise BrokenDocument(
+                f"its front matter cannot be used: metadata[{key!r}]: a list may hold plain values only"
+            )
+        return [str(item.value) for item in node.value if _value(key, item) is not None]
+    quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
+    return (str(node.value) or None) if quoted else _scalar(str(node.value))
+
+
+def _scalar(text: str) -> str | int | float | bool | date | None:
+    """What a scalar without quotes means, by the core schema of YAML 1.2, and dates by ISO 8601."""
+    if text in _NOTHING:
+        return None
+    if text in _FLAGS:
+        return _FLAGS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text) if abs(int(text)) <= 2**53 else text
+    if _REAL.fullmatch(text) and not _DIGITS.fullmatch(text):
+        return float(text) if isfinite(float(text)) else text
+    if _MOMENT.fullmatch(text):
+        with suppress(ValueError):
+            return date.fromisoformat(text) if len(text) == 10 else datetime.fromisoformat(text)
+    return text
+
+
+_DEEPEST_NESTING = 10_000
 """More than the parser's recursion can do, so that what is nested too deeply is refused. Its own bound of 20, ten lists
 in lists, would leave text out without a word."""
 
@@ -32,7 +151,8 @@ def parse_markdown(content: bytes) -> ParsedDocument:
     title = metadata.get("title", "")
     builder = DocumentBuilder()
     _add_blocks(
-        builder, MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable(["table", "strikethrough"]).parse(source)
+        builder,
+        MarkdownIt("commonmark", {"maxNesting": _DEEPEST_NESTING}).enable(["table", "strikethrough"]).parse(source),
     )
     return replace(builder.build(title if isinstance(title, str) else ""), metadata=metadata)
 

@@ -25,7 +25,7 @@ from edge_rag.runtime.lowering.geometry import (
     read_geometry,
     read_json,
 )
-from edge_rag.runtime.lowering.stored_tensors import StoredTensors, WeightsFile
+from edge_rag.runtime.lowering.weight_packing import StoredTensors, WeightsFile
 
 CUDA_GRAPH_FILE: Final = "cuda.onnx"
 CUDA_WEIGHTS_FILE: Final = "cuda.onnx.data"

@@ -20,9 +20,8 @@ from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.decoder.cuda.kv_scales import KvScales, Scales
 from edge_rag.runtime.decoder.cuda.original_weights import StockMatrix, part_from_alternate, read_packed, stock_matrix
 from edge_rag.runtime.lowering.geometry import PagedGeometry
-from edge_rag.runtime.lowering.graph_edit import OPS_DOMAIN, drop_unused, rename, replace
-from edge_rag.runtime.lowering.onnx_graph import attributes
-from edge_rag.runtime.lowering.stored_tensors import StoredTensors, WeightsFile
+from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, attributes, drop_unused, rename, replace
+from edge_rag.runtime.lowering.weight_packing import StoredTensors, WeightsFile
 
 MICROSOFT: Final = "com.microsoft"
 KEY_CACHE: Final = "past_key_values.{}.key"

@@ -11,8 +11,14 @@ import onnx
 from numpy.typing import NDArray
 
 from edge_rag.runtime.lowering.onnx_graph import attributes
-from edge_rag.runtime.lowering.stored_tensors import StoredTensors
-from edge_rag.runtime.lowering.weight_packing import PANEL_COLUMNS, BlockFormat, PackedMatrix, QuantizedMatrix, unpack
+from edge_rag.runtime.lowering.weight_packing import (
+    PANEL_COLUMNS,
+    BlockFormat,
+    PackedMatrix,
+    QuantizedMatrix,
+    StoredTensors,
+    unpack,
+)
 
 Bytes = NDArray[np.uint8]
 Halves = NDArray[np.float16]

@@ -13,18 +13,18 @@ import onnxruntime as ort
 
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
+from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.gpu.padded_encoders import PaddedPairGraph, PaddedRuns, PaddedTextGraph
 from edge_rag.runtime.encoder.gpu.padded_graph import LOWERING, graph_inputs, padded_graph
 from edge_rag.runtime.encoder.gpu.provider_options import ShapeProfile, cuda_options, openvino_options, tensorrt_options
-from edge_rag.runtime.encoder.graph_lengths import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.npu.calibration_texts import PASSAGES
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.compile_cache import CompiledGraphs, CompiledKey
-from edge_rag.runtime.session.memory import give_back_free_memory
+from edge_rag.runtime.session.process import give_back_free_memory
 from edge_rag.runtime.session.providers import (
     LIBRARY_OPTION,
     ProviderDemand,

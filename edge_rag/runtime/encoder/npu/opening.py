@@ -12,9 +12,9 @@ import onnx
 
 from edge_rag.core.placement import Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
+from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.graph_lengths import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.npu.calibration import Calibration, calibrate
 from edge_rag.runtime.encoder.npu.calibration_texts import PASSAGES, QUESTIONS
 from edge_rag.runtime.encoder.npu.fixed_encoders import FixedGraphs, FixedPairs, FixedTextGraph
@@ -23,7 +23,7 @@ from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.compile_cache import CompiledGraphs, CompiledKey
-from edge_rag.runtime.session.memory import give_back_free_memory
+from edge_rag.runtime.session.process import give_back_free_memory
 from edge_rag.runtime.session.providers import (
     LIBRARY_OPTION,
     ProviderDemand,

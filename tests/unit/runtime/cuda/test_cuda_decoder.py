@@ -11,13 +11,12 @@ import pytest
 
 from edge_rag.core.placement import Provider
 from edge_rag.errors import InferenceFailed, ProviderUnavailable
-from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
+from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder, step_inputs
 from edge_rag.runtime.decoder.cuda.device_pages import DevicePages
-from edge_rag.runtime.decoder.cuda.step_inputs import step_inputs
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from edge_rag.runtime.lowering.forced_run import forced_logits
 from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.lowering.verification import forced_logits
 from edge_rag.runtime.session.sessions import ON_CPU
 from tests.cuda import cuda_copy, greedily
 from tests.gpu import needs_cuda

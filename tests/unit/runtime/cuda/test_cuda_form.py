@@ -15,8 +15,8 @@ from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotLowerable
 from edge_rag.runtime.decoder.cuda.folder import read_cuda_form, write_cuda_form
 from edge_rag.runtime.decoder.cuda.kv_scales import KvScales, read_scales, scales_of
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from edge_rag.runtime.lowering.forced_run import forced_logits
 from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.lowering.verification import forced_logits
 from edge_rag.runtime.model_folder.graph_check import check_graph
 from edge_rag.runtime.session.sessions import open_session
 from tests.cuda import cuda_copy, greedily

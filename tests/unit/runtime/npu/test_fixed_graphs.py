@@ -5,9 +5,9 @@ import onnx
 import pytest
 
 from edge_rag.errors import ModelNotLowerable
+from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.graph_lengths import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.npu.calibration import CALIBRATION_TOKENS, calibrate, filled_up
 from edge_rag.runtime.encoder.npu.fixed_graph import fixed_graph
 from edge_rag.runtime.encoder.npu.qdq_builder import Scale

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.placement import Precision
+from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
-from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.cross_encoder import PackedPairs, PairEncoder
 from edge_rag.runtime.encoder.gpu.padded_encoders import (
     PaddedPairGraph,
     PaddedRuns,
@@ -21,13 +22,9 @@ from edge_rag.runtime.encoder.gpu.padded_encoders import (
     rows_of,
 )
 from edge_rag.runtime.encoder.gpu.padded_graph import graph_inputs, padded_graph
-from edge_rag.runtime.encoder.graph_lengths import graph_lengths
-from edge_rag.runtime.encoder.pair_graphs import PackedPairs
-from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from edge_rag.runtime.encoder.text_graphs import PackedTextGraph
+from edge_rag.runtime.encoder.text_encoder import PackedTextGraph, TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TokenizedText
-from edge_rag.runtime.session.ops_library import ops_library
-from edge_rag.runtime.session.sessions import open_session
+from edge_rag.runtime.session.sessions import open_session, ops_library
 from tests.gpu import padded_pair_encoder, padded_text_encoder
 from tests.npu import CROSS_ENCODER, EMBEDDER
 

@@ -8,9 +8,9 @@ import pytest
 from edge_rag.core.placement import Precision, Stage
 from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.errors import ConfigurationError
+from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.encoder.gpu.padded_encoders import rows_of
 from edge_rag.runtime.encoder.gpu.provider_options import ShapeProfile, cuda_options, openvino_options, tensorrt_options
-from edge_rag.runtime.encoder.graph_lengths import graph_lengths
 
 FOLDER = Path("/var/lib/compiled/m-tensorrt-1")
 INPUTS = ("input_ids", "attention_mask")
