@@ -19,13 +19,13 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.scoring import TokenVectorizer
 from edge_rag.runtime.encoder.npu.opening import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from tests.borrowing_encoders import Borrower, borrowing
-from tests.e2e.running_daemon import start_daemon
-from tests.gpu import padded_text_encoder
-from tests.npu import EMBEDDER, heard, needs_npu, small_embedder
+from tests.e2e.support.running_daemon import start_daemon
+from tests.support.borrowing_encoders import Borrower, borrowing
+from tests.support.gpu import padded_text_encoder
+from tests.support.npu import EMBEDDER, heard, needs_npu, small_embedder
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.serial
 
 TEXTS = (
     "How often must the bearings be greased?",

@@ -40,9 +40,9 @@ from edge_rag.pipeline.ports import Generator
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
-from tests.books import Books
-from tests.lending import lent
-from tests.openai_server import openai_server
+from tests.support.openai_server import openai_server
+from tests.support.peer_daemon import lent
+from tests.support.usage import Books
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = ROOT / "models/quoter"

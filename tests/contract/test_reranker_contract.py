@@ -23,13 +23,13 @@ from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
-from tests.borrowing_encoders import Borrower, borrowing
-from tests.e2e.running_daemon import start_daemon
-from tests.gpu import padded_pair_encoder
-from tests.npu import needs_npu, npu_pair_encoder
+from tests.e2e.support.running_daemon import start_daemon
+from tests.support.borrowing_encoders import Borrower, borrowing
+from tests.support.gpu import padded_pair_encoder
+from tests.support.npu import needs_npu, npu_pair_encoder
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.serial
 
 REPOSITORY = Path(__file__).parents[2]
 CROSS_ENCODER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"

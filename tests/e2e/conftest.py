@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from edge_rag.api.v1 import documents_pb2
-from tests.e2e.guarded_box import OPEN, SECRET, Box, edge_rag, token
-from tests.e2e.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
+from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, start_daemon
+from tests.e2e.support.secured_daemon import OPEN, SECRET, Box, edge_rag, token
 
 _HERE = Path(__file__).parent
 
@@ -17,7 +17,7 @@ _HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
-            item.add_marker(pytest.mark.alone)
+            item.add_marker(pytest.mark.serial)
 
 
 @pytest.fixture(scope="session")

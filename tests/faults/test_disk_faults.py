@@ -18,7 +18,7 @@ from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
 from tests.faults.disk import Disk, read_log
 from tests.faults.scenario import ACTS, STATES, TEXTS, stored
 from tests.unit.retriever.hashed_words import HashedWords
-from tests.unit.retriever.test_storage_faults import require_consistent
+from tests.unit.storage.test_storage_faults import require_consistent
 
 _ROOT = Path(__file__).parents[2]
 _ALL = "EDGE_RAG_SOAK_SECONDS" in os.environ

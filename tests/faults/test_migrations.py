@@ -14,7 +14,7 @@ import pytest
 
 from edge_rag.storage.database import Database, load_page_checksums
 from edge_rag.storage.migrations import NEWEST_SCHEMA
-from tests.old_data import unpack
+from tests.support.old_data import unpack
 
 _ROOT = Path(__file__).parents[2]
 _ARCHIVES = _ROOT / "tests" / "fixtures" / "data-directories"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.network_namespaces import Machine, Network, NoNamespaces
+from tests.support.network_namespaces import Machine, Network, NoNamespaces
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from edge_rag.discovery.announcer import SERVICE, Announcement, Announcer, Found
 from edge_rag.discovery.browser import Browser, browse
 from edge_rag.discovery.transport import multicast_addresses
 from edge_rag.errors import DiscoveryUnavailable
-from tests.network_namespaces import Machine
+from tests.support.network_namespaces import Machine
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).parents[3]
 LOOK_S = 0.1

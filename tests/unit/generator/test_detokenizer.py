@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from tests.unit.generator.support import FIXTURES
+from tests.unit.engine.support import FIXTURES
 
 TOKENIZER = ChatTokenizer.open(FIXTURES / "tiny-llama")
 

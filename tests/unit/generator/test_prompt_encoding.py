@@ -11,7 +11,7 @@ from edge_rag.core.query import AnswerMode, KvReuse, PassageOrder, Priority, Sam
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.prompt.template import PassageReuse, Prompt, PromptEncoder, PromptSettings, passage_text
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from tests.unit.generator.support import FIXTURES
+from tests.unit.engine.support import FIXTURES
 from tests.unit.generator.test_cite_stream import ranked
 
 TOKENIZER = ChatTokenizer.open(FIXTURES / "tiny-llama")

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.generator.prompt.template import passages_that_fit, user_text
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from tests.unit.generator.support import FIXTURES
+from tests.unit.engine.support import FIXTURES
 
 FOLDER = FIXTURES / "tiny-llama"
 TOKENIZER = ChatTokenizer.open(FOLDER)

@@ -37,10 +37,9 @@ from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.reranker.max_sim import METHOD, MaxSimReranker
 from edge_rag.retriever.opening import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from tests.borrowing_encoders import EMBEDDER, PATIENT, Borrower, borrowing
 from tests.contract.test_reranker_contract import QUESTIONS, ask
-from tests.unit.retriever.hashed_words import HashedWords
-from tests.wayward_encoders import (
+from tests.support.borrowing_encoders import EMBEDDER, PATIENT, Borrower, borrowing
+from tests.support.faulty_encoders import (
     EMBEDDING,
     LYING,
     RANKING,
@@ -51,9 +50,10 @@ from tests.wayward_encoders import (
     silent,
     wayward_encoders,
 )
+from tests.unit.retriever.hashed_words import HashedWords
 
 # Remotes are judged by how long they take; a machine that does something else as well makes them late.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.serial
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
 TEXTS = tuple(f"Pump {number} is greased every {number} hours." for number in range(150))

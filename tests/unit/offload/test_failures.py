@@ -40,7 +40,6 @@ from edge_rag.offload.remotes.circuit_breaker import Breaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote
 from edge_rag.offload.remotes.tls_trust import Trust
-from tests.books import Books
 from tests.contract.test_generator_contract import (
     NOT_FOUND,
     TINY,
@@ -52,8 +51,7 @@ from tests.contract.test_generator_contract import (
     paged,
     question,
 )
-from tests.lending import HEAD, chunk, event
-from tests.wayward import (
+from tests.support.faulty_remotes import (
     BEHAVIOURS,
     FINISHED,
     HTTP_BEHAVIOURS,
@@ -70,9 +68,11 @@ from tests.wayward import (
     wayward,
     wayward_http,
 )
+from tests.support.peer_daemon import HEAD, chunk, event
+from tests.support.usage import Books
 
 # Remotes are judged by how long they take; a machine that does something else as well makes them late.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.serial
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
 BOUNDS = Bounds(first_text_s=0.3, stall_s=0.3)

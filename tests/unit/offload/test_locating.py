@@ -9,7 +9,7 @@ import pytest
 from edge_rag.discovery.announcer import Announcement, Announcer
 from edge_rag.errors import RemoteFailed
 from edge_rag.offload.remotes.connection import located
-from tests.network_namespaces import Machine
+from tests.support.network_namespaces import Machine
 
 
 def looked_for(machine: Machine, address: str, seconds: float) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, DataDirectoryInUse, StorageCorrupt, StorageError
 from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
-from tests.unit.retriever.conftest import Opener, ingest
+from tests.unit.conftest import Opener, ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
 

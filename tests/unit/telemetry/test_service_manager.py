@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.telemetry.systemd_notify import ServiceManager
-from tests.service_manager import Manager
+from tests.support.systemd_socket import Manager
 
 
 @pytest.fixture(params=["a path", "an abstract name"])

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+import grpc
+import pytest
+
+from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, documents_pb2, documents_pb2_grpc, rag_pb2, rag_pb2_grpc
+from tests.e2e.support.running_daemon import RunningDaemon, ingest
+
+QUESTIONS = (
+    "How often must the pump bearings be greased?",
+    "Which grease is used for the bearings?",
+    "What must be done before the pump is started?",
+    "Which protective equipment is needed for hypochlorite?",
+    "What does the high bearing temperature alarm mean?",
+    "Who is called when there is a spill?",
+    "What is the rated flow of the pump?",
+    "When was the mechanical seal replaced?",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str
+    citations: tuple[tuple[str, int, int, str], ...]
+    passages: tuple[tuple[str, int, int], ...]
+    finished: rag_pb2.Finished
+    order: tuple[str, ...]
+
+
+def ask(address: str, request: rag_pb2.AskRequest, meet: threading.Barrier | None = None) -> Answer:
+    with grpc.insecure_channel(address) as channel:
+        grpc.channel_ready_future(channel).result(10)
+        if meet is not None:
+            meet.wait(30)
+        events = list(rag_pb2_grpc.RagStub(channel).Ask(request, timeout=120))
+    return Answer(
+        text="".join(event.text.text for event in events if event.HasField("text")),
+        citations=tuple(
+            (event.citation.document, event.citation.start, event.citation.end, event.citation.text)
+            for event in events
+            if event.HasField("citation")
+        ),
+        passages=tuple((p.document, p.start, p.end) for event in events for p in event.passages.passages),
+        finished=events[-1].finished,
+        order=tuple(str(event.WhichOneof("event")) for event in events),
+    )
+
+
+def test_an_answer_is_streamed_in_the_documented_order_with_usage_and_stage_times(daemon: RunningDaemon) -> None:
+    answer = ask(daemon.address, rag_pb2.AskRequest(question=QUESTIONS[0]))
+    assert answer.order[0] == "passages"
+    assert answer.order[-1] == "finished"
+    assert set(answer.order[1:-1]) == {"text", "citation"}
+    assert "2,000" in answer.text
+    assert answer.finished.reason == rag_pb2.FINISH_REASON_STOP
+    assert answer.finished.usage.prompt_tokens > 0
+    assert answer.finished.usage.generated_tokens > 0
+    assert [stage.stage for stage in answer.finished.stages] == ["retriever", "reranker", "generator"]
+    assert all(stage.compute_seconds > 0 for stage in answer.finished.stages)
+    assert answer.finished.first_token_seconds > 0
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_word_of_a_quoted_answer_is_the_cited_text_of_the_stored_document(
+    daemon: RunningDaemon, question: str
+) -> None:
+    answer = ask(daemon.address, rag_pb2.AskRequest(question=question, max_sentences=2))
+    assert answer.text == " ".join(text for *_, text in answer.citations)
+    with grpc.insecure_channel(daemon.address) as channel:
+        for document, start, end, text in answer.citations:
+            request = documents_pb2.GetDocumentRequest(document=document)
+            stored = documents_pb2_grpc.DocumentsStub(channel).Get(request, timeout=30).text
+            assert stored[start:end] == text
+
+
+@pytest.mark.parametrize("mode", [rag_pb2.ANSWER_MODE_QUOTE, rag_pb2.ANSWER_MODE_FREE])
+def test_eight_clients_at_once_get_the_answers_they_get_alone(
+    daemon: RunningDaemon, mode: rag_pb2.AnswerMode.ValueType
+) -> None:
+    requests = [
+        rag_pb2.AskRequest(question=question, mode=mode, sampling=rag_pb2.Sampling(max_tokens=48))
+        for question in QUESTIONS
+    ]
+    alone = [ask(daemon.address, request) for request in requests]
+    meet = threading.Barrier(len(requests))
+    with ThreadPoolExecutor(len(requests)) as pool:
+        together = list(pool.map(lambda request: ask(daemon.address, request, meet), requests))
+    for one, with_others in zip(alone, together, strict=True):
+        assert with_others.passages == one.passages
+        assert with_others.text == one.text
+        assert with_others.citations == one.citations
+
+
+def test_answers_to_several_clients_are_interleaved(daemon: RunningDaemon) -> None:
+    request = rag_pb2.AskRequest(
+        question=QUESTIONS[0], mode=rag_pb2.ANSWER_MODE_FREE, sampling=rag_pb2.Sampling(max_tokens=64)
+    )
+    meet = threading.Barrier(4)
+    order: list[int] = []
+
+    def watch(client: int) -> None:
+        with grpc.insecure_channel(daemon.address) as channel:
+            grpc.channel_ready_future(channel).result(10)
+            meet.wait(30)
+            for event in rag_pb2_grpc.RagStub(channel).Ask(request, timeout=120):
+                if event.HasField("text"):
+                    order.append(client)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(watch, range(4)))
+    changes = sum(before != after for before, after in pairwise(order))
+    assert changes > 4, f"clients were served one after the other: {order}"
+
+
+def test_a_seed_makes_a_sampled_answer_repeatable(daemon: RunningDaemon) -> None:
+    request = rag_pb2.AskRequest(
+        question=QUESTIONS[1],
+        mode=rag_pb2.ANSWER_MODE_FREE,
+        sampling=rag_pb2.Sampling(temperature=1.0, seed=7, max_tokens=24),
+    )
+    assert ask(daemon.address, request).text == ask(daemon.address, request).text
+
+
+def engine(address: str) -> admin_pb2.Engine:
+    with grpc.insecure_channel(address) as channel:
+        return admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=30).engine
+
+
+def test_after_a_thousand_requests_with_random_cancellations_every_page_and_slot_is_back(
+    start: Callable[..., RunningDaemon],
+) -> None:
+    daemon = start(config="[retriever]\nqueue = 2000\n[reranker]\nqueue = 2000\n[generator]\nqueue = 2000\n")
+    ingest(daemon.address, {"pump.txt": b"The bearings are greased every 2,000 hours. The seal is checked weekly."})
+    chance = random.Random(11)
+    plans = [(chance.random() < 0.5, chance.randrange(4), chance.random() < 0.3) for _ in range(1000)]
+    with grpc.insecure_channel(daemon.address) as channel:
+        rag = rag_pb2_grpc.RagStub(channel)
+
+        def one(plan: tuple[bool, int, bool]) -> None:
+            cancels, after, free = plan
+            mode = rag_pb2.ANSWER_MODE_FREE if free else rag_pb2.ANSWER_MODE_QUOTE
+            request = rag_pb2.AskRequest(
+                question="How often are the bearings greased?",
+                mode=mode,
+                sampling=rag_pb2.Sampling(max_tokens=12),
+            )
+            call = rag.Ask(request, timeout=300)
+            try:
+                for number, _ in enumerate(call):
+                    if cancels and number >= after:
+                        call.cancel()  # type: ignore[no-untyped-call]
+            except grpc.RpcError as error:
+                assert cancels, error
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(one, plans))
+    settled = ask(daemon.address, rag_pb2.AskRequest(question="How often is the seal checked?"))
+    assert settled.finished.reason == rag_pb2.FINISH_REASON_STOP
+    after = engine(daemon.address)
+    assert (after.slots_busy, after.pages_used) == (0, 0)

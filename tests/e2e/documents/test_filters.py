@@ -1,0 +1,110 @@
+"""Filters over real gRPC: k results are k results, in searches and in answers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from functools import partial
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from edge_rag.api.v1 import metadata_pb2, rag_pb2, rag_pb2_grpc
+from edge_rag.cli.main import main
+from edge_rag.client import AskOptions, Client, SearchOptions, parse_filter
+from edge_rag.client.values import PassagesReceived
+from edge_rag.core.answer import Citation, TextDelta
+from tests.e2e.support.running_daemon import RunningDaemon, status_of
+
+_COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def machines(daemon: RunningDaemon) -> Iterator[Client]:
+    """Sixty documents of which only the metadata tells which to look into; four of them are of 2001."""
+    with Client(daemon.address) as client:
+        for number in range(_COUNT):
+            text = f"Machine {number} is greased every {100 + number} hours with grease of kind {number}."
+            metadata = {"year": 2000 + number % 15, "site": ["north", "south"][number % 2], "number": number}
+            client.ingest(
+                f"{'pumps' if number < 20 else 'fans'}/{number}.txt",
+                partial(io.BytesIO, text.encode()),
+                collection="machines",
+                metadata=metadata,
+            )
+        yield client
+        for info in list(client.documents(collection="machines")):
+            client.delete(info.document_id, collection="machines")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("year = 2001", {1, 16, 31, 46}),
+        ('year = 2001 and site = "north"', {16, 46}),
+        ('name ~ "pumps/*" and number >= 18', {18, 19}),
+        ("number in (3, 5, 99)", {3, 5}),
+        ("not (number < 58)", {58, 59}),
+        ('year = "2001"', set()),
+        ('media_type = "text/plain" and number = 7', {7}),
+        ("ingested_at < 2020-01-01", set()),
+        ("has page", set()),
+    ],
+)
+@pytest.mark.parametrize("rerank", [False, True])
+def test_a_search_finds_exactly_what_the_filter_allows(
+    machines: Client, text: str, expected: set[int], rerank: bool
+) -> None:
+    options = SearchOptions(collection="machines", limit=20, rerank=rerank, filter=parse_filter(text))
+
+    hits = machines.search("How often is the machine greased?", options).hits
+
+    assert {hit.metadata["number"] for hit in hits} == expected
+
+
+def test_k_results_are_k_results_however_rare_the_allowed_are(machines: Client) -> None:
+    for limit in (1, 3, 4, 9):
+        options = SearchOptions(collection="machines", limit=limit, filter=parse_filter("year = 2001"))
+        assert len(machines.search("machine 50 grease", options).hits) == min(4, limit)
+
+
+def test_an_answer_is_drawn_from_what_the_filter_allows(machines: Client) -> None:
+    options = AskOptions(collection="machines", filter=parse_filter("number = 33"))
+
+    events = list(machines.ask("How often is machine 33 greased?", options))
+
+    (found,) = (event for event in events if isinstance(event, PassagesReceived))
+    assert [passage.document for passage in found.passages] == ["fans/33.txt"]
+    assert "133 hours" in "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert {event.document for event in events if isinstance(event, Citation)} == {"fans/33.txt"}
+
+
+def test_a_filter_that_nothing_meets_ends_as_not_found(machines: Client) -> None:
+    options = AskOptions(collection="machines", filter=parse_filter("number = 1000"))
+    events = list(machines.ask("How often is the machine greased?", options))
+    assert not any(isinstance(event, Citation) for event in events)
+
+
+def test_an_unusable_filter_is_refused_by_its_path(machines: Client, daemon: RunningDaemon) -> None:
+    broken = metadata_pb2.Filter(all_of=metadata_pb2.Filter.Filters(filters=[metadata_pb2.Filter()]))
+    request = rag_pb2.SearchRequest(query="grease", collection="machines", filter=broken)
+    with grpc.insecure_channel(daemon.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        rag_pb2_grpc.RagStub(channel).Search(request, timeout=30)
+
+    assert status_of(refused.value) == (grpc.StatusCode.INVALID_ARGUMENT, "filter.all_of[0]: has no condition")
+
+
+def test_the_command_line_filters_and_points_at_mistakes(machines: Client, daemon: RunningDaemon) -> None:
+    there = ["--collection", "machines", "--server", daemon.address]
+    runner = CliRunner()
+
+    found = runner.invoke(main, ["search", "grease", "--json", "--filter", 'number = 4 and site = "north"', *there])
+    assert [hit["metadata"]["number"] for hit in json.loads(found.stdout)["hits"]] == [4]
+    answered = runner.invoke(
+        main, ["ask", "How often is machine 4 greased?", "--json", "--filter", "number = 4", *there]
+    )
+    assert [each["document"] for each in json.loads(answered.stdout)["citations"]] == ["pumps/4.txt"]
+    refused = runner.invoke(main, ["search", "grease", "--filter", "number = four", *there])
+    assert (refused.exit_code, "character 10" in refused.output) == (2, True)

@@ -1,0 +1,266 @@
+"""Ingest as jobs: accepted for good, followed, resumed after a kill, cancelled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from edge_rag.api.v1 import documents_pb2
+from edge_rag.client import Client
+from edge_rag.core.documents.jobs import JobDocumentState, JobState
+from tests.e2e.support.jobs import final_states, parts, start_job, stub, watch
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, start_daemon, status_of
+
+Starter = Callable[..., RunningDaemon]
+
+
+def texts(count: int, sentences: int = 3) -> dict[str, bytes]:
+    return {
+        f"{number}.txt": "".join(
+            f"Valve {number} of line {part} is serviced in month {number % 12}.\n\n" for part in range(sentences)
+        ).encode()
+        for number in range(count)
+    }
+
+
+def test_a_job_ends_with_a_report_on_every_document(daemon: RunningDaemon) -> None:
+    documents = {**texts(3), "broken.pdf": b"%PDF-1.7 rubbish"}
+
+    job_id, accepted = start_job(daemon.address, documents, "job-report")
+    pages = watch(daemon.address, job_id)
+
+    assert accepted == list(documents)
+    assert pages[-1].job.state == documents_pb2.JOB_STATE_FINISHED
+    assert final_states(pages) == {"0.txt": "added", "1.txt": "added", "2.txt": "added", "broken.pdf": "rejected"}
+    (broken,) = {d.reason for page in pages for d in page.documents if d.name == "broken.pdf" and d.reason}
+    assert "damaged" in broken
+    assert pages[-1].job.done_bytes == pages[-1].job.size_bytes == sum(map(len, documents.values()))
+    with Client(daemon.address) as client:
+        assert {info.name for info in client.documents(collection="job-report")} == {"0.txt", "1.txt", "2.txt"}
+        assert job_id in {job.job_id for job in client.jobs()}
+
+
+def test_following_goes_on_where_it_was_broken_off(daemon: RunningDaemon) -> None:
+    job_id, _ = start_job(daemon.address, texts(5), "job-cursor")
+    pages = watch(daemon.address, job_id)
+    changes = [(page.cursor, document) for page in pages for document in page.documents]
+
+    middle = pages[len(pages) // 2].cursor
+    again = watch(daemon.address, job_id, middle)
+
+    assert {d.name for page in again for d in page.documents} == {d.name for at, d in changes if at > middle}
+    assert watch(daemon.address, job_id, pages[-1].cursor)[-1].job.state == documents_pb2.JOB_STATE_FINISHED
+
+
+def test_accepted_documents_are_stored_although_the_daemon_is_killed(start: Starter, tmp_path: Path) -> None:
+    first = start()
+    documents = texts(12, sentences=60)
+    with grpc.insecure_channel(first.address) as channel:
+        responses = iter(stub(channel).StartIngest(parts(documents), timeout=120))
+        job_id = next(responses).job.id
+        accepted = [next(responses).document.name for _ in range(8)]
+        first.process.kill()
+        with pytest.raises(grpc.RpcError):
+            accepted += [response.document.name for response in responses]
+    first.process.wait(30)
+
+    second = start()
+    pages = watch(second.address, job_id)
+
+    states = final_states(pages)
+    assert pages[-1].job.state == documents_pb2.JOB_STATE_FINISHED
+    assert {states[name] for name in accepted} == {"added"}
+    assert set(states) >= set(accepted)
+    with Client(second.address) as client:
+        assert {info.name for info in client.documents()} == set(states)
+        for name in accepted:
+            assert client.document(name).text.startswith(documents[name].decode().split("\n")[0])
+    assert list((tmp_path / "data" / "spool").iterdir()) == []
+
+
+def test_a_client_that_goes_away_leaves_what_was_accepted(daemon: RunningDaemon) -> None:
+    documents = texts(3)
+    with grpc.insecure_channel(daemon.address) as channel:
+        call = stub(channel).StartIngest(parts(documents, "job-gone"), timeout=120)
+        responses = iter(call)
+        job_id = next(responses).job.id
+        accepted = next(responses).document.name
+        call.cancel()  # type: ignore[no-untyped-call]
+
+    pages = watch(daemon.address, job_id)
+
+    assert pages[-1].job.state == documents_pb2.JOB_STATE_FINISHED
+    assert final_states(pages)[accepted] == "added"
+
+
+def test_what_is_ingested_or_deleted_directly_is_newer_than_what_waits(daemon: RunningDaemon) -> None:
+    place = "job-order"
+    ingest(daemon.address, {"b.txt": b"The old text of b."}, place)
+    long = "".join(f"Sentence {number} keeps the worker busy for a while.\n\n" for number in range(3000)).encode()
+    waiting = {"long.txt": long, "a.txt": b"The waiting text of a.", "b.txt": b"The waiting text of b."}
+    job_id, accepted = start_job(daemon.address, waiting, place)
+    assert accepted == list(waiting)
+
+    ingest(daemon.address, {"a.txt": b"The direct text of a."}, place)
+    with Client(daemon.address) as client:
+        client.delete("b.txt", collection=place)
+        states = final_states(watch(daemon.address, job_id))
+        assert states == {"long.txt": "added", "a.txt": "superseded", "b.txt": "superseded"}
+        assert client.document("a.txt", collection=place).text == "The direct text of a."
+        assert {info.name for info in client.documents(collection=place)} == {"a.txt", "long.txt"}
+
+
+def test_a_cancelled_job_stores_nothing_more(daemon: RunningDaemon) -> None:
+    long = "".join(f"Sentence {number} keeps the worker busy for a while.\n\n" for number in range(3000)).encode()
+    job_id, _ = start_job(daemon.address, {"long.txt": long, **texts(5)}, "job-cancel")
+
+    with Client(daemon.address) as client:
+        job = client.cancel_job(job_id)
+        assert job.state is JobState.CANCELLED
+        assert job.documents[JobDocumentState.CANCELLED] >= 5
+        states = final_states(watch(daemon.address, job_id))
+        assert all(states[name] == "cancelled" for name in texts(5))
+        ingest(daemon.address, {"after.txt": b"Taken after it."}, "job-cancel")
+        stored = {info.name for info in client.documents(collection="job-cancel")}
+    assert stored & set(texts(5)) == set()
+
+
+@pytest.mark.parametrize("job_id", ["", "nothing", "0" * 16])
+def test_a_job_that_does_not_exist_is_refused_by_field_or_not_found(daemon: RunningDaemon, job_id: str) -> None:
+    with grpc.insecure_channel(daemon.address) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            list(stub(channel).WatchJob(documents_pb2.WatchJobRequest(job_id=job_id), timeout=30))
+    expected = grpc.StatusCode.NOT_FOUND if job_id.startswith("0") else grpc.StatusCode.INVALID_ARGUMENT
+    assert status_of(refused.value)[0] is expected
+
+
+def test_a_full_disk_refuses_what_is_handed_over_and_keeps_what_was_accepted(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)], capture_output=True
+        ).returncode
+    ):
+        pytest.skip("a small disk can only be mounted as root")
+    try:
+        with start_daemon(disk / "data", tmp_path / "log") as running:
+            small = {"a.txt": b"Grease the bearings every 2,000 hours."}
+            assert start_job(running.address, small)[1] == ["a.txt"]
+            with pytest.raises(grpc.RpcError) as refused:
+                start_job(running.address, {f"{n}.txt": os.urandom(3 << 20) for n in range(6)})
+            status, message = status_of(refused.value)
+            assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "free some space" in message
+            with Client(running.address) as client:
+                jobs = client.jobs()
+                for job in jobs:
+                    watch(running.address, job.job_id)
+                assert "2,000 hours" in client.document("a.txt").text
+                assert client.search("How often are the bearings greased?").hits
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+class Ingesting:
+    """A running ``edge-rag ingest`` of a folder with one long document between short ones."""
+
+    def __init__(self, address: str, folder: Path, *options: str) -> None:
+        folder.mkdir()
+        long = "".join(f"Sentence {number} keeps the worker busy for a while.\n\n" for number in range(3000))
+        for name, content in {"0.txt": "Valve 0 is open.", "1-long.txt": long, "2.txt": "Valve 2 is open."}.items():
+            (folder / name).write_text(content)
+        command = [sys.executable, "-m", "edge_rag.cli.main", "ingest", str(folder), "--server", address, *options]
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def first_line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=300)
+        return self.process.returncode, out, err
+
+
+def all_accepted(address: str, count: int) -> str:
+    """Waits until the latest job was handed over so many documents; returns its id."""
+    with Client(address) as client:
+        (job,) = client.jobs(limit=1)
+        for progress in client.watch_job(job.job_id):
+            if sum(progress.job.documents.values()) == count:
+                return job.job_id
+    raise AssertionError("the job ended before")
+
+
+def test_the_command_line_goes_on_over_a_restart_of_the_daemon(start: Starter, tmp_path: Path) -> None:
+    first = start()
+    ingesting = Ingesting(first.address, tmp_path / "folder")
+    assert ingesting.first_line() == "added      0.txt (1 passages)\n"
+    all_accepted(first.address, 3)
+    first.process.kill()
+    first.process.wait(30)
+    second = start_daemon(first.data_dir, tmp_path / "log-again", listen=first.address)
+    try:
+        code, out, err = ingesting.end()
+        with Client(second.address) as client:
+            stored = {info.name for info in client.documents()}
+    finally:
+        second.process.kill()
+        second.process.communicate(timeout=30)
+
+    assert code == 0, err
+    assert [line.split()[:2] for line in out.splitlines()] == [["added", "1-long.txt"], ["added", "2.txt"]]
+    assert "3 added" in err
+    assert stored == {"0.txt", "1-long.txt", "2.txt"}
+
+
+def test_ctrl_c_leaves_what_was_accepted_to_its_job_and_names_it(daemon: RunningDaemon, tmp_path: Path) -> None:
+    ingesting = Ingesting(daemon.address, tmp_path / "folder", "--collection", "job-interrupted")
+    ingesting.first_line()
+    job_id = all_accepted(daemon.address, 3)
+    ingesting.process.send_signal(signal.SIGINT)
+    code, _, err = ingesting.end()
+
+    assert code == 130
+    assert f"edge-rag jobs watch {job_id}" in err
+    assert f"edge-rag jobs cancel {job_id}" in err
+    assert set(final_states(watch(daemon.address, job_id)).values()) == {"added"}
+
+
+def test_the_command_line_hands_over_and_follows(daemon: RunningDaemon, tmp_path: Path) -> None:
+    for name, content in texts(2).items():
+        (tmp_path / name).write_bytes(content)
+
+    def edge_rag(*arguments: str) -> dict[str, object]:
+        command = [sys.executable, "-m", "edge_rag.cli.main", *arguments, "--server", daemon.address, "--json"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        answer: dict[str, object] = json.loads(done.stdout)
+        return answer
+
+    handed = edge_rag("ingest", "--no-wait", "--collection", "job-cli", str(tmp_path))
+    job = handed["job"]
+    assert isinstance(job, dict)
+    assert handed["accepted"] == ["0.txt", "1.txt"]
+    watched = edge_rag("jobs", "watch", job["id"])
+    finished = watched["job"]
+    assert isinstance(finished, dict)
+    assert (finished["state"], finished["documents"]["added"]) == ("finished", 2)
+    listed = edge_rag("jobs", "list")["jobs"]
+    assert isinstance(listed, list)
+    assert job["id"] in {each["id"] for each in listed}

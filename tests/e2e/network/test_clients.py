@@ -1,0 +1,216 @@
+"""Both Python clients against a real daemon, and what their documentation shows."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import doctest
+import inspect
+import io
+import textwrap
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+from google.protobuf import descriptor_pool
+
+from edge_rag.client import (
+    AskOptions,
+    AsyncClient,
+    CallStatus,
+    Citation,
+    Client,
+    ClientError,
+    Finished,
+    OutgoingDocument,
+    PassagesReceived,
+    SearchOptions,
+    SearchReply,
+    TextDelta,
+)
+from edge_rag.client import call_flow as methods
+from edge_rag.client.call_flow import Method
+from edge_rag.client.client import Operations, Single, Streamed
+from edge_rag.client.values import JobEntry
+from edge_rag.core.documents.collection import CollectionSettings, HomeKind
+from edge_rag.core.documents.document import IngestStatus
+from edge_rag.core.documents.jobs import Job, JobState
+from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.query import AnswerMode
+from tests.contract.both_clients import Connect, connecting
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon
+
+OPERATIONS = sorted(name for name, found in vars(Operations).items() if isinstance(found, Single | Streamed))
+METHODS = sorted((name, method) for name, method in vars(methods).items() if isinstance(method, Method))
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    with connecting(request.param == "asyncio") as opener:
+        yield opener
+
+
+def test_a_document_goes_in_is_found_cited_read_and_removed(daemon: RunningDaemon, connect: Connect) -> None:
+    text = b"The bilge pump of the tender is painted red. It is tested every Monday."
+    with connect(daemon.address, timeout_s=120) as client:
+        client.create_collection("tender", CollectionSettings(description="the tender"))
+        with pytest.raises(ClientError) as there:
+            client.create_collection("tender")
+        assert there.value.status is CallStatus.ALREADY_EXISTS
+        added = client.ingest("pump.txt", lambda: io.BytesIO(text), collection="tender", metadata={"deck": 2})
+        assert added.status is IngestStatus.ADDED
+        hits = client.search("colour of the pump", SearchOptions(collection="tender")).hits
+        assert [hit.document for hit in hits] == ["pump.txt"]
+        first, *rest, last = client.ask("When is the pump tested?", AskOptions(collection="tender"))
+        assert isinstance(first, PassagesReceived)
+        assert isinstance(last, Finished)
+        said = "".join(event.text for event in rest if isinstance(event, TextDelta))
+        cited = [event.text for event in rest if isinstance(event, Citation)]
+        assert "tested every Monday" in said
+        assert all(piece in text.decode() for piece in cited)
+        assert client.document("pump.txt", collection="tender").text.encode() == text
+        assert [info.metadata for info in client.documents(collection="tender")] == [{"deck": 2}]
+        assert client.delete("pump.txt", collection="tender").name == "pump.txt"
+        assert list(client.documents(collection="tender")) == []
+        assert client.delete_collection("tender").name == "tender"
+
+
+def test_a_job_is_handed_over_and_followed_to_its_end(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.txt" for number in range(3)]
+    for file in files:
+        file.write_text(f"Valve {file.stem} is serviced in May.")
+    documents = [OutgoingDocument.of_file(file) for file in files]
+    with connect(daemon.address, timeout_s=120) as client:
+        job, *entries = client.start_ingest(documents, collection="handed-over")
+        assert isinstance(job, Job)
+        assert [entry.name for entry in entries if isinstance(entry, JobEntry)] == [file.name for file in files]
+        *_, last = client.watch_job(job.job_id)
+        assert last.job.state is JobState.FINISHED
+        missing = [OutgoingDocument.of_file(tmp_path / "none.txt")]
+        with pytest.raises(FileNotFoundError):
+            list(client.start_ingest(missing, collection="handed-over"))
+        client.delete_collection("handed-over")
+
+
+def test_a_backup_comes_whole(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
+    with (tmp_path / "backup").open("wb") as target, connect(daemon.address, timeout_s=120) as client:
+        size = client.backup(target)
+    assert (tmp_path / "backup").stat().st_size == size > 0
+
+
+def test_an_answer_that_is_left_early_gives_its_slot_back(daemon: RunningDaemon, connect: Connect) -> None:
+    request_id = f"left-{connect is Client}"
+    long = AskOptions(mode=AnswerMode.FREE, regex="[a-z ]{4000}", max_tokens=1000, request_id=request_id)
+    with connect(daemon.address, timeout_s=120) as client:
+        events = client.ask("What is the rated flow of the pump?", long)
+        for event in events:
+            if isinstance(event, TextDelta):
+                break
+        events.close()
+        for entry in client.decisions(request_id, follow=True):
+            assert isinstance(entry, AuditEntry)
+            assert entry.decision.kind is not DecisionKind.FINISHED
+            if entry.decision.kind is DecisionKind.CANCELLED:
+                break
+        assert client.status().engine.slots_busy == 0
+
+
+@pytest.mark.parametrize(("name", "method"), METHODS)
+def test_the_clients_methods_are_those_of_the_protos(name: str, method: Method[Any, Any]) -> None:
+    described = descriptor_pool.Default().FindMethodByName(method.path[1:].replace("/", "."))
+    assert method.request.DESCRIPTOR is described.input_type
+    assert method.reply.DESCRIPTOR is described.output_type
+
+
+async def test_both_clients_are_typed(daemon: RunningDaemon) -> None:
+    with Client(daemon.address) as client:
+        assert_type(client.search("pump", SearchOptions(limit=1)), SearchReply)
+    async with AsyncClient(daemon.address) as asynchronous:
+        assert_type(await asynchronous.search("pump", SearchOptions(limit=1)), SearchReply)
+
+
+def test_help_tells_what_each_call_takes_and_shows_it() -> None:
+    for client in (Client, AsyncClient):
+        for name in OPERATIONS:
+            found = getattr(client, name)
+            assert inspect.isroutine(found)
+            assert next(iter(inspect.signature(found).parameters)) == "self"
+            assert "terms" not in inspect.signature(found).parameters
+            assert "Example:" in (inspect.getdoc(found) or ""), name
+
+
+def code(documentation: str | None) -> str:
+    """Returns the example of a docstring as a program."""
+    examples = doctest.DocTestParser().get_examples(textwrap.dedent(documentation or ""))
+    return "".join(example.source for example in examples)
+
+
+EXAMPLES = (
+    *(
+        "wait_until_serving",
+        "whoami",
+        "status",
+        "watch_status",
+        "usage",
+        "decisions",
+        "backup",
+        "use_model",
+        "move_index",
+    ),
+    *("create_collection", "update_collection", "collection", "collections", "delete_collection"),
+    *("ingest", "document", "documents", "search", "ask", "delete"),
+    *("start_ingest", "jobs", "watch_job", "cancel_job"),
+)
+
+
+def test_every_example_in_the_documentation_of_the_calls_runs(
+    daemon: RunningDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(EXAMPLES) == OPERATIONS
+    (tmp_path / "manuals").mkdir()
+    (tmp_path / "manuals" / "valve.md").write_text("# Valve\n\nThe relief valve opens at 6 bar.\n")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {
+        found.__name__: found
+        for found in (CollectionSettings, HomeKind, OutgoingDocument, Path, SearchOptions, TextDelta)
+    }
+    with Client(daemon.address, timeout_s=120) as client:
+        for name in EXAMPLES:
+            exec(code(getattr(Client, name).__doc__), names | {"client": client, "io": io})
+        assert [info.name for info in client.documents()].count("valve.md") == 1
+        client.delete("valve.md")
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_the_examples_of_the_clients_run(
+    daemon: RunningDaemon,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    client: type[Client] | type[AsyncClient],
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_SERVER", daemon.address)
+    run(code(client.__doc__), {"Client": Client, "AsyncClient": AsyncClient, "aclosing": aclosing})
+    assert "bearing" in capsys.readouterr().out
+
+
+def programs(document: Path) -> list[str]:
+    return [block.removeprefix("python\n") for block in document.read_text().split("```") if block[:7] == "python\n"]
+
+
+@pytest.mark.parametrize("program", programs(ROOT / "README.md"))
+def test_the_programs_in_the_readme_run(
+    daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    monkeypatch.setenv("EDGE_RAG_SERVER", daemon.address)
+    run(program, {})
+    printed = capsys.readouterr().out
+    assert "2,000 operating hours" in printed
+
+
+def run(program: str, names: dict[str, Any]) -> None:
+    compiled = compile(program, "example", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    begun = eval(compiled, names)
+    if inspect.iscoroutine(begun):
+        asyncio.run(begun)

@@ -1,0 +1,144 @@
+"""Two daemons over TLS: a board that borrows the other's encoders, whatever becomes of that one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from edge_rag.client import Client
+from edge_rag.client.requests import AskOptions, SearchOptions
+from edge_rag.core.answer import Finished, TextDelta
+from edge_rag.core.documents.collection import CollectionSettings
+from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
+from edge_rag.core.placement import OffloadRule
+from tests.e2e.offload.test_offload import Pair, lending
+from tests.e2e.support.jobs import final_states, start_job, watch
+from tests.e2e.support.running_daemon import ingest, start_daemon
+
+MANUAL = "\n\n".join(
+    f"Pump {number} is greased every {10 * number} hours with grease of grade {number % 7}. The strainer of pump "
+    f"{number} is opened only after its suction valve was closed, and the drain is kept open meanwhile. Report leaks "
+    f"of pump {number} to the watch, who notes them in the book on page {number}."
+    for number in range(1, 100)
+).encode()
+QUESTION = "How often is pump 71 greased?"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    lender = lending(folder)
+    config = f"""
+[offload]
+mode = "prefer-remote"
+first_text_seconds = 20
+redact = ['pump']
+[[offload.remotes]]
+name = "big"
+address = "{lender.address}"
+authority = "{folder}/lender/tls/ca.pem"
+credential = "{folder}/peer.token"
+uses = ["embed", "rerank"]
+"""
+    board = start_daemon(folder / "board", folder / "board.log", config)
+    with Client(board.address) as client:
+        for rule in OffloadRule:
+            client.create_collection(rule.value, CollectionSettings(offload=rule))
+    yield Pair(board, lender)
+    board.kill()
+    lender.kill()
+
+
+def decisions(client: Client, request_id: str = "") -> list[Decision]:
+    entries = client.decisions(request_id=request_id)
+    return [entry.decision for entry in entries if isinstance(entry, AuditEntry)]
+
+
+def sent(client: Client, request_id: str = "") -> list[Decision]:
+    return [decision for decision in decisions(client, request_id) if decision.kind is DecisionKind.SENT]
+
+
+def found(client: Client, collection: str) -> list[tuple[int, int, float, float | None]]:
+    """What a search finds, with places and scores."""
+    reply = client.search(QUESTION, SearchOptions(collection=collection, limit=8, explain=True))
+    return [
+        (hit.start, hit.end, hit.score, explained.dense_score)
+        for hit, explained in zip(reply.hits, reply.explanations, strict=True)
+    ]
+
+
+def answer(client: Client, collection: str, request_id: str) -> str:
+    events = list(client.ask(QUESTION, AskOptions(collection=collection, request_id=request_id)))
+    assert isinstance(events[-1], Finished)
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def test_what_another_machine_encoded_is_what_this_one_would_have(pair: Pair) -> None:
+    with Client(pair.board.address) as client:
+        for rule in OffloadRule:
+            before = len(sent(client))
+            ingest(pair.board.address, {"manual.md": MANUAL}, rule.value)
+            assert (len(sent(client)) > before) == (rule is OffloadRule.ALLOWED)
+        expected = found(client, "never")
+        assert len(expected) == 8
+        assert found(client, "allowed") == expected
+        here = answer(client, "never", "here")
+        assert "every 710 hours" in here
+        assert answer(client, "allowed", "there") == here
+        assert not sent(client, "here")
+        assert [each.reason.split(",")[0] for each in sent(client, "there")] == [
+            "sent to big for questions",
+            "sent to big for ranks",
+        ]
+        (remote,) = client.status().remotes
+    assert remote.uses == ("embed", "rerank")
+    assert remote.embedded_texts > 40
+    assert remote.reranked >= 2
+    assert (remote.answers, remote.failures, remote.breaker) == (0, 0, "closed")
+
+
+def test_what_may_leave_only_redacted_is_encoded_here_and_the_trail_says_why(pair: Pair) -> None:
+    with Client(pair.board.address) as client:
+        answer(client, "redacted", "redacted")
+        placed = [each for each in decisions(client, "redacted") if each.kind is DecisionKind.PLACED]
+        assert not sent(client, "redacted")
+    assert [each.reason for each in placed] == [
+        "question embedded here: redacted text has other vectors and ranks",
+        "passages ranked here: redacted text has other vectors and ranks",
+    ]
+
+
+def test_the_trail_says_on_which_numbers_and_what_was_sent(pair: Pair) -> None:
+    with Client(pair.board.address) as client:
+        answer(client, "allowed", "trail")
+        told = decisions(client, "trail")
+    ranks = next(each for each in told if each.kind is DecisionKind.PLACED and each.reason.startswith("passages"))
+    assert ranks.reason == "passages ranked on another machine: a remote is preferred"
+    assert {"texts", "within_s", "big_texts_per_s", "big_round_trip_s", "big_queue_s"} <= set(ranks.numbers)
+    brought = [each for each in told if each.kind is DecisionKind.SENT]
+    assert all(" as it is, SHA-256 " in each.reason and each.numbers["bytes"] > 20 for each in brought)
+
+
+@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_machine_that_is_frozen_or_killed_costs_nobody_a_document_or_an_answer(
+    pair: Pair, blow: signal.Signals
+) -> None:
+    with Client(pair.board.address, timeout_s=120) as client:
+        expected = found(client, "never")
+        pair.lender.process.send_signal(blow)
+        try:
+            name = f"{blow.name}.md"
+            job, _ = start_job(pair.board.address, {name: MANUAL}, "allowed")
+            assert final_states(watch(pair.board.address, job)) == {name: "added"}
+            for number in range(4):
+                assert "every 710 hours" in answer(client, "allowed", f"{blow.name}-{number}")
+        finally:
+            pair.lender.process.send_signal(signal.SIGCONT)
+        (remote,) = client.status().remotes
+        assert remote.failures >= 3
+        client.delete("manual.md", collection="allowed")
+        assert found(client, "allowed") == expected
+        ingest(pair.board.address, {"manual.md": MANUAL}, "allowed")
+        client.delete(name, collection="allowed")

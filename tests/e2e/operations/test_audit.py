@@ -1,0 +1,244 @@
+"""Someone whose answer was slow can be shown why: the trail of a real daemon, by API and command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge_rag.cli.main import main
+from edge_rag.client import AskOptions, CallStatus, Client, ClientError
+from edge_rag.client.values import DecisionsMissed
+from edge_rag.core.answer import Finished
+from edge_rag.core.ids import recognized
+from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.metrics import Measure
+from edge_rag.core.query import AnswerMode
+from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest
+
+QUESTION = "How often must the pump bearings be greased?"
+ANSWERED = [
+    DecisionKind.STAGE_DONE,
+    DecisionKind.STAGE_DONE,
+    DecisionKind.QUEUED,
+    DecisionKind.ADMITTED,
+    DecisionKind.FINISHED,
+]
+VALVE = {"valve.md": b"# Valve\n\nThe relief valve opens at 6 bar. It is tested every spring.\n"}
+
+
+def edge_rag(daemon: RunningDaemon, *arguments: str) -> Result:
+    return CliRunner(env={"EDGE_RAG_SERVER": daemon.address}).invoke(main, arguments)
+
+
+def ask(address: str, request_id: str, question: str = QUESTION, **options: Any) -> Finished:
+    with Client(address) as client:
+        *_, last = client.ask(question, AskOptions(request_id=request_id, **options))
+    assert isinstance(last, Finished)
+    return last
+
+
+def trail(address: str, request_id: str = "", **options: Any) -> list[AuditEntry]:
+    with Client(address) as client:
+        return [entry for entry in client.decisions(request_id, **options) if isinstance(entry, AuditEntry)]
+
+
+def test_a_questions_decisions_are_listed_in_order_with_reasons_and_numbers(daemon: RunningDaemon) -> None:
+    finished = ask(daemon.address, "slow-1")
+    entries = trail(daemon.address, "slow-1")
+    kinds = [entry.decision.kind for entry in entries]
+    assert kinds == ANSWERED
+    assert [entry.number for entry in entries] == sorted(entry.number for entry in entries)
+    times = [entry.decision.at_s for entry in entries]
+    assert times == sorted(times)
+    for entry in entries:
+        assert entry.decision.request_id == "slow-1"
+        assert entry.decision.client.startswith("ipv4:127.0.0.1")
+        assert entry.decision.reason
+        assert entry.decision.numbers
+    last = entries[-1].decision.numbers
+    assert last["prompt_tokens"] == finished.usage.prompt_tokens
+    assert last["generated_tokens"] == finished.usage.generated_tokens
+    assert last["queue_s"] == pytest.approx(finished.stages[-1].queue_s)
+    for entry, stage in zip(entries[:2], finished.stages, strict=False):
+        assert stage.stage in entry.decision.reason
+        assert entry.decision.numbers == pytest.approx({"queue_s": stage.queue_s, "compute_s": stage.compute_s})
+
+
+def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> None:
+    with pytest.raises(ClientError) as refused:
+        ask(daemon.address, "too-large", "How often must the pump bearings be greased? " * 180)
+    assert refused.value.status is CallStatus.FAILED_PRECONDITION
+    *_, entry = trail(daemon.address, "too-large")
+    assert entry.decision.kind is DecisionKind.REFUSED
+    assert entry.decision.numbers["needed_tokens"] > entry.decision.numbers["capacity_tokens"] > 0
+
+
+def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: RunningDaemon) -> None:
+    with Client(daemon.address) as client:
+        following = client.decisions("followed", follow=True)
+        seen: list[DecisionKind] = []
+        asking = threading.Thread(target=ask, args=(daemon.address, "followed"))
+        asking.start()
+        for entry in following:
+            assert isinstance(entry, AuditEntry)
+            seen.append(recognized(entry.decision.kind))
+            if seen[-1] is DecisionKind.FINISHED:
+                break
+        following.close()
+        asking.join()
+    assert seen == ANSWERED
+
+
+def test_a_limit_shows_the_latest_and_unusable_fields_are_named(daemon: RunningDaemon) -> None:
+    ask(daemon.address, "latest")
+    assert [entry.decision.kind for entry in trail(daemon.address, "latest", limit=1)] == [DecisionKind.FINISHED]
+    for options, field in (({"request_id": "no spaces please"}, "request_id"), ({"limit": 2_000_000}, "limit")):
+        with pytest.raises(ClientError, match=field) as refused:
+            trail(daemon.address, **options)
+        assert refused.value.status is CallStatus.INVALID_ARGUMENT
+
+
+def test_the_command_line_shows_a_timeline_of_the_id_that_ask_prints(daemon: RunningDaemon) -> None:
+    asked = edge_rag(daemon, "ask", QUESTION)
+    printed = re.search(r"^request (\w+)$", asked.stderr, re.M)
+    assert printed is not None
+    shown = edge_rag(daemon, "audit", "--request", printed.group(1))
+    assert shown.exit_code == 0
+    lines = shown.stdout.splitlines()
+    assert [line.split()[3] for line in lines] == [kind.value for kind in ANSWERED]
+    assert all(printed.group(1) in line for line in lines)
+    assert "+0.000 s" in lines[0]
+    assert "generated_tokens" in lines[-1]
+
+
+def test_the_trail_as_json_is_a_line_a_decision(daemon: RunningDaemon) -> None:
+    asked = edge_rag(daemon, "ask", "--json", "--request-id", "as-json", QUESTION)
+    assert json.loads(asked.stdout)["request_id"] == "as-json"
+    shown = edge_rag(daemon, "audit", "--request", "as-json", "--json")
+    lines = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [line["kind"] for line in lines] == [kind.value for kind in ANSWERED]
+    assert {line["priority"] for line in lines} == {"interactive"}
+    assert lines[-1]["numbers"]["generated_tokens"] > 0
+
+
+def test_an_unknown_request_is_said_to_be_unknown(daemon: RunningDaemon) -> None:
+    shown = edge_rag(daemon, "audit", "--request", "never-asked")
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert "never-asked" in shown.stderr
+
+
+def test_ctrl_c_ends_following_without_a_word(daemon: RunningDaemon) -> None:
+    ask(daemon.address, "interrupted")
+    command = [sys.executable, "-m", "edge_rag.cli.main", "audit", "--follow", "--json", "--server", daemon.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as following:
+        assert following.stdout is not None
+        assert following.stderr is not None
+        assert json.loads(following.stdout.readline())
+        following.send_signal(signal.SIGINT)
+        rest, errors = following.communicate(timeout=60)
+    assert following.returncode == 130
+    assert all("number" in json.loads(line) or "missed" in json.loads(line) for line in rest.splitlines())
+    assert errors == ""
+
+
+def test_status_shows_the_percentiles_of_what_was_asked(daemon: RunningDaemon) -> None:
+    ask(daemon.address, "measured")
+    with Client(daemon.address) as client:
+        latencies = {latency.measure: latency for latency in client.status().latencies}
+    assert {Measure.QUEUE, Measure.FIRST_TOKEN, Measure.PER_TOKEN, Measure.COMPLETION} <= set(latencies)
+    for latency in latencies.values():
+        assert latency.samples >= 1
+        assert 0 <= latency.p50_s <= latency.p95_s <= latency.p99_s
+    assert latencies[Measure.COMPLETION].p99_s >= latencies[Measure.FIRST_TOKEN].p50_s
+    shown = edge_rag(daemon, "status").stdout
+    assert re.search(r"^completion   p50 .* of the latest \d+$", shown, re.M)
+
+
+def samples(port: int) -> dict[str, float]:
+    text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+
+
+def test_a_daemon_keeps_a_rotated_file_and_serves_metrics_and_usage(
+    start: Callable[..., RunningDaemon], tmp_path: Path, free_port: int
+) -> None:
+    file = tmp_path / "decisions.jsonl"
+    before = json.dumps({"kept": "x" * ((1 << 20) - 100)}) + "\n"
+    file.write_text(before)
+    running = start(
+        config=f"[metrics]\nport = {free_port}\n[audit]\nentries = 4\nfile = {json.dumps(str(file))}\n"
+        "file_mib = 1\nfiles_kept = 1\n"
+    )
+    ingest(running.address, VALVE)
+    asked = [ask(running.address, f"valve-{number}", "When does the relief valve open?") for number in range(3)]
+    with pytest.raises(ClientError):
+        ask(running.address, "refused", "valve " * 1000, mode=AnswerMode.FREE)
+
+    kept = samples(free_port)
+    prompt_tokens = sum(finished.usage.prompt_tokens for finished in asked)
+    generated_tokens = sum(finished.usage.generated_tokens for finished in asked)
+    assert kept['edge_rag_requests_total{method="Ask",status="OK"}'] == 3
+    assert kept['edge_rag_requests_total{method="Ask",status="FAILED_PRECONDITION"}'] == 1
+    assert kept['edge_rag_e2e_request_latency_seconds_count{method="Ask"}'] == 4
+    assert kept['edge_rag_documents_total{outcome="added"}'] == 1
+    assert kept["edge_rag_calls"] == 0
+    assert kept["edge_rag_num_requests_running"] == kept["edge_rag_num_requests_waiting"] == 0
+    assert kept["edge_rag_generation_tokens_total"] == generated_tokens
+    assert kept['edge_rag_decisions_total{kind="finished"}'] == 3
+    assert kept['edge_rag_decisions_total{kind="refused"}'] == 1
+    assert kept["edge_rag_prefix_cache_queries_total"] == prompt_tokens
+    assert kept["edge_rag_prefix_cache_hits_total"] == sum(finished.usage.cached_prompt_tokens for finished in asked)
+    assert kept["edge_rag_prefix_cache_hits_total"] > 0
+    assert kept['edge_rag_step_time_seconds_count{part="run"}'] == kept["edge_rag_slot_occupancy_count"] > 0
+    (client,) = (label for label in kept if label.startswith("edge_rag_client_generation_tokens_total"))
+    assert kept[client] == generated_tokens
+
+    usage = json.loads(edge_rag(running, "usage", "--json").stdout)
+    (only,) = usage["clients"]
+    assert (only["requests"], only["refused"], only["generated_tokens"]) == (3, 1, generated_tokens)
+    assert only["prompt_tokens"] == prompt_tokens
+    assert only["slot_s"] > 0
+    assert "3 requests, 1 refused" in edge_rag(running, "usage").stdout
+
+    with Client(running.address) as reader:
+        listed = list(reader.decisions())
+    assert listed[0] == DecisionsMissed(18 - 4)
+    assert [entry.number for entry in listed if isinstance(entry, AuditEntry)] == [15, 16, 17, 18]
+
+    assert running.stop() == 0
+    assert file.with_name("decisions.jsonl.1").read_text() == before
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["number"] for line in lines] == list(range(1, 19))
+    assert lines[-1]["request_id"] == "refused"
+
+
+def test_a_daemon_that_stops_ends_those_who_follow(start: Callable[..., RunningDaemon]) -> None:
+    running = start()
+    ingest(running.address, VALVE)
+    ask(running.address, "before", "When does the relief valve open?")
+    with Client(running.address) as client:
+        following = client.decisions(follow=True)
+        next(following)
+        running.process.send_signal(signal.SIGTERM)
+        rest = list(following)
+    assert [entry.decision.kind for entry in rest if isinstance(entry, AuditEntry)][-1] is DecisionKind.FINISHED
+    assert running.process.wait(30) == 0
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return port

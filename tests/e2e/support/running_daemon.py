@@ -1,0 +1,113 @@
+"""A real daemon process over real gRPC, on a free loopback port."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, cast
+
+import grpc
+
+from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
+
+ROOT = Path(__file__).parents[3]
+SAMPLES = ROOT / "deploy" / "samples"
+
+
+@dataclass(frozen=True)
+class RunningDaemon:
+    address: str
+    data_dir: Path
+    process: subprocess.Popen[str]
+    log: Path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.terminate()
+        self._reap()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        """Ends it as a loss of power would, frozen or not."""
+        self.process.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def start_daemon(
+    data_dir: Path,
+    log: Path,
+    config: str = "",
+    environment: Mapping[str, str] | None = None,
+    listen: str = "127.0.0.1:0",
+    prefix: Sequence[str] = (),
+) -> RunningDaemon:
+    """Starts a daemon and returns once it answers; fails with its log if it does not start. A prefix starts it."""
+    command = [*prefix, sys.executable, "-m", "edge_rag.cli.main", "serve"]
+    command += ["--listen", listen, "--data-dir", str(data_dir)]
+    if config:
+        file = log.with_suffix(".toml")
+        file.write_text(config)
+        command += ["--config", str(file)]
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | dict(environment or {}),
+        )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"127\.0\.0\.1:\d+", line):
+            return RunningDaemon(found.group(), data_dir, process, log)
+    process.wait(10)
+    process.stdout.close()
+    raise AssertionError(f"the daemon did not start:\n{log.read_text()}")
+
+
+def ingest(
+    address: str, documents: Mapping[str, bytes], collection: str = "default"
+) -> list[documents_pb2.IngestResponse.Outcome]:
+    """Hands documents over in one call and returns their outcomes."""
+
+    def parts() -> Iterator[documents_pb2.IngestRequest]:
+        for name, content in documents.items():
+            header = documents_pb2.IngestRequest.Header(collection=collection, name=name)
+            yield documents_pb2.IngestRequest(header=header)
+            for start in range(0, len(content), 1 << 19):
+                yield documents_pb2.IngestRequest(content=content[start : start + (1 << 19)])
+
+    with grpc.insecure_channel(address) as channel:
+        return list(documents_pb2_grpc.DocumentsStub(channel).Ingest(parts(), timeout=120).outcomes)
+
+
+def sample_documents() -> dict[str, bytes]:
+    """Returns the sample documents by name."""
+    return {
+        path.relative_to(SAMPLES).as_posix(): path.read_bytes()
+        for path in sorted(SAMPLES.rglob("*"))
+        if path.is_file() and path.suffix in {".md", ".txt", ".html", ".pdf"}
+    }
+
+
+def status_of(refused: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
+    """Returns a failed call's status and message."""
+    call = cast(grpc.Call, refused)
+    return call.code(), call.details() or ""

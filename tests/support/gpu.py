@@ -1,0 +1,54 @@
+"""Encoders in the form for GPUs, on the cores, where the same graph runs with ONNX Runtime's own kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import onnxruntime as ort
+import pytest
+
+from edge_rag.core.placement import Precision, Provider
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.gpu.opening import (
+    EngineBegun,
+    GpuIdentity,
+    GpuPlace,
+    ShapeReady,
+    open_pair_encoder_on_gpu,
+    open_text_encoder_on_gpu,
+)
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from tests.support.npu import CROSS_ENCODER, EMBEDDER
+
+IDENTITY = GpuIdentity("libcudart 12.6, libnvinfer 10.9", "x86_64; a card")
+
+needs_cuda = pytest.mark.skipif(
+    "CUDAExecutionProvider" not in ort.get_available_providers(),
+    reason="this ONNX Runtime was built without CUDA, so there is no GPU to run on",
+)
+needs_tensorrt = pytest.mark.skipif(
+    "TensorrtExecutionProvider" not in ort.get_available_providers(),
+    reason="this ONNX Runtime was built without TensorRT, so there is no engine to build",
+)
+
+
+def place(compiled: Path, provider: Provider = Provider.CPU, precision: Precision = Precision.FP16) -> GpuPlace:
+    """Where an encoder is to run."""
+    return GpuPlace(provider, precision, {}, IDENTITY, compiled)
+
+
+def heard(told: EngineBegun | ShapeReady) -> None:
+    """Takes no notice."""
+
+
+@cache
+def padded_text_encoder(precision: Precision) -> TextEncoder:
+    """The default embedder."""
+    return open_text_encoder_on_gpu(EMBEDDER, place(Path("unused"), precision=precision), heard)
+
+
+@cache
+def padded_pair_encoder(precision: Precision) -> PairEncoder:
+    """A cross-encoder of two small layers."""
+    return open_pair_encoder_on_gpu(CROSS_ENCODER, place(Path("unused"), precision=precision), heard)

@@ -1,0 +1,107 @@
+"""An engine gives memory back without changing an answer, and batch requests wait while it is short."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.query import Priority
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.ports import Unobserved
+from edge_rag.errors import MemoryShort
+from edge_rag.runtime.decoder.model_input import PackedStep
+from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
+
+
+class Trail:
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+        self.seen = threading.Condition()
+
+    def record(self, decision: Decision) -> None:
+        with self.seen:
+            self.decisions.append(decision)
+            self.seen.notify_all()
+
+    def wait_for(self, kind: DecisionKind, request_id: str) -> Decision:
+        def found() -> Decision | None:
+            return next((d for d in self.decisions if (d.kind, d.request_id) == (kind, request_id)), None)
+
+        with self.seen:
+            decision = self.seen.wait_for(found, 60)
+        assert decision is not None, self.decisions
+        return decision
+
+
+def test_dropping_the_cache_frees_every_page_nobody_holds_and_answers_stay_the_same() -> None:
+    asked = [request(prompt, max_tokens=8) for prompt in prompts(6)]
+    expected = [sink.tokens for sink in generate(tiny_decoder(), asked)]
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=64)
+    engine.start()
+    for _ in range(2):
+        sinks = [Recorder() for _ in asked]
+        for item, sink in zip(asked, sinks, strict=True):
+            engine.submit(item, sink)
+            engine.relieve(drop_cache=True, hold_batch=False)
+        assert [sink.wait().tokens for sink in sinks] == expected
+    engine.relieve(drop_cache=True, hold_batch=False)
+    look = engine.look()
+    assert sum(look.page_map.cached) == 0
+    engine.close()
+
+
+def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> None:
+    asked = request(prompts(1)[0], max_tokens=24, priority=Priority.BATCH, request_id="batch")
+    (alone,) = generate(tiny_decoder(), [asked])
+    said, go_on = threading.Event(), threading.Event()
+
+    def hold(step: PackedStep) -> None:
+        if step.input_ids.size == 1 and not go_on.is_set():
+            said.set()
+            assert go_on.wait(60)
+
+    trail = Trail()
+    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=64, decisions=trail)
+    sink = Recorder()
+    engine.submit(asked, sink)
+    engine.start()
+    assert said.wait(60)
+    engine.relieve(drop_cache=True, hold_batch=True)
+    go_on.set()
+    gave_way = trail.wait_for(DecisionKind.PREEMPTED, "batch")
+    assert gave_way.reason == "memory is short, and it can wait"
+    assert gave_way.in_favour_of is None
+    with pytest.raises(MemoryShort) as refused:
+        engine.submit(request(prompts(1)[0], priority=Priority.BATCH, request_id="late"), Recorder())
+    assert refused.value.retry_after_s > 0
+    assert trail.wait_for(DecisionKind.REFUSED, "late").reason == "memory is short"
+    urgent = Recorder()
+    engine.submit(request(prompts(1)[0], max_tokens=4, priority=Priority.INTERACTIVE), urgent)
+    assert urgent.wait().error is None
+    assert not sink.ended.is_set()
+    assert engine.look().sequences == ()
+    engine.relieve(drop_cache=False, hold_batch=False)
+    assert sink.wait().tokens == alone.tokens
+    trail.wait_for(DecisionKind.RESUMED, "batch")
+    engine.close()
+
+
+def test_an_engine_whose_batch_requests_are_held_sits_still_and_stops_when_told() -> None:
+    turns: list[int] = []
+
+    class Counting(Unobserved):
+        def on_turn(self) -> None:
+            turns.append(1)
+
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=64, observer=Counting())
+    sink = Recorder()
+    engine.submit(request(prompts(1)[0], priority=Priority.BATCH), sink)
+    engine.relieve(drop_cache=False, hold_batch=True)
+    engine.start()
+    for _ in range(3):
+        engine.look()
+    assert len(turns) < 20
+    engine.close(grace_s=1.0)
+    assert sink.wait().error is not None

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from edge_rag.core.answer import FinishReason
+from edge_rag.core.ids import RequestId, recognized
+from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.query import Priority
+from edge_rag.engine.constraint import Silence
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.scheduling.slot_controller import SlotController
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, InvalidRequest, NeverFits, NotReady, Overloaded
+from edge_rag.runtime.decoder.model_input import PackedStep
+from tests.unit.engine.recorded_events import Trail, assert_legal
+from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, prompts, request, tiny_decoder
+
+
+def run(engine: Engine, items: list[TokenRequest]) -> list[Recorder]:
+    sinks = [Recorder() for _ in items]
+    for item, sink in zip(items, sinks, strict=True):
+        engine.submit(item, sink)
+    engine.start()
+    for sink in sinks:
+        sink.wait()
+    engine.close()
+    return sinks
+
+
+def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
+    chance = random.Random(3)
+    trail = Trail()
+    steps = 0
+
+    def trouble(step: PackedStep) -> None:
+        nonlocal steps
+        steps += 1
+        if steps % 5 == 0:
+            engine.cancel(chance.choice(handles))
+        if steps % 37 == 0:
+            raise RuntimeError("the accelerator hiccuped")
+
+    runner = GatedRunner(tiny_decoder(pages=6), trouble)
+    engine = Engine(
+        runner, SchedulerLimits(4, 64, 16), max_waiting=1000, decisions=trail, aging_s=300.0, clock=lambda: steps
+    )
+    sinks, handles = [], []
+    for n, prompt in enumerate(prompts(200, 3, 60)):
+        item = request(
+            prompt, chance.randrange(1, 60), priority=Priority(n % 3), request_id=str(n), client=f"client {n % 5}"
+        )
+        sinks.append(Recorder())
+        handles.append(engine.submit(item, sinks[-1]))
+    engine.start()
+    for sink in sinks:
+        sink.wait()
+    engine.close()
+    kinds = {decision.kind for decision in trail.decisions}
+    assert kinds >= {DecisionKind.PREEMPTED, DecisionKind.RESUMED, DecisionKind.DEFERRED, DecisionKind.FAILED}
+    for n, sink in enumerate(sinks):
+        decisions = trail.of(str(n))
+        assert_legal([recognized(decision.kind) for decision in decisions], ended=True)
+        assert (decisions[-1].kind is DecisionKind.FINISHED) == (sink.error is None)
+        assert [decision.at_s for decision in decisions] == sorted(decision.at_s for decision in decisions)
+        assert {decision.client for decision in decisions} == {f"client {n % 5}"}
+
+
+def test_a_request_that_had_to_give_way_can_be_told_for_whom_and_what_it_cost() -> None:
+    trail = Trail()
+    growing = [request(p, max_tokens=150, request_id=n) for p, n in zip(prompts(2, 40, 40), "ab", strict=True)]
+    run(Engine(tiny_decoder(pages=9), LIMITS, max_waiting=10, decisions=trail), growing)
+    preempted = next(d for d in trail.of("b") if d.kind is DecisionKind.PREEMPTED)
+    assert preempted.in_favour_of == "a"
+    assert preempted.numbers["pages_held"] > 0
+    resumed = next(d for d in trail.of("b") if d.kind is DecisionKind.RESUMED)
+    assert resumed.numbers["cached_tokens"] + resumed.numbers["recompute_tokens"] > 40
+    finished = trail.of("b")[-1]
+    assert (finished.kind, finished.numbers["generated_tokens"]) == (DecisionKind.FINISHED, 150)
+    assert finished.numbers["preemptions"] == sum(d.kind is DecisionKind.PREEMPTED for d in trail.of("b"))
+
+
+def refusal(engine: Engine, item: TokenRequest, error: type[EdgeRagError]) -> Decision:
+    trail = engine._announcer._sink
+    assert isinstance(trail, Trail)
+    with pytest.raises(error):
+        engine.submit(item, Recorder())
+    (decision,) = trail.of(item.request_id)
+    assert decision.kind is DecisionKind.REFUSED
+    return decision
+
+
+def test_every_refusal_is_recorded_with_its_numbers() -> None:
+    engine = Engine(
+        tiny_decoder(pages=4), LIMITS, max_waiting=3, decisions=Trail(), max_waiting_tokens=100, clock=lambda: 50.0
+    )
+    assert refusal(engine, request([5] * 100, 29, request_id="large"), NeverFits).numbers == {
+        "prompt_tokens": 100,
+        "needed_tokens": 129,
+        "capacity_tokens": 128,
+    }
+    assert refusal(engine, request([5], deadline=48.5, request_id="late"), DeadlineExceeded).numbers["late_s"] == 1.5
+    assert "prompt" in refusal(engine, request([-1], request_id="odd"), InvalidRequest).reason
+    engine.submit(request([5] * 80, 10), Recorder())
+    numbers = refusal(engine, request([5] * 10, 10, request_id="much"), Overloaded).numbers
+    assert numbers["retry_after_s"] > 0
+    assert (numbers["waiting_requests"], numbers["waiting_tokens"], numbers["queue_tokens"]) == (1, 90, 100)
+    for _ in range(2):
+        engine.submit(request([5], 1), Recorder())
+    numbers = refusal(engine, request([5], 1, request_id="many"), Overloaded).numbers
+    assert (numbers["waiting_requests"], numbers["queue_requests"]) == (3, 3)
+    engine.close()
+    refusal(engine, request([5], 1, request_id="closed"), NotReady)
+
+
+def test_a_request_that_the_constraint_decides_alone_is_queued_and_finished() -> None:
+    trail = Trail()
+    item = replace(request([5, 6]), prompt=(), constraint=Silence(FinishReason.NOT_FOUND), request_id=RequestId("q"))
+    run(Engine(tiny_decoder(), LIMITS, max_waiting=4, decisions=trail), [item])
+    assert [d.kind for d in trail.of("q")] == [DecisionKind.QUEUED, DecisionKind.FINISHED]
+
+
+def test_the_controller_moves_the_slots_and_says_so() -> None:
+    trail = Trail()
+    now = 0.0
+
+    def pass_time(step: PackedStep) -> None:
+        nonlocal now
+        now += 0.01 * len(step.block_table)
+
+    engine = Engine(
+        GatedRunner(tiny_decoder(), pass_time),
+        SchedulerLimits(8, 64, 16),
+        max_waiting=100,
+        decisions=trail,
+        clock=lambda: now,
+        slot_control=SlotController(0.04, 1, 8),
+    )
+    run(engine, [request(prompt, max_tokens=60, request_id=str(n)) for n, prompt in enumerate(prompts(30, 5, 20))])
+    changes = [d for d in trail.decisions if d.kind is DecisionKind.SLOTS_CHANGED]
+    assert changes
+    assert changes[0].numbers["slots_before"] == 8
+    assert changes[0].numbers["slots"] == 4
+    assert engine.snapshot().slots == changes[-1].numbers["slots"]
+    assert all(change.request_id is None for change in changes)
+    admitted = [d for d in trail.decisions if d.kind is DecisionKind.ADMITTED and d.at_s > changes[0].at_s]
+    assert all(d.numbers["slots_busy"] < d.numbers["slots"] <= 8 for d in admitted)

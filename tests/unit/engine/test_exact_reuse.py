@@ -1,0 +1,148 @@
+"""Whatever is reused, greedy answers are those of an engine that reuses nothing, byte for byte.
+
+Prefix cache, pages on disk, drafts, preemption and cancellation, all at once. ``EDGE_RAG_EXACT_REQUESTS`` sets how many
+requests are compared; 500 take a minute or two.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_rag.core.query import Priority
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.kv_cache.disk.store import PageStore, file_bytes
+from edge_rag.engine.kv_cache.disk.tier import PageTier
+from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.sequence import SequenceId
+from edge_rag.errors import RequestCancelled
+from tests.unit.engine.support import Recorder, request, tiny_decoder
+
+REQUESTS = int(os.environ.get("EDGE_RAG_EXACT_REQUESTS", "80"))
+PASSAGES, PASSAGE_TOKENS = 10, 48
+TIGHT = SchedulerLimits(max_slots=6, max_step_tokens=96, prefill_tokens=32)
+PAGES = 20
+FIRST = 8
+"""Requests of each part that are there before the others, in the lowest class, so that they have to give way."""
+DISK_PAGES = 24
+
+
+@dataclass(frozen=True)
+class Asked:
+    request: TokenRequest
+    cancelled_after: int | None  # tokens; None for never
+
+
+def mixed(count: int) -> list[Asked]:
+    """Questions over few passages, in all classes, of two collections; every seventh is given up."""
+    draw = random.Random(11)
+    corpus = np.random.default_rng(11).integers(3, 512, (PASSAGES, PASSAGE_TOKENS)).tolist()
+    asked = []
+    for number in range(count):
+        first = number % (count // 2) < FIRST
+        passages = draw.choices(corpus, weights=[1 / (rank + 1) for rank in range(PASSAGES)], k=draw.randint(1, 4))
+        question = [draw.randrange(3, 512) for _ in range(draw.randint(1, 20))]
+        one = request(
+            chain([7] * 20, *passages, question),
+            max_tokens=40 if first else draw.randint(1, 24),
+            priority=max(Priority) if first else draw.choice(list(Priority)),
+            trust_domain=draw.choice(["manuals", "manuals", "personnel"]),
+            client=f"client-{draw.randrange(3)}",
+            request_id=str(number),
+        )
+        asked.append(Asked(one, draw.randrange(6) if number % 7 == 3 and not first else None))
+    return asked
+
+
+def plain_answers(asked: list[Asked], family: str) -> list[list[int]]:
+    """One at a time, nothing shared, nothing drafted, nothing on disk."""
+    engine = Engine(tiny_decoder(family), SchedulerLimits(1, 512, 256), max_waiting=len(asked))
+    engine.start()
+    try:
+        answers = []
+        for number, each in enumerate(asked):
+            sink = Recorder()
+            engine.submit(replace(each.request, trust_domain=f"alone-{number}"), sink)
+            answers.append(sink.wait().tokens)
+        return answers
+    finally:
+        engine.close()
+
+
+def run(engine: Engine, part: list[Asked]) -> list[Recorder]:
+    """Runs requests; those that are there first run when the others come."""
+    ours: list[Recorder] = []
+
+    def submit_others() -> None:
+        if len(ours) == FIRST:
+            ours.extend(submit(engine, each) for each in part[FIRST:])
+
+    first = [submit(engine, part[0], submit_others), *(submit(engine, each) for each in part[1:FIRST])]
+    ours.extend(first)
+    engine.start()
+    for sink in first:
+        sink.wait()
+    return ours
+
+
+def submit(engine: Engine, asked: Asked, at_first: Callable[[], None] = lambda: None) -> Recorder:
+    """Hands a request in, to be given up once it has said so much."""
+    name: list[SequenceId] = []
+    cancelled_after = asked.cancelled_after
+    epoch = 1 if asked.request.trust_domain == "manuals" else 0
+
+    def heard(tokens: tuple[int, ...]) -> bool:
+        at_first()
+        if cancelled_after is not None and len(sink.tokens) >= cancelled_after and name:
+            engine.cancel(name[0])
+        return False
+
+    sink = Recorder(heard)
+    name.append(engine.submit(replace(asked.request, epoch=epoch), sink))
+    if cancelled_after == 0:
+        engine.cancel(name[0])
+    return sink
+
+
+@pytest.mark.parametrize("family", ["qwen2", "llama"])
+def test_greedy_answers_with_all_reuse_equal_those_of_the_plain_engine(family: str, tmp_path: Path) -> None:
+    asked = mixed(REQUESTS)
+    plain = plain_answers(asked, family)
+    decoder = tiny_decoder(family, pages=PAGES)
+    budget = DISK_PAGES * file_bytes(decoder.page_bytes)
+    failures: list[str] = []
+    found = read = preempted = 0
+    sinks: list[Recorder] = []
+    # Two engines one after the other over one disk: the second begins with what the first one left.
+    for part in (asked[: len(asked) // 2], asked[len(asked) // 2 :]):
+        tier = PageTier(decoder, failures.append, pays=lambda *_: True, least_hold_s=60.0)
+        tier.use(PageStore(tmp_path, family.encode().ljust(32), decoder.page_bytes, budget, {"manuals": 1}))
+        engine = Engine(decoder, TIGHT, max_waiting=len(asked), draft_tokens=4, tier=tier)
+        ours = run(engine, part)
+        for sink in ours:
+            sink.wait()
+            found += 0 if sink.outcome is None else sink.outcome.usage.cached_prompt_tokens
+        sinks += ours
+        preempted += engine.snapshot().preemptions
+        engine.close(grace_s=60)
+        read += tier.counts.read
+    for each, sink, expected in zip(asked, sinks, plain, strict=True):
+        if sink.error is None:
+            assert sink.tokens == expected
+        else:
+            assert isinstance(sink.error, RequestCancelled)
+            assert each.cancelled_after is not None
+            assert sink.tokens == expected[: len(sink.tokens)]
+    assert failures == []
+    assert found > 0
+    assert read > 0
+    assert preempted > 0
+    assert any(sink.error is not None for sink in sinks)

@@ -1,0 +1,194 @@
+"""A request whose reader does not keep up: it holds nothing, goes on where it was, and ends in time."""
+
+from __future__ import annotations
+
+import threading
+
+from edge_rag.core.ids import recognized
+from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.query import Priority
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.sequence import SequenceId, Status
+from edge_rag.errors import DeadlineExceeded, NotReady, RequestCancelled, Unread
+from edge_rag.runtime.decoder.model_input import PackedStep
+from tests.unit.engine.recorded_events import Trail, assert_legal
+from tests.unit.engine.scheduling.scheduler_bench import Bench
+from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
+
+ONE_SLOT = SchedulerLimits(max_slots=1, max_step_tokens=64, prefill_tokens=16)
+
+
+def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_answer() -> None:
+    first, second = prompts(2, 20, 60)
+    alone = [sink.tokens for sink in generate(tiny_decoder(), [request(first, 40), request(second, 10)], ONE_SLOT)]
+    trail = Trail()
+
+    def on_tokens(_: tuple[int, ...]) -> bool:
+        if len(paused.tokens) == 15:
+            engine.pause(name)
+        return False
+
+    paused, other = Recorder(on_tokens), Recorder()
+    engine = Engine(tiny_decoder(), ONE_SLOT, max_waiting=8, decisions=trail)
+    name = engine.submit(request(first, 40, request_id="paused"), paused)
+    engine.submit(request(second, 10), other)
+    engine.start()
+    other.wait()
+    assert not paused.ended.is_set()
+    assert (len(paused.tokens), engine.snapshot().pages_held, engine.snapshot().running) == (15, 0, 0)
+    engine.resume(name)
+    paused.wait()
+    engine.close()
+    assert [paused.tokens, other.tokens] == alone
+    kinds = [recognized(decision.kind) for decision in trail.of("paused")]
+    assert_legal(kinds, ended=True)
+    assert kinds.count(DecisionKind.PAUSED) == kinds.count(DecisionKind.RESUMED) == 1
+    (pause,) = (decision for decision in trail.of("paused") if decision.kind is DecisionKind.PAUSED)
+    assert pause.numbers["generated_tokens"] == 15
+    assert pause.numbers["pages_held"] > 0
+
+
+def paused_engine(pause_s: float = 30) -> tuple[Engine, SequenceId, Recorder, Trail]:
+    """An engine whose only request is paused."""
+    trail, reached = Trail(), threading.Event()
+
+    def on_tokens(_: tuple[int, ...]) -> bool:
+        if len(sink.tokens) == 5:
+            engine.pause(name)
+            reached.set()
+        return False
+
+    sink = Recorder(on_tokens)
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, decisions=trail, pause_s=pause_s)
+    name = engine.submit(request(prompts(1)[0], 200, request_id="r"), sink)
+    engine.start()
+    assert reached.wait(60)
+    return engine, name, sink, trail
+
+
+def test_a_pause_that_takes_too_long_ends_the_request_and_the_trail_says_why() -> None:
+    engine, _, sink, trail = paused_engine(pause_s=0.2)
+    sink.wait()
+    assert isinstance(sink.error, Unread)
+    assert len(sink.tokens) == 5
+    engine.close()
+    last = trail.of("r")[-1]
+    assert (last.kind, last.reason) == (DecisionKind.EXPIRED, "what it said was not read")
+    assert engine.snapshot().pages_held == 0
+
+
+def test_a_paused_request_can_be_cancelled_with_a_reason() -> None:
+    engine, name, sink, _ = paused_engine()
+    engine.cancel(name, Unread(7))
+    assert isinstance(sink.wait().error, Unread)
+    engine.resume(name)
+    engine.close()
+
+
+def test_a_paused_request_has_its_deadline() -> None:
+    now = [100.0]
+    trail = Trail()
+
+    def on_tokens(_: tuple[int, ...]) -> bool:
+        if len(sink.tokens) == 5:
+            engine.pause(name)
+            now[0] = 120.0
+        return False
+
+    sink = Recorder(on_tokens)
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, decisions=trail, clock=lambda: now[0])
+    name = engine.submit(request(prompts(1)[0], 200, deadline=110.0), sink)
+    engine.start()
+    assert isinstance(sink.wait().error, DeadlineExceeded)
+    engine.close()
+
+
+def test_an_engine_that_closes_waits_for_a_paused_request_to_go_on() -> None:
+    engine, name, sink, _ = paused_engine()
+    closing = threading.Thread(target=engine.close, args=(60,))
+    closing.start()
+    engine.resume(name)
+    sink.wait()
+    closing.join()
+    assert sink.outcome is not None
+
+
+def test_an_engine_that_closes_at_once_gives_a_paused_request_up() -> None:
+    engine, _, sink, _ = paused_engine()
+    engine.close()
+    assert isinstance(sink.wait().error, NotReady)
+
+
+def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm() -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(step: PackedStep) -> None:
+        held.set()
+        assert go_on.wait(60)
+
+    trail = Trail()
+    running, waiting = Recorder(), Recorder()
+    engine = Engine(GatedRunner(tiny_decoder(), hold), ONE_SLOT, max_waiting=8, decisions=trail)
+    one = engine.submit(request(prompts(1)[0], 5), running)
+    engine.start()
+    assert held.wait(60)
+    two = engine.submit(request(prompts(1)[0], 5, request_id="two"), waiting)
+    engine.pause(two)
+    engine.pause(two)
+    go_on.set()
+    running.wait()
+    engine.pause(one)
+    assert not waiting.ended.is_set()
+    engine.resume(two)
+    waiting.wait()
+    engine.close()
+    assert waiting.outcome is not None
+    kinds = [recognized(decision.kind) for decision in trail.of("two")]
+    assert_legal(kinds, ended=True)
+    assert kinds.count(DecisionKind.PAUSED) == 1
+    state = engine.snapshot()
+    assert (state.waiting, state.running, state.pages_held) == (0, 0, 0)
+
+
+def test_a_pause_and_its_end_between_two_steps_cost_nothing() -> None:
+    trail = Trail()
+
+    def on_tokens(_: tuple[int, ...]) -> bool:
+        if len(sink.tokens) == 5:
+            engine.pause(name)
+            engine.resume(name)
+        return False
+
+    sink = Recorder(on_tokens)
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, decisions=trail)
+    name = engine.submit(request(prompts(1)[0], 10, request_id="r"), sink)
+    engine.start()
+    sink.wait()
+    engine.close()
+    assert DecisionKind.PAUSED not in [decision.kind for decision in trail.of("r")]
+
+
+def test_who_comes_back_is_charged_nothing_again_and_waits_its_turn() -> None:
+    bench = Bench(40, SchedulerLimits(1, 64, 8))
+    slow = bench.submit(6, 20, client="slow")
+    bench.step()
+    bench.pause(slow)
+    other = bench.submit(6, 4, Priority.INTERACTIVE, client="other")
+    bench.step()
+    bench.scheduler.resume(slow, bench.now)
+    bench.step()
+    assert (slow.status, other.status) == (Status.WAITING, Status.RUNNING)
+    bench.run()
+    assert bench.kinds(slow).count(DecisionKind.ADMITTED) == 1
+    assert slow.cached_tokens == 0
+    assert bench.pool.available == bench.pool.pages
+
+
+def test_a_cancelled_pause_leaves_no_share_behind() -> None:
+    engine, name, sink, _ = paused_engine()
+    engine.cancel(name)
+    assert isinstance(sink.wait().error, RequestCancelled)
+    engine.close()
+    state = engine.snapshot()
+    assert (state.waiting, state.running, state.pages_held, state.failed) == (0, 0, 0, 1)

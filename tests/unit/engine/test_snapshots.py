@@ -1,0 +1,94 @@
+"""Looking into an engine shows what runs and who has its pages, and nothing of what is asked."""
+
+from __future__ import annotations
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.core.query import Priority
+from edge_rag.engine.command_queue import IDLE_TURN_S
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.sequence import SequenceId
+from edge_rag.engine.stats import MAP_CELLS, PATIENCE_S
+from edge_rag.runtime.decoder.model_input import PackedStep
+from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, prompts, request, tiny_decoder
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.lists(st.integers(0, 60), max_size=6))
+def test_a_map_counts_every_page_once_in_the_cell_of_its_number(pages: int, cells: int, lengths: list[int]) -> None:
+    pool = PagePool(pages, page_tokens=4)
+    for number, length in enumerate(lengths):
+        sequence, tokens = SequenceId(number + 1), list(range(length))
+        shared = pool.match("manuals", tokens, [])
+        if pool.pages_for(length) - len(shared) > pool.available_without([], shared):
+            continue
+        pool.adopt(sequence, shared)
+        pool.extend(sequence, pool.take(pool.pages_for(length) - len(shared)))
+        pool.seal(sequence, "manuals", tokens, length, [])
+        if number % 2:
+            pool.release(sequence)
+    drawn, snapshot = pool.map(cells), pool.snapshot()
+    assert len(drawn.held) == len(drawn.shared) == len(drawn.cached) <= cells
+    assert sum(drawn.held) == sum(count == 1 for count in snapshot.references)
+    assert sum(drawn.shared) == sum(count > 1 for count in snapshot.references)
+    assert sum(drawn.cached) == len(snapshot.cached)
+    for cell, cached in enumerate(drawn.cached):
+        assert cached == sum(page // drawn.cell_pages == cell for page in snapshot.cached)
+
+
+def test_a_running_request_is_seen_with_its_numbers() -> None:
+    running, go_on = threading.Event(), threading.Event()
+
+    def hold(step: PackedStep) -> None:
+        if step.input_ids.size == 1:
+            running.set()
+            assert go_on.wait(60)
+
+    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=8)
+    sink = Recorder()
+    engine.submit(request(prompts(1)[0][:20], max_tokens=4, priority=Priority.BATCH, client="ward-3"), sink)
+    engine.start()
+    assert running.wait(60)
+    late = threading.Timer(PATIENCE_S / 4, go_on.set)
+    late.start()
+    look = engine.look()
+    sink.wait()
+    engine.close()
+    (slot,) = look.sequences
+    assert (slot.request_id, slot.client, slot.priority) == ("r", "ward-3", Priority.BATCH)
+    assert (slot.prompt_tokens, slot.max_tokens) == (20, 4)
+    assert slot.generated_tokens >= 1
+    assert slot.computed_tokens >= 20
+    assert sum(look.page_map.held) == slot.pages >= 1
+    assert slot.age_s > 0
+
+
+def test_an_idle_engine_is_looked_into_without_waiting_for_its_turn() -> None:
+    engine = Engine(tiny_decoder(pages=MAP_CELLS + 1), LIMITS, max_waiting=8)
+    engine.start()
+    looks = [engine.look() for _ in range(20)]
+    engine.close()
+    assert IDLE_TURN_S > 0
+    assert all(look.sequences == () for look in looks)
+    assert looks[-1].page_map.cell_pages == 2
+
+
+def test_a_step_that_takes_long_shows_the_look_before_it() -> None:
+    stuck, go_on = threading.Event(), threading.Event()
+
+    def hold(step: PackedStep) -> None:
+        stuck.set()
+        assert go_on.wait(60)
+
+    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=8)
+    sink = Recorder()
+    engine.submit(request(prompts(1)[0], max_tokens=2), sink)
+    engine.start()
+    assert stuck.wait(60)
+    assert engine.look().sequences == ()
+    go_on.set()
+    sink.wait()
+    engine.close()

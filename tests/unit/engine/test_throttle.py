@@ -1,0 +1,88 @@
+"""An engine that is to do less lets fewer in, answers the same, and takes up all its slots again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_rag.engine.engine import Engine
+from edge_rag.engine.scheduling.policy import SchedulerLimits, held_back
+from edge_rag.runtime.decoder.model_input import PackedStep
+from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(0, 2000), st.floats(0.001, 1), st.integers(1, 64))
+def test_limits_held_back_are_legal_smaller_and_leave_every_slot_its_token(
+    slots: int, prefill: int, more: int, share: float, others: int
+) -> None:
+    full = SchedulerLimits(slots, slots + prefill + more, prefill)
+    less = held_back(full, share, others)
+    assert 1 <= less.max_slots <= max(1, min(others, slots * share + 1e-6))
+    assert less.prefill_tokens <= prefill
+    assert less.max_step_tokens <= full.max_step_tokens
+    assert less.max_step_tokens - less.prefill_tokens >= slots
+    assert held_back(full, 1.0, slots) == full
+
+
+def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
+    asked = [request(prompt, max_tokens=8) for prompt in prompts(12)]
+    free = [sink.tokens for sink in generate(tiny_decoder(pages=256), asked)]
+    widths: list[int] = []
+    engine = Engine(
+        GatedRunner(tiny_decoder(pages=256), lambda step: widths.append(step.cumulative_sequence_lengths.size - 1)),
+        LIMITS,
+        max_waiting=64,
+    )
+    engine.restrain(0.25)
+    sinks = [Recorder() for _ in asked]
+    for item, sink in zip(asked, sinks, strict=True):
+        engine.submit(item, sink)
+    engine.start()
+    assert [sink.wait().tokens for sink in sinks] == free
+    assert max(widths) == LIMITS.max_slots // 4
+    widths.clear()
+    engine.restrain(1.0)
+    again = [Recorder() for _ in asked]
+    for item, sink in zip(asked, again, strict=True):
+        engine.submit(item, sink)
+    for sink in again:
+        sink.wait()
+    engine.close()
+    assert max(widths) == LIMITS.max_slots
+    assert engine.snapshot().preemptions == 0
+
+
+def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
+    full, go_on = threading.Event(), threading.Event()
+
+    def hold(step: PackedStep) -> None:
+        if step.cumulative_sequence_lengths.size - 1 == LIMITS.max_slots and not go_on.is_set():
+            full.set()
+            assert go_on.wait(60)
+
+    engine = Engine(GatedRunner(tiny_decoder(pages=256), hold), LIMITS, max_waiting=64)
+    sinks = [Recorder() for _ in range(LIMITS.max_slots)]
+    for prompt, sink in zip(prompts(len(sinks), longest=16), sinks, strict=True):
+        engine.submit(request(prompt, max_tokens=24), sink)
+    engine.start()
+    assert full.wait(60)
+    engine.restrain(0.01)
+    go_on.set()
+    for sink in sinks:
+        assert sink.wait().error is None
+    assert engine.snapshot().slots == 1
+    assert engine.snapshot().preemptions == 0
+    engine.close()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_an_engine_that_is_restrained_before_it_starts_begins_so(share: float) -> None:
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
+    engine.restrain(share)
+    engine.start()
+    engine.look()
+    assert engine.snapshot().slots == int(LIMITS.max_slots * share)
+    engine.close()

@@ -1,0 +1,129 @@
+"""Attacks through model folders that run serially: their manifest is in order, what it lists is not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from tests.unit.model_store.attacks.attack import Attack, Build, Canary
+from tests.unit.model_store.attacks.valid_folders import good_serial, graph, write_manifest_of
+
+_DECODER = ("model", "decoder")
+_OPTIONS = (*_DECODER, "session_options")
+
+
+def attacks_on_serial_models() -> Iterator[Attack]:
+    """Yields all of them."""
+    yield from _configs()
+    yield from _graphs()
+    yield from _folders()
+
+
+def _configs() -> Iterator[Attack]:
+    for place in ((), ("model",), _DECODER, _OPTIONS, ("search",)):
+        where = ".".join(place) or "the document"
+        yield Attack(
+            f"serial: custom_ops_library in {where}",
+            _set(*place, "custom_ops_library", to="CANARY"),
+            "custom_ops_library",
+        )
+    for name in ("../model.onnx", "/etc/passwd", "sub/model.onnx", "C:model.onnx", "missing.onnx", ""):
+        yield Attack(f"serial: a graph named {name!r}", _set(*_DECODER, "filename", to=name), "genai_config.json")
+    yield Attack(
+        "serial: provider options",
+        _set(*_OPTIONS, "provider_options", to=[{"OpenVINO": {"library_path": "CANARY"}}]),
+        "provider_options",
+    )
+    yield Attack("serial: a second model", _set("model", "vision", to={"filename": "x.onnx"}), "model.vision")
+    for size in ("context_length", "vocab_size"):
+        yield Attack(f"serial: {size} of 2^40", _set("model", size, to=1 << 40), size)
+
+
+def _graphs() -> Iterator[Attack]:
+    for location in ("../model.data", "/etc/passwd", "a/../../x", "*/x/*", "absent.data"):
+        yield Attack(f"serial: weights in {location!r}", _external("location", location), "external data lies")
+    yield Attack("serial: weights behind the end", _external("offset", str(1 << 40)), "behind the end")
+
+    def foreign(model: onnx.ModelProto) -> None:
+        model.graph.node[0].domain = "evil.ops"
+
+    def oversized(model: onnx.ModelProto) -> None:
+        model.graph.initializer[0].dims[:] = [1 << 40, 1 << 20]
+
+    def calls(model: onnx.ModelProto) -> None:
+        model.graph.node[0].op_type = "EPContext"
+
+    yield Attack("serial: an operator of a foreign domain", _graph(foreign), "evil.ops")
+    yield Attack("serial: weights of an absurd shape", _graph(oversized), "their shape takes")
+    yield Attack("serial: an operator that runs an engine", _graph(calls), "EPContext")
+
+
+def _folders() -> Iterator[Attack]:
+    def linked(folder: Path, canary: Canary) -> None:
+        good_serial(folder)
+        (folder / "model.data").rename(folder.parent / "outside.data")
+        (folder / "model.data").symlink_to(folder.parent / "outside.data")
+
+    def shared(folder: Path, canary: Canary) -> None:
+        good_serial(folder)
+        os.chmod(folder / "model.data", 0o666)  # noqa: PTH101
+        (folder.parent / "outside.data").hardlink_to(folder / "model.data")
+
+    def planted(folder: Path, canary: Canary) -> None:
+        good_serial(folder)
+        (folder / "ops.so").write_bytes(canary.library.read_bytes())
+        write_manifest_of(folder, {"form": "serial"})
+
+    def altered(folder: Path, canary: Canary) -> None:
+        good_serial(folder)
+        (folder / "genai_config.json").write_text("{}")
+
+    yield Attack("serial: weights that are a symbolic link", linked, "link")
+    yield Attack("serial: a library in the manifest", planted, "ops.so")
+    yield Attack("serial: a configuration that is not the manifest's", altered, "genai_config.json")
+    for form in ("evil", 7, None, ["serial"]):
+
+        def named(folder: Path, canary: Canary, form: object = form) -> None:
+            good_serial(folder)
+            write_manifest_of(folder, {"form": form})
+
+        yield Attack(f"serial: the form {form!r}", named, "is no form")
+
+
+def _set(*path: str, to: object) -> Build:
+    def build(folder: Path, canary: Canary) -> None:
+        good_serial(folder)
+        document: dict[str, Any] = json.loads((folder / "genai_config.json").read_bytes())
+        inner = document
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = to
+        (folder / "genai_config.json").write_text(json.dumps(document).replace("CANARY", str(canary.library)))
+        write_manifest_of(folder, {"form": "serial"})
+
+    return build
+
+
+def _graph(change: Callable[[onnx.ModelProto], object]) -> Build:
+    def build(folder: Path, canary: Canary) -> None:
+        good_serial(folder)
+        model = graph()
+        change(model)
+        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        write_manifest_of(folder, {"form": "serial"})
+
+    return build
+
+
+def _external(key: str, value: str) -> Build:
+    def change(model: onnx.ModelProto) -> None:
+        for entry in model.graph.initializer[0].external_data:
+            if entry.key == key:
+                entry.value = value
+
+    return _graph(change)

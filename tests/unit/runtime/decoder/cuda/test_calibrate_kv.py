@@ -1,0 +1,81 @@
+"""What scripts/calibrate_kv does to a model folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress
+
+from edge_rag.errors import ModelFolderInvalid
+from edge_rag.runtime.decoder.cuda.folder import CUDA_FILES, read_cuda_form
+from edge_rag.runtime.decoder.cuda.kv_scales import read_scales
+from edge_rag.runtime.lowering.geometry import read_geometry
+from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
+from scripts.calibrate_kv import calibrate, texts_of
+
+REPOSITORY = Path(__file__).parents[5]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(REPOSITORY / "models" / "quoter", tmp_path / "quoter"))
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    documents = tmp_path / "documents"
+    (documents / "below").mkdir(parents=True)
+    (documents / "pump.md").write_text("The bearings must be greased every 500 operating hours. " * 30)
+    (documents / "below" / "valve.txt").write_text("Close the suction valve first.")
+    (documents / "below" / "picture.png").write_bytes(b"\x89PNG")
+    return documents
+
+
+def test_a_folder_gets_a_form_for_cuda_and_stays_verified(folder: Path, documents: Path) -> None:
+    before = verify_model_folder(folder, ModelRole.GENERATOR)
+    with Progress(disable=True) as progress:
+        done = calibrate(folder, documents, 100_000, 1.1, progress)
+    after = verify_model_folder(folder, ModelRole.GENERATOR, required=CUDA_FILES)
+    assert (after.name, after.licence, after.parameters) == (before.name, before.licence, before.parameters)
+    assert after.files.keys() - before.files.keys() == set(CUDA_FILES)
+    assert read_cuda_form(folder) == read_geometry(folder)
+    made = json.loads((folder / "kv_scales.json").read_text())["made"]
+    assert made == {"texts": done.texts, "tokens": done.tokens, "margin": 1.1, "model": "quoter"}
+    assert done.texts == 2
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["documents", "quoter"]
+
+
+def test_a_larger_margin_gives_larger_scales_in_the_same_proportion(folder: Path, documents: Path) -> None:
+    found = []
+    for margin in (1.0, 2.0):
+        with Progress(disable=True) as progress:
+            calibrate(folder, documents, 50, margin, progress)
+        found.append(read_scales(folder / "kv_scales.json", read_geometry(folder)))
+    assert found[1].keys == pytest.approx(2 * found[0].keys, rel=1e-6)
+    assert found[1].values == pytest.approx(2 * found[0].values, rel=1e-6)
+
+
+def test_documents_without_text_change_nothing(folder: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    (tmp_path / "empty").mkdir()
+    with Progress(disable=True) as progress, pytest.raises(ValueError, match="has no text"):
+        calibrate(folder, tmp_path / "empty", 100, 1.1, progress)
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_folder_that_was_altered_is_refused(folder: Path, documents: Path) -> None:
+    (folder / "stray.json").write_text("{}")
+    with Progress(disable=True) as progress, pytest.raises(ModelFolderInvalid, match=r"stray\.json"):
+        calibrate(folder, documents, 100, 1.1, progress)
+
+
+def test_a_data_directory_is_read_document_by_document(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "documents.sqlite3") as connection:
+        connection.execute("CREATE TABLE documents (document INTEGER PRIMARY KEY, text TEXT NOT NULL)")
+        connection.executemany("INSERT INTO documents (text) VALUES (?)", [("first",), ("second",)])
+    connection.close()
+    assert list(texts_of(tmp_path)) == ["first", "second"]

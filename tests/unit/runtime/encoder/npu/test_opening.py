@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_rag.errors import ProviderUnavailable
+from edge_rag.runtime.encoder.cross_encoder import PairEncoder
+from edge_rag.runtime.encoder.npu.opening import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
+from edge_rag.runtime.encoder.text_encoder import TextEncoder
+from tests.support.npu import (
+    CROSS_ENCODER,
+    EMBEDDER,
+    REPOSITORY,
+    needs_npu,
+    npu_pair_encoder,
+    npu_text_encoder,
+    small_embedder,
+)
+
+SHARED = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))
+QUESTIONS = SHARED / "data" / "xquad-a.json"
+LEAST_AGREEMENT = 0.98
+
+pytestmark = needs_npu
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_embedder(tmp_path_factory.mktemp("models") / "small")
+
+
+def opened(folder: Path, compiled: Path, **options: str) -> tuple[TextEncoder, list[bool]]:
+    """Opens an encoder, and says of each graph whether it was compiled."""
+    told: list[GraphReady] = []
+    encoder = open_text_encoder_on_npu(folder, options, compiled, told.append)
+    assert [(graph.number, graph.of) for graph in told] == [(1, 2), (2, 2)]
+    return encoder, [graph.compiled for graph in told]
+
+
+def test_graphs_are_compiled_once_and_then_taken_from_the_folder(small: Path, tmp_path: Path) -> None:
+    first, compiled = opened(small, tmp_path)
+    assert compiled == [True, True]
+    (folder,) = tmp_path.iterdir()
+    described = json.loads((folder / "compiled.json").read_text())["key"]
+    assert {"model", "lowering", "compiler", "device", "options"} == described.keys()
+    second, compiled = opened(small, tmp_path)
+    assert compiled == [False, False]
+    np.testing.assert_array_equal(first.embed(["pump"]), second.embed(["pump"]))
+    assert first.name == second.name
+
+
+def test_another_option_or_model_has_them_compiled_anew_and_the_old_ones_removed(small: Path, tmp_path: Path) -> None:
+    opened(small, tmp_path / "cache")
+    _, compiled = opened(small, tmp_path / "cache", htp_graph_finalization_optimization_mode="1")
+    assert compiled == [True, True]
+    other = small_embedder(tmp_path / "other", max_tokens=40)
+    _, compiled = opened(other, tmp_path / "cache", htp_graph_finalization_optimization_mode="1")
+    assert compiled == [True, True]
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_damaged_graph_is_compiled_anew_and_the_others_are_not(small: Path, tmp_path: Path) -> None:
+    first, _ = opened(small, tmp_path)
+    (damaged,) = tmp_path.glob("*/32.onnx")
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    again, compiled = opened(small, tmp_path)
+    assert compiled == [True, False]
+    np.testing.assert_array_equal(first.embed(["pump"]), again.embed(["pump"]))
+
+
+def test_vectors_of_the_npu_have_a_name_of_their_own(small: Path, tmp_path: Path) -> None:
+    encoder, _ = opened(small, tmp_path)
+    assert encoder.name != TextEncoder.open(small).name
+
+
+def test_an_export_of_others_is_refused_so_that_another_provider_can_have_it(tmp_path: Path) -> None:
+    with pytest.raises(ProviderUnavailable, match=r"qnn cannot be used: .*models add"):
+        open_pair_encoder_on_npu(CROSS_ENCODER.with_name("tiny-cross-encoder"), {}, tmp_path, lambda _: None)
+
+
+def test_a_cross_encoder_ranks_on_the_npu_as_on_the_cpu(npu_graphs: Path) -> None:
+    with np.load(CROSS_ENCODER.with_name("tiny-cross-encoder.npz")) as kept:
+        pairs = [(str(question), str(passage)) for question, passage in kept["pairs"]]
+    expected = PairEncoder.open(CROSS_ENCODER).score(pairs)
+    scores = npu_pair_encoder(npu_graphs).score(pairs)
+    np.testing.assert_allclose(scores, expected, atol=0.05)
+    assert rank_correlation(scores, expected) >= LEAST_AGREEMENT
+
+
+@pytest.mark.skipif(not QUESTIONS.exists(), reason=f"{QUESTIONS} is not there")
+def test_embedder_and_late_interaction_rank_on_the_npu_as_on_the_cpu(npu_graphs: Path) -> None:
+    paragraphs = [
+        paragraph for article in json.loads(QUESTIONS.read_text())["data"] for paragraph in article["paragraphs"]
+    ]
+    questions = [paragraph["qas"][0]["question"] for paragraph in paragraphs[::24]]
+    passages = [paragraph["context"][:110] for paragraph in paragraphs[::12]]
+    encoders = npu_text_encoder(npu_graphs), TextEncoder.open(EMBEDDER)
+    by_vector = [encoder.embed_questions(questions) @ encoder.embed(passages).T for encoder in encoders]
+    by_token = [late_interaction(encoder, questions, passages) for encoder in encoders]
+    for npu, cpu in (by_vector, by_token):
+        assert rank_correlation(npu, cpu) >= LEAST_AGREEMENT
+        each = [rank_correlation(one, other) for one, other in zip(npu, cpu, strict=True)]
+        assert np.mean(each) >= LEAST_AGREEMENT
+
+
+def late_interaction(encoder: TextEncoder, questions: list[str], passages: list[str]) -> np.ndarray:
+    """What the default reranker compares: of each token of a question, the passage's token most like it."""
+    made = encoder.token_vectors([*questions, *passages])
+    asked, told = made[: len(questions)], made[len(questions) :]
+    return np.array([[(one.vectors @ other.vectors.T).max(axis=1).mean() for other in told] for one in asked])
+
+
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's, of scores without ties."""
+    ranks = [np.argsort(np.argsort(scores.reshape(-1))) for scores in (one, other)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

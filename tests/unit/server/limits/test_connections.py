@@ -1,0 +1,143 @@
+"""Connections as the operating system has them, with real sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from edge_rag.server.limits.connections import BARRED_S, Connections, address_of, peer_of
+from tests.unit.server.limits.test_socket_filter import is_taken
+
+
+@pytest.mark.parametrize(
+    ("peer", "there"),
+    [
+        ("ipv4:192.0.2.7:5000", ("192.0.2.7", 5000)),
+        ("ipv6:%5B2001:db8::7%5D:5000", ("2001:db8::7", 5000)),
+        ("ipv6:[::1]:5000", ("::1", 5000)),
+        ("unix:", None),
+        ("unix:/run/edge-rag/socket", None),
+        ("", None),
+    ],
+)
+def test_a_peer_is_read_as_grpc_writes_it(peer: str, there: tuple[str, int] | None) -> None:
+    assert peer_of(peer) == there
+    assert address_of(peer) == ("unix" if there is None else there[0])
+
+
+class Server:
+    """Accepts whatever comes, and keeps it."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        self.accepted: list[socket.socket] = []
+        self.clients: list[socket.socket] = []
+
+    def connect(self, address: str = "127.0.0.1") -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", self.port), source_address=(address, 0))
+        client.settimeout(5)
+        self.clients.append(client)
+        self.accepted.append(self.listener.accept()[0])
+        return client
+
+    def open(self) -> list[socket.socket]:
+        """Those that the server has not ended."""
+        still = []
+        for client in self.clients:
+            client.setblocking(False)
+            try:
+                assert client.recv(1) == b""
+            except BlockingIOError:
+                still.append(client)
+        return still
+
+    def close(self) -> None:
+        for each in (*self.clients, *self.accepted, self.listener):
+            each.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    one = Server()
+    yield one
+    one.close()
+
+
+def connections(server: Server, most: int) -> Connections:
+    made = Connections(most)
+    made.belong_to(frozenset({server.port}))
+    return made
+
+
+def test_the_newest_beyond_the_bound_are_closed_and_other_addresses_keep_theirs(server: Server) -> None:
+    kept = connections(server, 3)
+    first = [server.connect() for _ in range(2)]
+    other = [server.connect("127.0.0.2") for _ in range(3)]
+    assert kept.close_excess() == 0
+    for _ in range(4):
+        server.connect()
+    assert kept.close_excess() == 3
+    still = server.open()
+    assert set(first) | set(other) <= set(still)
+    assert len(still) == 6
+    for accepted in server.accepted[-3:]:
+        accepted.close()
+    assert kept.close_excess() == 0
+
+
+def test_one_that_went_makes_room_for_another(server: Server) -> None:
+    kept = connections(server, 3)
+    gone, *_ = [server.connect() for _ in range(3)]
+    assert kept.close_excess() == 0
+    server.accepted[0].close()
+    gone.close()
+    server.clients.remove(gone)
+    newest = server.connect()
+    assert kept.close_excess() == 0
+    assert newest in server.open()
+
+
+def test_a_connection_is_cut_by_its_peers_name_and_no_other(server: Server) -> None:
+    kept = connections(server, 100)
+    one, two = server.connect(), server.connect()
+    kept.cut(f"ipv4:127.0.0.1:{one.getsockname()[1]}", "a test")
+    kept.cut("unix:", "a test")
+    assert server.open() == [two]
+
+
+def test_connections_to_elsewhere_are_not_counted_or_cut(server: Server) -> None:
+    elsewhere = connections(server, 1)
+    elsewhere.belong_to(frozenset({1}))
+    server.connect()
+    two = server.connect()
+    assert elsewhere.close_excess() == 0
+    elsewhere.cut(f"ipv4:127.0.0.1:{two.getsockname()[1]}", "a test")
+    assert len(server.open()) == 2
+
+
+def test_an_address_that_is_shut_out_loses_its_connections_and_gets_none_for_a_while(server: Server) -> None:
+    now = [0.0]
+    made = Connections(9, clock=lambda: now[0])
+    made.belong_to(frozenset({server.port}))
+    other, one, two = server.connect("127.0.0.8"), server.connect("127.0.0.9"), server.connect("127.0.0.9")
+    made.shut_out(f"ipv4:127.0.0.9:{one.getsockname()[1]}", "it floods")
+    assert server.open() == [other]
+    made.shut_out(f"ipv4:127.0.0.9:{two.getsockname()[1]}", "it floods")
+    for at, is_in in ((0.0, False), (BARRED_S - 0.1, False), (BARRED_S, True)):
+        now[0] = at
+        made.let_in()
+        assert is_taken(server.listener, "127.0.0.9") is is_in
+        assert is_taken(server.listener, "127.0.0.8")
+
+
+def test_what_cannot_be_shut_out_only_loses_its_connection(server: Server) -> None:
+    made = connections(server, most=9)
+    server.connect()
+    made.shut_out("unix:", "it floods")
+    made.shut_out("ipv6:%5Bfe80::7%25eth0%5D:5000", "it floods")
+    made.let_in()
+    assert is_taken(server.listener, "127.0.0.1")
+    assert len(server.open()) == 1

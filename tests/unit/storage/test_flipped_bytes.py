@@ -1,0 +1,213 @@
+"""One flipped byte, in whatever file of the data directory: noticed, made good from the truth, or refused."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from edge_rag.core.passage import RetrievalRequest, Retrieved
+from edge_rag.errors import StorageCorrupt, StorageError
+from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.storage.database import RESERVED_BYTES, Database
+from tests.unit.conftest import ingest
+from tests.unit.retriever.hashed_words import HashedWords
+
+_PAGE_BYTES = 4096
+_HEADER_BYTES = 100
+_FRAME_BYTES = 24 + _PAGE_BYTES
+_LOG_HEADER_BYTES = 32
+_RESERVED_AT = 20
+_TEXTS = {f"{number}.txt": f"Valve {number} is serviced in month {number}. " * (1 + 40 * number) for number in range(4)}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "data"
+    directory = open_data_directory(path, HashedWords())
+    for name, text in _TEXTS.items():
+        ingest(directory, name, text)
+    directory.close()
+    return path
+
+
+def everything(directory: OpenedDirectory) -> object:
+    """All that can be seen of a directory: records, texts and the passages of a search with their ranks."""
+    infos = directory.library.list("default", None, 100)
+    texts = [directory.library.get("default", info.name)[1] for info in infos]
+    (found,) = directory.retriever.retrieve([RetrievalRequest("valve 2 month 3", "default", 50)])
+    if not isinstance(found, Retrieved):
+        raise found
+    return infos, texts, [(hit.passage, hit.dense_rank, hit.lexical_rank) for hit in found.hits], found.term_weights
+
+
+def read(path: Path) -> object:
+    with closing(open_data_directory(path, HashedWords())) as directory:
+        return everything(directory)
+
+
+def places(size: int) -> Iterator[int]:
+    """Every byte of the database's header, and some of each page."""
+    draw = random.Random(6)
+    yield from range(_HEADER_BYTES)
+    for start in range(0, size, _PAGE_BYTES):
+        yield from (start + place for place in (*draw.sample(range(_PAGE_BYTES), 3), _PAGE_BYTES - 1))
+
+
+def test_no_flipped_byte_of_the_database_changes_what_is_read(whole: Path, tmp_path: Path) -> None:
+    expected = read(whole)
+    content = (whole / "documents.sqlite3").read_bytes()
+    damaged = tmp_path / "data"
+    refused = 0
+    for place in places(len(content)):
+        shutil.rmtree(damaged, ignore_errors=True)
+        shutil.copytree(whole, damaged)
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        (damaged / "documents.sqlite3").write_bytes(flipped)
+        try:
+            assert read(damaged) == expected, f"byte {place} was read as something else"
+        except StorageError:
+            refused += 1
+
+    assert refused > _HEADER_BYTES
+
+
+def test_a_damaged_page_is_reported_as_damage_with_what_to_do(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "data")
+    file = tmp_path / "data" / "documents.sqlite3"
+    content = bytearray(file.read_bytes())
+    place = content.rindex(b"serviced")
+    content[place] ^= 1
+    file.write_bytes(content)
+
+    with pytest.raises(StorageCorrupt, match="restore a backup"):
+        read(tmp_path / "data")
+
+
+@pytest.mark.parametrize("name", ["1.faiss", "1.json"])
+def test_no_flipped_byte_of_an_index_file_changes_what_is_read(whole: Path, tmp_path: Path, name: str) -> None:
+    expected = read(whole)
+    size = (whole / "vectors" / name).stat().st_size
+    for place in random.Random(7).sample(range(size), 20):
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        shutil.copytree(whole, tmp_path / "data")
+        file = tmp_path / "data" / "vectors" / name
+        content = bytearray(file.read_bytes())
+        content[place] ^= 0x10
+        file.write_bytes(content)
+
+        assert read(tmp_path / "data") == expected
+
+
+def test_no_flipped_byte_of_the_log_loses_a_transaction_in_front_of_its_end(whole: Path, tmp_path: Path) -> None:
+    source, crashed = tmp_path / "source", tmp_path / "crashed"
+    shutil.copytree(whole, source)
+    with closing(open_data_directory(source, HashedWords())) as directory:
+        with closing(apsw.Connection(str(source / "documents.sqlite3"))) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM documents").fetchall()
+            ingest(directory, "late.txt", "The filter is cleaned in month 3.")
+            ingest(directory, "later.txt", "The seal is checked in month 4.")
+            shutil.copytree(source, crashed)  # as a killed process would leave it
+    expected = read_copy(crashed, tmp_path / "copy")
+    log = (crashed / "documents.sqlite3-wal").read_bytes()
+    frames = (len(log) - _LOG_HEADER_BYTES) // _FRAME_BYTES
+    assert frames > 4
+    before_last = _LOG_HEADER_BYTES + (frames - 1) * _FRAME_BYTES
+    some = random.Random(8).sample(range(_LOG_HEADER_BYTES, before_last), 60)
+    for place in (*range(_LOG_HEADER_BYTES), *range(_LOG_HEADER_BYTES, _LOG_HEADER_BYTES + 24), *some):
+        flipped = bytearray(log)
+        flipped[place] ^= 1 << place % 8
+        (crashed / "documents.sqlite3-wal").write_bytes(flipped)
+        try:
+            assert read_copy(crashed, tmp_path / "copy") == expected, f"byte {place} of the log lost something"
+        except StorageCorrupt as error:
+            assert "in front of documents that were acknowledged" in str(error)
+
+
+def read_copy(path: Path, copy: Path) -> object:
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(path, copy)
+    return read(copy)
+
+
+def test_a_log_that_was_cut_off_is_taken_up_to_the_cut(whole: Path, tmp_path: Path) -> None:
+    with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
+        ingest(directory, "a.txt", "The bearing of the pump")
+        with closing(apsw.Connection(str(tmp_path / "data" / "documents.sqlite3"))) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM documents").fetchall()
+            ingest(directory, "b.txt", "The colour of the paint")
+            shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    log = tmp_path / "crashed" / "documents.sqlite3-wal"
+    log.write_bytes(log.read_bytes()[: -_FRAME_BYTES // 2])
+
+    with closing(open_data_directory(tmp_path / "crashed", HashedWords())) as directory:
+        assert [info.name for info in directory.library.list("default", None, 10)] == ["a.txt"]
+
+
+@pytest.mark.parametrize("more_pages", [0, 2_000], ids=["fits the cache", "larger than the cache"])
+def test_a_database_from_before_there_were_checksums_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_pages: int
+) -> None:
+    path = tmp_path / "data"
+    with monkeypatch.context() as older:
+        older.setattr("edge_rag.storage.database.reserve_checksums", lambda connection: None)
+        older.setattr(Database, "_require_checksums", lambda database, connection: None)
+        with closing(open_data_directory(path, HashedWords())) as directory:
+            for name, text in _TEXTS.items():
+                ingest(directory, name, text)
+            expected = everything(directory)
+        with closing(apsw.Connection(str(path / "documents.sqlite3"))) as connection:
+            newest = connection.pragma("user_version")
+            connection.execute("CREATE TABLE more (content BLOB)")
+            with connection:
+                rows = ((random.Random(row).randbytes(_PAGE_BYTES),) for row in range(more_pages))
+                connection.executemany("INSERT INTO more VALUES (?)", rows)
+        assert (path / "documents.sqlite3").read_bytes()[_RESERVED_AT] == 0
+    monkeypatch.setattr("edge_rag.storage.database.CHECKSUMS_SINCE", newest + 1)
+
+    assert read(path) == expected
+    assert (path / "documents.sqlite3").read_bytes()[_RESERVED_AT] == RESERVED_BYTES
+
+
+def test_nothing_acknowledged_depends_on_the_end_of_the_log(tmp_path: Path) -> None:
+    with closing(open_data_directory(tmp_path / "data", HashedWords())) as directory:
+        ingest(directory, "a.txt", "The bearing of the pump")
+        assert (tmp_path / "data" / "documents.sqlite3-wal").stat().st_size == 0
+
+
+def test_words_of_a_deleted_or_replaced_document_are_in_no_file_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with closing(open_data_directory(path, HashedWords())) as directory:
+        for number in range(30):
+            ingest(directory, f"{number}.txt", f"Machine {number} has keyword{number} in its papers. " * 30)
+        ingest(directory, "secret.txt", "The combination is xylophone quagmire. " * 40)
+        ingest(directory, "draft.txt", "The first draft says marzipan. " * 40)
+        assert b"quagmir" in (path / "documents.sqlite3").read_bytes()
+
+        directory.library.delete("default", "secret.txt")
+        ingest(directory, "draft.txt", "The second says nothing of it.")
+
+        for file in (file for file in path.rglob("*") if file.is_file()):
+            content = file.read_bytes().lower()
+            for trace in (b"xylophon", b"quagmir", b"marzipan"):
+                assert trace not in content, f"{trace!r} is still in {file.name}"
+
+
+def test_connections_are_opened_anew_after_the_disk_failed(tmp_path: Path) -> None:
+    with closing(Database(tmp_path / "documents.sqlite3")) as database:
+        with database.reading() as connection:
+            before = connection
+        with pytest.raises(StorageError, match="nothing that was acknowledged is lost"):
+            with database.reading():
+                raise apsw.IOError("disk I/O error")
+        with database.reading() as connection:
+            assert connection is not before
+            assert connection.pragma("synchronous") == 2
