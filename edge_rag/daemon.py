@@ -26,9 +26,9 @@ from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.session.process import collect_less_often, set_aside_what_stays, share_malloc_arenas, step_back
 from edge_rag.server.grpc.server import GrpcServer
-from edge_rag.server.lifecycle import Backend, Gate
+from edge_rag.server.lifecycle import Backend, Lifecycle
 from edge_rag.server.limits.transport import make_room_for
-from edge_rag.server.status_report import Reporter
+from edge_rag.server.status_report import StatusCollector
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit_log import AuditTrail
 from edge_rag.telemetry.audit_log_file import AuditFile
@@ -105,7 +105,7 @@ async def _serve(
     trail = AuditTrail(settings.audit.entries, None if audit_file is None else audit_file.write)
     watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger(), Activity(), Pulses(manager.alive))
     registry.register(watch.usage)
-    gate = Gate()
+    gate = Lifecycle()
     doors, doorkeeper = make_entrance(settings)
     server = GrpcServer(
         doors,
@@ -130,7 +130,7 @@ async def _serve(
         registry.register(OffloadMetrics(parts.remotes))
         zones = partial(temperatures, settings.throttle.root)
         registry.register(BoardMetrics(watch.activity, zones, parts.throttling, parts.memory_pressure))
-        reporter = Reporter(
+        reporter = StatusCollector(
             pipeline=parts.pipeline,
             generator=parts.generator,
             ingesting=parts.ingesting,

@@ -9,20 +9,20 @@ EdgeRagError
 │   ├── ModelNotFound
 │   └── TokenNotFound
 ├── CollectionExists        a collection of that name is there already
-├── JobOver                 was cancelled and takes no documents any more
-├── NeverFits               larger than this device could ever hold, refused at admission
+├── JobClosed                 was cancelled and takes no documents any more
+├── RequestTooLarge               larger than this device could ever hold, refused at admission
 ├── Unauthenticated         no credentials, or none that are known
 ├── PermissionDenied        the caller's role does not allow this
 ├── Overloaded              a queue is full; says when to come back
 │   ├── QuotaExceeded       the caller has used what it may
-│   └── MemoryShort         work that can wait is not taken while memory is short
+│   └── MemoryPressure         work that can wait is not taken while memory is short
 ├── DeadlineExceeded        the caller's time is up
-│   └── CallTooLong         the longest time of a call, or of a client's silence in it, is over
-├── Unread                  the caller does not read what it is sent
+│   └── CallTimeout         the longest time of a call, or of a client's silence in it, is over
+├── SlowConsumer                  the caller does not read what it is sent
 ├── RequestCancelled        the caller went away
 ├── NotReady                starting, warming or draining
 ├── RemoteFailed            a machine that was to compute something failed, and nothing here could go on
-│   └── RemoteUnfit         it cannot do what is asked, and would not if it were asked again
+│   └── RemoteIncompatible         it cannot do what is asked, and would not if it were asked again
 ├── DocumentRejected        this document cannot be taken; the others are unaffected
 │   ├── UnsupportedFormat
 │   ├── EncryptedDocument
@@ -118,7 +118,7 @@ class JobNotFound(NotFound):
         self.job = job
 
 
-class JobOver(EdgeRagError):
+class JobClosed(EdgeRagError):
     """A job takes no documents any more.
 
     Args:
@@ -155,7 +155,7 @@ class PermissionDenied(EdgeRagError):
     """The caller is known, but its role does not allow this."""
 
 
-class NeverFits(EdgeRagError):
+class RequestTooLarge(EdgeRagError):
     """The request needs more than the device could ever give it.
 
     Args:
@@ -199,7 +199,7 @@ class QuotaExceeded(Overloaded):
         self.retry_after_s = retry_after_s
 
 
-class MemoryShort(Overloaded):
+class MemoryPressure(Overloaded):
     """Memory is short, and work that can wait is not taken.
 
     Args:
@@ -222,7 +222,7 @@ class DeadlineExceeded(EdgeRagError):
         self.stage = stage
 
 
-class CallTooLong(DeadlineExceeded):
+class CallTimeout(DeadlineExceeded):
     """A call, or its client's silence in it, lasted longer than the daemon allows.
 
     Args:
@@ -234,7 +234,7 @@ class CallTooLong(DeadlineExceeded):
         self.stage = "call"
 
 
-class Unread(EdgeRagError):
+class SlowConsumer(EdgeRagError):
     """The caller does not read what it is sent.
 
     Args:
@@ -268,7 +268,7 @@ class RemoteFailed(EdgeRagError):
         self.busy = busy
 
 
-class RemoteUnfit(RemoteFailed):
+class RemoteIncompatible(RemoteFailed):
     """A machine cannot do what is asked: it has other models, or an older version."""
 
 

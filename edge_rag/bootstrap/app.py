@@ -18,7 +18,7 @@ from edge_rag.bootstrap.offload import make_loan, make_offloading
 from edge_rag.bootstrap.placement import say_choice, say_placement, say_plan
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
-from edge_rag.core.monitoring.resources import MemoryPressure, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressureState, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse, device_of
 from edge_rag.core.placement import Stage
 from edge_rag.device.choosing import Choice
@@ -27,7 +27,7 @@ from edge_rag.device.placing import place
 from edge_rag.device.probing.probe import probe
 from edge_rag.device.profile import DeviceProfile, StageProfile
 from edge_rag.errors import ConfigurationError, InvalidRequest
-from edge_rag.generator.model_swap import GeneratorExchange
+from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import TEXTS_AT_ONCE
 from edge_rag.ingest.parsing.limits import ParsingLimits
@@ -40,8 +40,8 @@ from edge_rag.pipeline.ingest_stage import Ingesting
 from edge_rag.pipeline.ingest_worker import IngestJobs
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.ports import Reranker
-from edge_rag.pipeline.shared_encoders import Lending, LendingLimits
-from edge_rag.pipeline.yield_to_queries import Precedence
+from edge_rag.pipeline.shared_encoders import EncoderService, LendingLimits
+from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
@@ -55,7 +55,7 @@ from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.engine_observer import EngineWatch
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.throttle.board_monitor import BoardWatch, Levers
-from edge_rag.throttle.memory_monitor import MemoryWatch, Relief
+from edge_rag.throttle.memory_monitor import MemoryShedder, MemoryWatch
 
 SWAP_DRAIN_S: Final = 120.0
 """How long requests of a model that is replaced may take to finish."""
@@ -64,7 +64,7 @@ _MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class App:
     """Everything that was built, for stopping it in order.
 
     Attributes:
@@ -87,13 +87,13 @@ class Parts:
     """
 
     directory: OpenedDirectory
-    generator: GeneratorExchange
+    generator: ModelSwapper
     offloading: OffloadingGenerator | None
     generators: GeneratorMaker
     pipeline: Pipeline
-    lending: Lending
+    lending: EncoderService
     borrowed: tuple[OffloadingEmbedding | OffloadingReranker, ...]
-    precedence: Precedence
+    precedence: IngestYield
     ingesting: Ingesting
     jobs: IngestJobs
     encoders: tuple[ModelInUse, ...]
@@ -103,9 +103,9 @@ class Parts:
     board: BoardWatch
     shedder: MemoryWatch | None
 
-    def memory_pressure(self) -> MemoryPressure:
+    def memory_pressure(self) -> MemoryPressureState:
         """Returns how short memory is."""
-        return MemoryPressure() if self.shedder is None else self.shedder.state
+        return MemoryPressureState() if self.shedder is None else self.shedder.state
 
     def throttling(self) -> Throttling:
         """Returns what the board suffers from, and how much is done."""
@@ -177,7 +177,7 @@ class Parts:
         self.directory.close()
 
 
-def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Callable[[str], None]) -> Parts:
+def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Callable[[str], None]) -> App:
     """Builds every part and starts the engine.
 
     Args:
@@ -223,9 +223,9 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         milvus=_milvus(settings.retriever.milvus),
         spool_bytes=settings.ingest.spool_mib * _MIB,
     )
-    generator = GeneratorExchange(installed)
+    generator = ModelSwapper(installed)
     working = _working(watch.activity, embedder_model, reranker_model)
-    precedence = Precedence()
+    precedence = IngestYield()
     levers = Levers(generator.restrain, watch.activity.generated.per_second, watch)
     board = make_board_watch(settings.throttle, profile, generator.snapshot().slots, levers)
     offloading: OffloadingGenerator | None = None
@@ -269,15 +269,15 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         anticipate=generator.anticipate if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
     )
     lending_limits = LendingLimits(reranks=plan.sizes.questions)
-    lending = Lending(embedder, reranker_name, pipeline.rerank, precedence, lending_limits)
+    lending = EncoderService(embedder, reranker_name, pipeline.rerank, precedence, lending_limits)
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
     board.start()
-    relief = Relief(generator.relieve, partial(_keep, keepers), give_back_free_memory, watch)
+    relief = MemoryShedder(generator.relieve, partial(_keep, keepers), give_back_free_memory, watch)
     shedder = make_memory_watch(settings.throttle, relief)
     if shedder is not None:
         shedder.start()
-    return Parts(
+    return App(
         directory,
         generator,
         offloading,

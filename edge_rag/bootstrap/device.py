@@ -22,7 +22,7 @@ from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.runtime.session.sessions import provider_devices
 from edge_rag.throttle.board_monitor import BoardWatch, Levers
-from edge_rag.throttle.memory_monitor import MemoryWatch, Relief
+from edge_rag.throttle.memory_monitor import MemoryShedder, MemoryWatch
 from edge_rag.throttle.policy import HeatPolicy, Throttle
 
 
@@ -94,6 +94,6 @@ def make_board_watch(wanted: ThrottleSettings, profile: DeviceProfile, slots: in
     return BoardWatch(wanted.root, Throttle(least, heat, watts), levers, wanted.interval_seconds)
 
 
-def make_memory_watch(wanted: ThrottleSettings, relief: Relief) -> MemoryWatch | None:
+def make_memory_watch(wanted: ThrottleSettings, relief: MemoryShedder) -> MemoryWatch | None:
     """Makes what looks at the memory, not started yet; None where nothing is to give way."""
     return MemoryWatch(wanted.root, relief, wanted.interval_seconds) if wanted.memory else None

@@ -18,13 +18,13 @@ from edge_rag.config.paths import certificate_path, credential, pairing_path, to
 from edge_rag.config.settings import Settings
 from edge_rag.discovery.announcer import Announcement, Announcer
 from edge_rag.errors import AccessError
-from edge_rag.server.authentication import Doorkeeper, Newcomers
-from edge_rag.server.grpc.listeners import Doors, TlsOptions, is_local, open_doors
+from edge_rag.server.authentication import Authenticator, PairingService
+from edge_rag.server.grpc.listeners import Listeners, TlsOptions, is_local, open_doors
 from edge_rag.server.limits.transport import CallLimits, TransportLimits
 from edge_rag.wire.requests import RequestLimits
 
 
-def make_entrance(settings: Settings) -> tuple[Doors, Doorkeeper]:
+def make_entrance(settings: Settings) -> tuple[Listeners, Authenticator]:
     """Decides where to listen and who is let in.
 
     Raises:
@@ -34,7 +34,7 @@ def make_entrance(settings: Settings) -> tuple[Doors, Doorkeeper]:
     tokens, pairings = token_file(settings), pairing_file(settings)
     may_enter = bool(tokens.tokens()) or bool(pairings.open_pairings())
     doors = open_doors(settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), may_enter)
-    return doors, Doorkeeper(tokens, QuotaLedger(), newcomers(settings))
+    return doors, Authenticator(tokens, QuotaLedger(), newcomers(settings))
 
 
 def token_file(settings: Settings) -> TokenFile:
@@ -47,9 +47,9 @@ def pairing_file(settings: Settings) -> PairingFile:
     return PairingFile(pairing_path(settings.data_directory))
 
 
-def newcomers(settings: Settings) -> Newcomers:
+def newcomers(settings: Settings) -> PairingService:
     """Returns who exchanges codes for tokens."""
-    return Newcomers(
+    return PairingService(
         pairing_file(settings), token_file(settings), lambda: introduction(settings), settings.discovery.box_name()
     )
 

@@ -11,13 +11,13 @@ import psutil
 from edge_rag.config.offload import OffloadSettings, RemoteKind, RemoteSettings
 from edge_rag.core.monitoring.resources import Throttling
 from edge_rag.core.placement import OffloadMode, OffloadUse
-from edge_rag.generator.model_swap import GeneratorExchange
-from edge_rag.offload.encoding.client import Courier, Encoders, EncodingDesk, Loan
+from edge_rag.generator.model_swap import ModelSwapper
+from edge_rag.offload.encoding.client import EncoderCaller, EncoderOffload, Encoders, EncoderState
 from edge_rag.offload.events import EncodingAnnouncer
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.generation.timeouts import Bounds
-from edge_rag.offload.ports import Books, DecisionSink, Remote
+from edge_rag.offload.ports import AuditSink, Remote, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import Breaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote
@@ -28,8 +28,8 @@ _LOOK_EVERY_S: Final = 5.0
 
 def make_offloading(
     settings: OffloadSettings,
-    local: GeneratorExchange,
-    books: Books,
+    local: ModelSwapper,
+    books: UsageSink,
     throttling: Callable[[], Throttling],
     unread_s: float,
 ) -> OffloadingGenerator | None:
@@ -61,9 +61,9 @@ def make_loan(
     settings: OffloadSettings,
     offloading: OffloadingGenerator | None,
     models: Encoders,
-    decisions: DecisionSink,
+    decisions: AuditSink,
     throttling: Callable[[], Throttling],
-) -> Loan | None:
+) -> EncoderOffload | None:
     """Returns what borrows other machines' encoders; None where none is used for that. Asks them which they have.
 
     Args:
@@ -77,15 +77,15 @@ def make_loan(
         return None
     dispatch = offloading.dispatch
     desks = {
-        name: EncodingDesk(desk, EdgeRagEncoders(desk.remote.connection))
+        name: EncoderState(desk, EdgeRagEncoders(desk.remote.connection))
         for name, desk in dispatch.desks.items()
         if isinstance(desk.remote, EdgeRagRemote) and desk.remote.uses != {OffloadUse.GENERATE}
     }
     if not desks:
         return None
-    courier = Courier(dispatch, models, EncodingAnnouncer(decisions))
+    courier = EncoderCaller(dispatch, models, EncodingAnnouncer(decisions))
     strained = _Strain(settings, throttling)
-    loan = Loan(courier, desks, settings.mode, settings.first_text_seconds, strained)
+    loan = EncoderOffload(courier, desks, settings.mode, settings.first_text_seconds, strained)
     loan.introduce()
     return loan
 

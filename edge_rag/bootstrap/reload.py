@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edge_rag.bootstrap.network import call_limits, make_entrance, newcomers, request_limits, token_file
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings, adopted, differing
-from edge_rag.server.authentication import Doorkeeper
+from edge_rag.server.authentication import Authenticator
 from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.telemetry.logs import configure_logging
 
@@ -37,7 +37,7 @@ class SettingsInForce:
     """
 
     def __init__(
-        self, settings: Settings, read: Callable[[], Settings], server: GrpcServer, doorkeeper: Doorkeeper
+        self, settings: Settings, read: Callable[[], Settings], server: GrpcServer, doorkeeper: Authenticator
     ) -> None:
         self._now = settings
         self._read = read

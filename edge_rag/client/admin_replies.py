@@ -8,32 +8,32 @@ from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.client.recognizing import read_word
 from edge_rag.client.values import UsageReport
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.query import Priority
 
 _KINDS = {
-    admin_pb2.DECISION_KIND_QUEUED: DecisionKind.QUEUED,
-    admin_pb2.DECISION_KIND_REFUSED: DecisionKind.REFUSED,
-    admin_pb2.DECISION_KIND_ADMITTED: DecisionKind.ADMITTED,
-    admin_pb2.DECISION_KIND_DEFERRED: DecisionKind.DEFERRED,
-    admin_pb2.DECISION_KIND_PREEMPTED: DecisionKind.PREEMPTED,
-    admin_pb2.DECISION_KIND_RESUMED: DecisionKind.RESUMED,
-    admin_pb2.DECISION_KIND_FINISHED: DecisionKind.FINISHED,
-    admin_pb2.DECISION_KIND_CANCELLED: DecisionKind.CANCELLED,
-    admin_pb2.DECISION_KIND_EXPIRED: DecisionKind.EXPIRED,
-    admin_pb2.DECISION_KIND_FAILED: DecisionKind.FAILED,
-    admin_pb2.DECISION_KIND_SLOTS_CHANGED: DecisionKind.SLOTS_CHANGED,
-    admin_pb2.DECISION_KIND_STAGE_DONE: DecisionKind.STAGE_DONE,
-    admin_pb2.DECISION_KIND_PLACED: DecisionKind.PLACED,
-    admin_pb2.DECISION_KIND_SENT: DecisionKind.SENT,
-    admin_pb2.DECISION_KIND_HEDGED: DecisionKind.HEDGED,
-    admin_pb2.DECISION_KIND_TAKEN_OVER: DecisionKind.TAKEN_OVER,
-    admin_pb2.DECISION_KIND_BREAKER: DecisionKind.BREAKER,
-    admin_pb2.DECISION_KIND_THROTTLED: DecisionKind.THROTTLED,
-    admin_pb2.DECISION_KIND_PAUSED: DecisionKind.PAUSED,
-    admin_pb2.DECISION_KIND_SHED: DecisionKind.SHED,
-    admin_pb2.DECISION_KIND_ANTICIPATED: DecisionKind.ANTICIPATED,
+    admin_pb2.DECISION_KIND_QUEUED: AuditEventKind.QUEUED,
+    admin_pb2.DECISION_KIND_REFUSED: AuditEventKind.REFUSED,
+    admin_pb2.DECISION_KIND_ADMITTED: AuditEventKind.ADMITTED,
+    admin_pb2.DECISION_KIND_DEFERRED: AuditEventKind.DEFERRED,
+    admin_pb2.DECISION_KIND_PREEMPTED: AuditEventKind.PREEMPTED,
+    admin_pb2.DECISION_KIND_RESUMED: AuditEventKind.RESUMED,
+    admin_pb2.DECISION_KIND_FINISHED: AuditEventKind.FINISHED,
+    admin_pb2.DECISION_KIND_CANCELLED: AuditEventKind.CANCELLED,
+    admin_pb2.DECISION_KIND_EXPIRED: AuditEventKind.EXPIRED,
+    admin_pb2.DECISION_KIND_FAILED: AuditEventKind.FAILED,
+    admin_pb2.DECISION_KIND_SLOTS_CHANGED: AuditEventKind.SLOTS_CHANGED,
+    admin_pb2.DECISION_KIND_STAGE_DONE: AuditEventKind.STAGE_DONE,
+    admin_pb2.DECISION_KIND_PLACED: AuditEventKind.PLACED,
+    admin_pb2.DECISION_KIND_SENT: AuditEventKind.SENT,
+    admin_pb2.DECISION_KIND_HEDGED: AuditEventKind.HEDGED,
+    admin_pb2.DECISION_KIND_TAKEN_OVER: AuditEventKind.TAKEN_OVER,
+    admin_pb2.DECISION_KIND_BREAKER: AuditEventKind.BREAKER,
+    admin_pb2.DECISION_KIND_THROTTLED: AuditEventKind.THROTTLED,
+    admin_pb2.DECISION_KIND_PAUSED: AuditEventKind.PAUSED,
+    admin_pb2.DECISION_KIND_SHED: AuditEventKind.SHED,
+    admin_pb2.DECISION_KIND_ANTICIPATED: AuditEventKind.ANTICIPATED,
 }
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
@@ -44,7 +44,7 @@ _PRIORITIES = {
 
 def audit_entry(message: admin_pb2.Decision) -> AuditEntry:
     """Reads a decision."""
-    decision = Decision(
+    decision = AuditEvent(
         kind=read_word(_KINDS, message.kind),
         request_id=RequestId(message.request_id) if message.request_id else None,
         client=message.client,

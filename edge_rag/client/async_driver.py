@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from edge_rag.client.call_flow import (
     Begin,
+    CallOptions,
     Done,
     Exchange,
     Flow,
@@ -20,9 +21,8 @@ from edge_rag.client.call_flow import (
     Receive,
     RetryPolicy,
     Step,
+    Streaming,
     Tell,
-    Telling,
-    Terms,
     Work,
     failed,
     resumed,
@@ -51,7 +51,7 @@ class AsyncDriver:
         credentials: Credentials | None = None,
     ) -> None:
         self.address = server_address(address)
-        self.terms = Terms(self.address, timeout_s, retry or RetryPolicy())
+        self.terms = CallOptions(self.address, timeout_s, retry or RetryPolicy())
         self._credentials = credentials or credentials_for(self.address)
         self._channel: grpc.aio.Channel | None = None
 
@@ -79,7 +79,7 @@ class AsyncDriver:
             link.close()
             flow.close()
 
-    async def iterate(self, flow: Telling[T]) -> AsyncGenerator[T, None]:
+    async def iterate(self, flow: Streaming[T]) -> AsyncGenerator[T, None]:
         """Takes the steps of a call up to the next value it tells; closing the generator cancels the call."""
         link = self._link()
         try:

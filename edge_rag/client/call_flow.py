@@ -195,7 +195,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CallOptions:
     """What a client was told about all of its calls.
 
     Attributes:
@@ -293,7 +293,7 @@ class Done(Generic[T]):
 Step: TypeAlias = Exchange | Begin | Receive | Pause | Work
 Flow: TypeAlias = Generator[Step, Any, T]
 """A call with one result."""
-Telling: TypeAlias = Generator[Step | Tell[T], Any, None]
+Streaming: TypeAlias = Generator[Step | Tell[T], Any, None]
 """A call that tells one value after the other."""
 
 
@@ -313,13 +313,13 @@ def failed(flow: Generator[Step | Tell[Any], Any, T], error: Exception) -> Step 
         return Done(end.value)
 
 
-def exchange(method: Method[Request, Reply], request: Request | Iterable[Request], terms: Terms) -> Flow[Reply]:
+def exchange(method: Method[Request, Reply], request: Request | Iterable[Request], terms: CallOptions) -> Flow[Reply]:
     """Calls a method that gives one reply, once, and returns the reply."""
     return (yield Exchange(method, request, terms.timeout_s))  # type: ignore[no-any-return]
 
 
 def repeated(
-    method: Method[Request, Reply], request: Callable[[], Request | Iterable[Request]], terms: Terms
+    method: Method[Request, Reply], request: Callable[[], Request | Iterable[Request]], terms: CallOptions
 ) -> Flow[Reply]:
     """Calls a method that gives one reply as often as the terms allow, and returns the reply.
 
@@ -343,7 +343,7 @@ def received(method: Method[Any, Reply]) -> Flow[Reply | None]:
     return (yield Receive())  # type: ignore[no-any-return]
 
 
-def repeating(attempt: Callable[[float | None], Flow[T]], terms: Terms) -> Flow[T]:
+def repeating(attempt: Callable[[float | None], Flow[T]], terms: CallOptions) -> Flow[T]:
     """Attempts something as often as the terms allow.
 
     Args:

@@ -12,7 +12,7 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from edge_rag.client.async_driver import AsyncDriver
-from edge_rag.client.call_flow import Flow, Telling, Terms
+from edge_rag.client.call_flow import CallOptions, Flow, Streaming
 from edge_rag.client.calls import admin as operating
 from edge_rag.client.calls import documents as keeping
 from edge_rag.client.calls import ingest as ingesting
@@ -30,7 +30,7 @@ class Single(Generic[P, T]):
         flow: What the call does; its arguments after the terms are those of the method.
     """
 
-    def __init__(self, flow: Callable[Concatenate[Terms, P], Flow[T]]) -> None:
+    def __init__(self, flow: Callable[Concatenate[CallOptions, P], Flow[T]]) -> None:
         def method(client: BlockingDriver | AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> Any:
             return client.complete(flow(client.terms, *args, **kwargs))
 
@@ -53,7 +53,7 @@ class Streamed(Generic[P, T]):
         flow: What the call does; its arguments after the terms are those of the method.
     """
 
-    def __init__(self, flow: Callable[Concatenate[Terms, P], Telling[T]]) -> None:
+    def __init__(self, flow: Callable[Concatenate[CallOptions, P], Streaming[T]]) -> None:
         def method(client: BlockingDriver | AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> Any:
             return client.iterate(flow(client.terms, *args, **kwargs))
 

@@ -10,10 +10,10 @@ from edge_rag.client.recognizing import read_word
 from edge_rag.core.ids import RequestId, Unrecognized
 from edge_rag.core.monitoring.metrics import Latency, Measure
 from edge_rag.core.monitoring.resources import (
-    Ballast,
     MemoryItem,
-    MemoryPressure,
+    MemoryPressureState,
     PlannedMemory,
+    ShedTarget,
     Temperature,
     ThrottleCause,
     Throttling,
@@ -66,7 +66,7 @@ _PRECISIONS = {
     admin_pb2.PRECISION_INT8: Precision.INT8,
     admin_pb2.PRECISION_A16W8: Precision.A16W8,
 }
-_BALLAST = {ballast.value: ballast for ballast in Ballast}
+_BALLAST = {ballast.value: ballast for ballast in ShedTarget}
 _CAUSES = {cause.value: cause for cause in ThrottleCause}
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
@@ -135,8 +135,8 @@ def daemon_status(message: admin_pb2.GetStatusResponse) -> DaemonStatus:
     )
 
 
-def _pressure(message: admin_pb2.MemoryPressure) -> MemoryPressure:
-    return MemoryPressure(
+def _pressure(message: admin_pb2.MemoryPressure) -> MemoryPressureState:
+    return MemoryPressureState(
         headroom_bytes=message.headroom_bytes if message.HasField("headroom_bytes") else None,
         waiting=message.waiting if message.HasField("waiting") else None,
         given_up=tuple(_BALLAST[each] for each in message.given_up if each in _BALLAST),

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from edge_rag.client.call_flow import (
     Begin,
+    CallOptions,
     Done,
     Exchange,
     Flow,
@@ -21,9 +22,8 @@ from edge_rag.client.call_flow import (
     Receive,
     RetryPolicy,
     Step,
+    Streaming,
     Tell,
-    Telling,
-    Terms,
     Work,
     failed,
     resumed,
@@ -52,7 +52,7 @@ class BlockingDriver:
         credentials: Credentials | None = None,
     ) -> None:
         self.address = server_address(address)
-        self.terms = Terms(self.address, timeout_s, retry or RetryPolicy())
+        self.terms = CallOptions(self.address, timeout_s, retry or RetryPolicy())
         self._channel = open_channel(self.address, credentials or credentials_for(self.address))
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class BlockingDriver:
             link.close()
             flow.close()
 
-    def iterate(self, flow: Telling[T]) -> Generator[T, None, None]:
+    def iterate(self, flow: Streaming[T]) -> Generator[T, None, None]:
         """Takes the steps of a call up to the next value it tells; closing the generator cancels the call."""
         link = _Link(self._channel, self.address)
         try:

@@ -214,7 +214,9 @@ class LimitSettings(Section):
         default=128, ge=1, description="Most of them that come from one address; the newest are closed."
     )
     keepalive_seconds: float = Field(
-        default=60, ge=1, description="Silence on a connection after which it is asked for a sign of life, seconds."
+        default=60,
+        ge=1,
+        description="Silence on a connection after which it is asked for a sign of life, seconds.",
     )
     keepalive_timeout_seconds: float = Field(
         default=20, ge=1, description="How long that may take to come before the connection is closed, seconds."

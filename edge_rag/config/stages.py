@@ -6,7 +6,7 @@ from pydantic import Field
 
 from edge_rag.config.sections import DirectoryPath, Section
 from edge_rag.core.answer import UnsupportedText
-from edge_rag.core.query import AnswerMode, Curve, PassageOrder
+from edge_rag.core.query import AnswerMode, PassageOrder, SchedulingPreset
 
 
 class MilvusSettings(Section):
@@ -56,8 +56,8 @@ class GeneratorSettings(Section):
         default=262_144, ge=1, description="Most tokens these may come to, prompts and longest answers together."
     )
     mode: AnswerMode = Field(default=AnswerMode.QUOTE, description="Answer mode when the client does not say.")
-    curve: Curve = Field(
-        default=Curve.BALANCED,
+    curve: SchedulingPreset = Field(
+        default=SchedulingPreset.BALANCED,
         description="`latency` runs fewer at once and each quicker, `throughput` more at once and each slower.",
     )
     max_slots: int | None = Field(

@@ -99,7 +99,7 @@ class SaidText:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidTokens:
+class TokenChunk:
     """The next tokens of such an answer; for those who have the same vocabulary.
 
     Attributes:
@@ -122,7 +122,7 @@ class SaidSentence:
     sentence: int
 
 
-Said = SaidText | SaidTokens | SaidSentence
+Said = SaidText | TokenChunk | SaidSentence
 
 SaidEvent = Said | Generated | GenerationFailed
 """The last event is ``Generated`` or ``GenerationFailed``, exactly one of them, exactly once."""

@@ -9,7 +9,7 @@ from edge_rag.core.documents.filters import Filter
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import NOBODY, Asker, KvReuse
+from edge_rag.core.query import NOBODY, KvReuse, RequestContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class RetrievalRequest:
     limit: int
     filter: Filter | None = None
     explain: bool = False
-    asker: Asker = NOBODY
+    asker: RequestContext = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +222,4 @@ class RerankRequest:
     question: str
     retrieved: Retrieved
     limit: int
-    asker: Asker = NOBODY
+    asker: RequestContext = NOBODY

@@ -152,7 +152,7 @@ class SearchQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequestContext:
     """Who waits for what a stage computes.
 
     Attributes:
@@ -170,7 +170,7 @@ class Asker:
     collection: str = ""
 
 
-NOBODY: Final = Asker()
+NOBODY: Final = RequestContext()
 """Nobody waits, or who waits is not known."""
 
 
@@ -186,7 +186,7 @@ class Question:
 
     text: str
     rule: OffloadRule
-    asker: Asker
+    asker: RequestContext
 
 
 class PassageOrder(Enum):
@@ -215,7 +215,7 @@ class KvReuse(Enum):
     PASSAGE = "passage"
 
 
-class Curve(Enum):
+class SchedulingPreset(Enum):
     """A point on the curve.
 
     LATENCY: fewer at once, each one quicker. BALANCED: what the device profile says. THROUGHPUT: more at once, each one

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from edge_rag.engine.request import LiveRequest
+from edge_rag.engine.request import ActiveRequest
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import EdgeRagError, NotReady, Overloaded
 
@@ -17,7 +17,7 @@ Cancellation = tuple[SequenceId, EdgeRagError]
 """Which request is to be given up, and what it ends with."""
 
 
-class Inbox:
+class CommandQueue:
     """Bounded, and blocking only for the engine while it has nothing to do.
 
     Args:
@@ -30,7 +30,7 @@ class Inbox:
         self.capacity = capacity
         self.capacity_tokens = capacity_tokens
         self._changed = threading.Condition()
-        self._requests: list[LiveRequest] = []
+        self._requests: list[ActiveRequest] = []
         self._cancelled: list[Cancellation] = []
         self._held: dict[SequenceId, bool] = {}
         self._forgotten: list[tuple[str, int]] = []
@@ -70,7 +70,7 @@ class Inbox:
         return self._aborting
 
     def offer(
-        self, make: Callable[[SequenceId], LiveRequest], tokens: int, retry_after_s: Callable[[int], float]
+        self, make: Callable[[SequenceId], ActiveRequest], tokens: int, retry_after_s: Callable[[int], float]
     ) -> SequenceId:
         """Takes a request in.
 
@@ -143,7 +143,7 @@ class Inbox:
             taken, self._forgotten = self._forgotten, []
             return taken
 
-    def left_queue(self, tokens: int) -> None:
+    def dequeued(self, tokens: int) -> None:
         """A request got its first slot, or ended without one.
 
         Args:
@@ -160,7 +160,7 @@ class Inbox:
             self._aborting |= abort
             self._changed.notify()
 
-    def take(self, idle: bool, live: bool) -> tuple[list[LiveRequest], list[Cancellation]] | None:
+    def take(self, idle: bool, live: bool) -> tuple[list[ActiveRequest], list[Cancellation]] | None:
         """Empties the inbox; for the engine.
 
         Args:
@@ -185,7 +185,7 @@ class Inbox:
         self._last_id += 1
         return SequenceId(self._last_id)
 
-    def drain(self) -> list[LiveRequest]:
+    def drain(self) -> list[ActiveRequest]:
         """Takes out the requests that were never looked at."""
         with self._changed:
             left, self._requests = self._requests, []

@@ -98,7 +98,7 @@ class FreeText:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class NoGeneration:
     """Nothing at all: the request is over before it begins.
 
     Attributes:
@@ -111,6 +111,6 @@ class Silence:
         """Returns the end."""
         return Ended(self.reason)
 
-    def after(self, tokens: tuple[int, ...]) -> Silence:
+    def after(self, tokens: tuple[int, ...]) -> NoGeneration:
         """Returns itself."""
         return self

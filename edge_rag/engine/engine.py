@@ -15,19 +15,19 @@ from typing import Final
 
 from edge_rag.core.monitoring.metrics import StepReport
 from edge_rag.core.query import Priority
-from edge_rag.engine.command_queue import Inbox
+from edge_rag.engine.command_queue import CommandQueue
 from edge_rag.engine.constraint import ModelMove
-from edge_rag.engine.events import Announcer
+from edge_rag.engine.events import EventRecorder
 from edge_rag.engine.kv_cache.block_pool import PagePool
-from edge_rag.engine.kv_cache.disk.pending import Awaiting
+from edge_rag.engine.kv_cache.disk.pending import PendingLoads
 from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.model_input import moves, pack
-from edge_rag.engine.passage_warmup import Warming
-from edge_rag.engine.ports import DecisionSink, ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
-from edge_rag.engine.prefetch import Ahead, Expected
-from edge_rag.engine.request import LiveRequest, TokenRequest
-from edge_rag.engine.request_table import Roster, failure_of
+from edge_rag.engine.passage_warmup import PassageWarmup
+from edge_rag.engine.ports import AuditSink, ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
+from edge_rag.engine.prefetch import Prefetcher, PrefetchRequest
+from edge_rag.engine.request import ActiveRequest, TokenRequest
+from edge_rag.engine.request_table import RequestTable, failure_of
 from edge_rag.engine.sampler import Choice
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits, held_back, rest_s
@@ -35,13 +35,13 @@ from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.engine.sequence import Sequence, SequenceId, domain_key
 from edge_rag.engine.speculative.verify import Speculation
-from edge_rag.engine.stats import Counts, DrainRate, EngineLook, EngineSnapshot, Lookout, look_at
+from edge_rag.engine.stats import Counts, DrainRate, EngineLook, EngineSnapshot, SnapshotExchange, look_at
 from edge_rag.errors import (
     DeadlineExceeded,
     EdgeRagError,
     InferenceFailed,
     InvalidRequest,
-    MemoryShort,
+    MemoryPressure,
     RequestCancelled,
 )
 
@@ -55,7 +55,7 @@ class StepTimes:
     choose_s: float
 
 
-class Stepper:
+class StepExecutor:
     """Runs the steps.
 
     Args:
@@ -84,13 +84,13 @@ class Stepper:
         slot_control: SlotController | None,
         scheduler: Scheduler,
         pool: PagePool,
-        roster: Roster,
-        warming: Warming,
-        ahead: Ahead,
+        roster: RequestTable,
+        warming: PassageWarmup,
+        ahead: Prefetcher,
         speculation: Speculation,
         tier: PageTier | None,
-        inbox: Inbox,
-        announcer: Announcer,
+        inbox: CommandQueue,
+        announcer: EventRecorder,
         observer: StepObserver,
         counts: Counts,
         working: Callable[[], AbstractContextManager[None]],
@@ -268,7 +268,7 @@ class Engine:
         limits: SchedulerLimits,
         max_waiting: int,
         observer: StepObserver | None = None,
-        decisions: DecisionSink | None = None,
+        decisions: AuditSink | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
         max_waiting_tokens: int | None = None,
@@ -283,12 +283,12 @@ class Engine:
         self._runner = runner
         self._tier = tier
         self._pool = PagePool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
-        self._ahead = Ahead(self._pool, compute_ahead)
+        self._ahead = Prefetcher(self._pool, compute_ahead)
         self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
-        self._inbox = Inbox(max_waiting, max_waiting_tokens)
-        self._warming = Warming(self._scheduler, self._pool, self._inbox.new_id)
+        self._inbox = CommandQueue(max_waiting, max_waiting_tokens)
+        self._warming = PassageWarmup(self._scheduler, self._pool, self._inbox.new_id)
         self._observer = observer or Unobserved()
-        self._announcer = Announcer(decisions or Unrecorded())
+        self._announcer = EventRecorder(decisions or Unrecorded())
         self._share = 1.0
         self._speculation = Speculation(draft_tokens)
         self._pause_s = pause_s
@@ -297,11 +297,11 @@ class Engine:
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._counts = Counts()
         self._holds_batch = self._drops_cache = False
-        self._lookout = Lookout(look_at((), self._pool, clock()))
-        self._roster = Roster(
+        self._lookout = SnapshotExchange(look_at((), self._pool, clock()))
+        self._roster = RequestTable(
             self._scheduler,
             self._pool,
-            Awaiting(tier, self._pool, clock),
+            PendingLoads(tier, self._pool, clock),
             self._warming,
             self._inbox,
             self._announcer,
@@ -310,7 +310,7 @@ class Engine:
             self._counts,
             clock,
         )
-        self._stepper = Stepper(
+        self._stepper = StepExecutor(
             runner,
             limits,
             slot_control,
@@ -350,9 +350,9 @@ class Engine:
 
         Raises:
             InvalidRequest: The prompt is empty though the model is to be asked, or holds an unknown token.
-            NeverFits: It could never run.
+            RequestTooLarge: It could never run.
             DeadlineExceeded: Its deadline has passed.
-            MemoryShort: Memory is short, and it is of the batch class.
+            MemoryPressure: Memory is short, and it is of the batch class.
             Overloaded: Too many requests or tokens wait.
             NotReady: The engine is shutting down.
         """
@@ -376,15 +376,15 @@ class Engine:
         if request.deadline is not None and now >= request.deadline:
             raise DeadlineExceeded("generator")
         if self._holds_batch and request.priority is Priority.BATCH:
-            raise MemoryShort(MEMORY_RETRY_S)
+            raise MemoryPressure(MEMORY_RETRY_S)
         choice = Choice(request.sampling, self._runner.vocabulary_size, request.prompt)
         drafter = self._speculation.drafter(request)
 
-        def make(sequence_id: SequenceId) -> LiveRequest:
+        def make(sequence_id: SequenceId) -> ActiveRequest:
             self._announcer.queued(request, self._inbox.fill, now)
             sequence = _sequence(sequence_id, request, now)
             sequence.spans = request.spans
-            return LiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
+            return ActiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
 
         return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
 
@@ -402,7 +402,7 @@ class Engine:
         now = self._clock()
         if not request.prompt or len(request.prompt) > self._scheduler.capacity:
             return
-        self._ahead.expect(Expected(request, _sequence(self._inbox.new_id(), request, now), now))
+        self._ahead.expect(PrefetchRequest(request, _sequence(self._inbox.new_id(), request, now), now))
         self._inbox.wake()
 
     def cancel(self, sequence: SequenceId, why: EdgeRagError | None = None) -> None:
@@ -417,7 +417,7 @@ class Engine:
     def pause(self, sequence: SequenceId) -> None:
         """Takes a request out of the steps at the next boundary, because its reader does not keep up; any thread.
 
-        It holds neither slot nor pages until ``resume``, and ends with ``Unread`` where that takes too long.
+        It holds neither slot nor pages until ``resume``, and ends with ``SlowConsumer`` where that takes too long.
         """
         self._inbox.hold(sequence, paused=True)
 

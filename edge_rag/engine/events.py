@@ -6,23 +6,23 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.engine.ports import DecisionSink
-from edge_rag.engine.prefetch import Expected
-from edge_rag.engine.request import LiveRequest, TokenRequest
-from edge_rag.engine.scheduling.plan import Verdict
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
+from edge_rag.engine.ports import AuditSink
+from edge_rag.engine.prefetch import PrefetchRequest
+from edge_rag.engine.request import ActiveRequest, TokenRequest
+from edge_rag.engine.scheduling.plan import SchedulingEvent
 from edge_rag.engine.scheduling.slot_controller import SlotChange
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import (
     DeadlineExceeded,
     EdgeRagError,
     InvalidRequest,
-    MemoryShort,
-    NeverFits,
+    MemoryPressure,
     NotReady,
     Overloaded,
     RequestCancelled,
-    Unread,
+    RequestTooLarge,
+    SlowConsumer,
     class_of,
 )
 
@@ -33,14 +33,14 @@ _FINISHED: Final = {
 }
 
 
-class Announcer:
+class EventRecorder:
     """Makes decisions of what the engine does and hands them on.
 
     Args:
         sink: Where they go.
     """
 
-    def __init__(self, sink: DecisionSink) -> None:
+    def __init__(self, sink: AuditSink) -> None:
         self._sink = sink
 
     def queued(self, request: TokenRequest, numbers: Mapping[str, float], now: float) -> None:
@@ -48,7 +48,7 @@ class Announcer:
         of_request: dict[str, float] = {"prompt_tokens": len(request.prompt), "max_tokens": request.sampling.max_tokens}
         if request.deadline is not None:
             of_request["deadline_in_s"] = request.deadline - now
-        self._say(DecisionKind.QUEUED, request, "waits for a slot", {**of_request, **numbers}, now)
+        self._say(AuditEventKind.QUEUED, request, "waits for a slot", {**of_request, **numbers}, now)
 
     def refused(self, request: TokenRequest, error: EdgeRagError, queue: Mapping[str, float], now: float) -> None:
         """A request was not taken in.
@@ -61,10 +61,10 @@ class Announcer:
         """
         reason, numbers = "it was not acceptable", dict[str, float]()
         match error:
-            case NeverFits():
+            case RequestTooLarge():
                 reason = "it is larger than the cache or the model's context"
                 numbers = {"needed_tokens": error.needed, "capacity_tokens": error.available}
-            case MemoryShort():
+            case MemoryPressure():
                 reason, numbers = "memory is short", {**queue, "retry_after_s": error.retry_after_s}
             case Overloaded():
                 reason = "the queue is full"
@@ -77,9 +77,11 @@ class Announcer:
             case InvalidRequest(field=field):
                 reason = f"its field {field} is unusable"
         prompt = {"prompt_tokens": float(len(request.prompt))} if request.prompt else {}
-        self._say(DecisionKind.REFUSED, request, reason, {**prompt, **numbers}, now)
+        self._say(AuditEventKind.REFUSED, request, reason, {**prompt, **numbers}, now)
 
-    def planned(self, verdicts: Iterable[Verdict], live: Mapping[SequenceId, LiveRequest], now: float) -> None:
+    def planned(
+        self, verdicts: Iterable[SchedulingEvent], live: Mapping[SequenceId, ActiveRequest], now: float
+    ) -> None:
         """The scheduler decided about requests.
 
         Args:
@@ -95,34 +97,34 @@ class Announcer:
             favoured = None if other is None else other.request
             self._say(verdict.kind, request, verdict.reason, verdict.numbers, now, in_favour_of=favoured)
 
-    def paused(self, request: LiveRequest, numbers: Mapping[str, float], now: float) -> None:
+    def paused(self, request: ActiveRequest, numbers: Mapping[str, float], now: float) -> None:
         """A request waits for its reader."""
         of_request = {"generated_tokens": request.sequence.generated, **numbers}
-        self._say(DecisionKind.PAUSED, request.request, "its reader does not keep up", of_request, now)
+        self._say(AuditEventKind.PAUSED, request.request, "its reader does not keep up", of_request, now)
 
-    def finished(self, request: LiveRequest, reason: FinishReason, now: float) -> None:
+    def finished(self, request: ActiveRequest, reason: FinishReason, now: float) -> None:
         """A request ended well."""
         said = _FINISHED.get(reason, reason.value)
-        self._say(DecisionKind.FINISHED, request.request, said, _summary(request, now), now)
+        self._say(AuditEventKind.FINISHED, request.request, said, _summary(request, now), now)
 
-    def given_up(self, request: LiveRequest, error: EdgeRagError, now: float) -> None:
+    def given_up(self, request: ActiveRequest, error: EdgeRagError, now: float) -> None:
         """A request ended badly."""
         match error:
             case RequestCancelled():
-                kind, reason = DecisionKind.CANCELLED, "the caller gave it up"
+                kind, reason = AuditEventKind.CANCELLED, "the caller gave it up"
             case DeadlineExceeded():
-                kind, reason = DecisionKind.EXPIRED, "its deadline passed"
-            case Unread():
-                kind, reason = DecisionKind.EXPIRED, "what it said was not read"
+                kind, reason = AuditEventKind.EXPIRED, "its deadline passed"
+            case SlowConsumer():
+                kind, reason = AuditEventKind.EXPIRED, "what it said was not read"
             case _:
-                kind, reason = DecisionKind.FAILED, f"it failed: {class_of(error)}"
+                kind, reason = AuditEventKind.FAILED, f"it failed: {class_of(error)}"
         self._say(kind, request.request, reason, _summary(request, now), now)
 
-    def anticipated(self, expected: Expected, now: float) -> None:
+    def anticipated(self, expected: PrefetchRequest, now: float) -> None:
         """The likely prompt of a request was computed ahead, as far as there was time."""
         numbers = {"computed_tokens": expected.computed_ahead, "expected_tokens": len(expected.sequence.tokens)}
         said = "its likely prompt was computed while nothing else was to do"
-        self._say(DecisionKind.ANTICIPATED, expected.request, said, numbers, now)
+        self._say(AuditEventKind.ANTICIPATED, expected.request, said, numbers, now)
 
     def resized(self, change: SlotChange, now: float) -> None:
         """The number of slots changed."""
@@ -132,11 +134,11 @@ class Announcer:
             "measured_step_s": change.measured_s,
             "target_step_s": change.target_s,
         }
-        self._sink.record(Decision(DecisionKind.SLOTS_CHANGED, None, "", None, change.reason, numbers, now))
+        self._sink.record(AuditEvent(AuditEventKind.SLOTS_CHANGED, None, "", None, change.reason, numbers, now))
 
     def _say(
         self,
-        kind: DecisionKind,
+        kind: AuditEventKind,
         request: TokenRequest,
         reason: str,
         numbers: Mapping[str, float],
@@ -145,11 +147,11 @@ class Announcer:
     ) -> None:
         other = None if in_favour_of is None else in_favour_of.request_id
         self._sink.record(
-            Decision(kind, request.request_id, request.client, request.priority, reason, numbers, now, other)
+            AuditEvent(kind, request.request_id, request.client, request.priority, reason, numbers, now, other)
         )
 
 
-def _summary(request: LiveRequest, now: float) -> dict[str, float]:
+def _summary(request: ActiveRequest, now: float) -> dict[str, float]:
     """Returns what a request got, at its end."""
     sequence = request.sequence
     started = now if request.started is None else request.started

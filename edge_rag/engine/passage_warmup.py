@@ -8,12 +8,12 @@ from edge_rag.engine.kv_cache.block_pool import PagePool
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.sequence import Sequence, SequenceId
-from edge_rag.errors import NeverFits
+from edge_rag.errors import RequestTooLarge
 
 _Text = tuple[str, tuple[int, ...]]
 
 
-class Warming:
+class PassageWarmup:
     """Sequences of passages alone, which say nothing, and the ones that wait for them. For the engine's thread.
 
     Args:
@@ -96,7 +96,7 @@ class Warming:
         )
         try:
             self._scheduler.submit(alone, now)
-        except NeverFits:
+        except RequestTooLarge:
             return None
         self._warming[alone.id] = alone
         self._texts[sequence.trust_domain, text] = alone.id

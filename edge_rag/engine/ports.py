@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.monitoring.event import Decision
+from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.decoder.model_input import PackedStep
@@ -155,10 +155,10 @@ class Unobserved:
         """Does nothing."""
 
 
-class DecisionSink(Protocol):
+class AuditSink(Protocol):
     """Keeps the trail of decisions."""
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         """Takes a decision; must return at once and not raise.
 
         Called on the engine's thread; for a request that is taken in or refused, on the caller's. A request's decisions
@@ -170,5 +170,5 @@ class DecisionSink(Protocol):
 class Unrecorded:
     """Keeps no trail."""
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         """Does nothing."""

@@ -30,7 +30,7 @@ GOOD_FOR_S: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class Expected:
+class PrefetchRequest:
     """A prompt that is likely to come.
 
     Attributes:
@@ -48,7 +48,7 @@ class Expected:
     computed_ahead: int = 0
 
 
-class Ahead:
+class Prefetcher:
     """What is expected, and how far it is.
 
     Args:
@@ -59,11 +59,11 @@ class Ahead:
     def __init__(self, pool: PagePool, compute: bool) -> None:
         self._pool = pool
         self._compute = compute
-        self._fresh: deque[Expected] = deque(maxlen=MOST_EXPECTED)
-        self._coming: deque[Expected] = deque(maxlen=MOST_EXPECTED)
+        self._fresh: deque[PrefetchRequest] = deque(maxlen=MOST_EXPECTED)
+        self._coming: deque[PrefetchRequest] = deque(maxlen=MOST_EXPECTED)
         self._changing = threading.Lock()
-        self._current: Expected | None = None
-        self._ended: list[Expected] = []
+        self._current: PrefetchRequest | None = None
+        self._ended: list[PrefetchRequest] = []
 
     @property
     def computes(self) -> bool:
@@ -74,14 +74,14 @@ class Ahead:
         """Whether there may be something to compute."""
         return self._current is not None or bool(self._coming)
 
-    def expect(self, expected: Expected) -> None:
+    def expect(self, expected: PrefetchRequest) -> None:
         """Notes that a prompt is likely to come; any thread."""
         with self._changing:
             self._fresh.append(expected)
             if self._compute:
                 self._coming.append(expected)
 
-    def take_fresh(self) -> list[Expected]:
+    def take_fresh(self) -> list[PrefetchRequest]:
         """Returns what was said since the last call; the engine's thread."""
         if not self._fresh:
             return []
@@ -98,7 +98,7 @@ class Ahead:
         if self._current is not None and self._current.request.request_id == request.request_id:
             self.drop()
 
-    def take_ended(self) -> list[Expected]:
+    def take_ended(self) -> list[PrefetchRequest]:
         """Returns what something was computed of and nothing more will be, each once."""
         ended, self._ended = self._ended, []
         return ended
@@ -161,7 +161,7 @@ class Ahead:
             self._ended.append(self._current)
         self._current = None
 
-    def _take(self) -> Expected | None:
+    def _take(self) -> PrefetchRequest | None:
         if self._current is None:
             with self._changing:
                 self._current = self._coming.popleft() if self._coming else None

@@ -53,7 +53,7 @@ class TokenRequest:
 
 
 @dataclass(slots=True, eq=False)
-class LiveRequest:
+class ActiveRequest:
     """A request on its way.
 
     Attributes:

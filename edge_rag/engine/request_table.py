@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from edge_rag.engine.command_queue import Inbox
-from edge_rag.engine.events import Announcer
+from edge_rag.engine.command_queue import CommandQueue
+from edge_rag.engine.events import EventRecorder
 from edge_rag.engine.kv_cache.block_pool import PagePool
-from edge_rag.engine.kv_cache.disk.pending import Awaiting
-from edge_rag.engine.passage_warmup import Warming
+from edge_rag.engine.kv_cache.disk.pending import PendingLoads
+from edge_rag.engine.passage_warmup import PassageWarmup
 from edge_rag.engine.ports import StepObserver
-from edge_rag.engine.request import LiveRequest, TokenRequest
+from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.sequence import Sequence, SequenceId, Status, domain_key
 from edge_rag.engine.stats import Counts, DrainRate
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, NotReady, Unread
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, NotReady, SlowConsumer
 
 
-class Roster:
+class RequestTable:
     """Lets requests in, has them say what was chosen, holds them, and ends them.
 
     Args:
@@ -39,10 +39,10 @@ class Roster:
         self,
         scheduler: Scheduler,
         pool: PagePool,
-        awaiting: Awaiting,
-        warming: Warming,
-        inbox: Inbox,
-        announcer: Announcer,
+        awaiting: PendingLoads,
+        warming: PassageWarmup,
+        inbox: CommandQueue,
+        announcer: EventRecorder,
         observer: StepObserver,
         drain_rate: DrainRate,
         counts: Counts,
@@ -58,17 +58,17 @@ class Roster:
         self._drain_rate = drain_rate
         self._counts = counts
         self._clock = clock
-        self._live: dict[SequenceId, LiveRequest] = {}
+        self._live: dict[SequenceId, ActiveRequest] = {}
         self._epochs: dict[str, int] = {}
         self._said = 0
         self._gaps: list[float] = []
 
     @property
-    def live(self) -> Mapping[SequenceId, LiveRequest]:
+    def live(self) -> Mapping[SequenceId, ActiveRequest]:
         """Those that are not over, by sequence."""
         return self._live
 
-    def running(self) -> Iterator[LiveRequest]:
+    def running(self) -> Iterator[ActiveRequest]:
         """Yields those with a slot, best rank first."""
         return (self._live[s.id] for s in self._scheduler.running if s.id in self._live)
 
@@ -77,7 +77,7 @@ class Roster:
         alone = self._warming.sequences
         return {i: alone[i] if i in alone else self._live[i].sequence for i in (e.sequence for e in plan.entries)}
 
-    def enter(self, request: LiveRequest) -> None:
+    def enter(self, request: ActiveRequest) -> None:
         """Lets a request in; one that the constraint decides by itself is over at once."""
         self._live[request.sequence.id] = request
         if self.is_over(request.request):
@@ -128,21 +128,21 @@ class Roster:
         """Whether a request may hold text that was removed: its epoch has ended."""
         return request.epoch < self._epochs.get(request.trust_domain, 0)
 
-    def planned(self, plan: StepPlan, now: float) -> list[LiveRequest]:
+    def planned(self, plan: StepPlan, now: float) -> list[ActiveRequest]:
         """Notes who got a slot and who lost one; returns who got one."""
         self._announcer.planned(plan.verdicts, self._live, now)
         self._counts.preemptions += len(plan.preempted)
         admitted = [self._live[i] for i in plan.admitted if i in self._live]
         for request in admitted:
             if request.started is None:
-                self._inbox.left_queue(request.request.most_tokens)
+                self._inbox.dequeued(request.request.most_tokens)
             request.took_slot(now)
         for request in [self._live[i] for i in plan.preempted if i in self._live]:
             if request.sequence.status is not Status.RUNNING:
                 request.lost_slot(now)
         return admitted
 
-    def say(self, request: LiveRequest, tokens: tuple[int, ...]) -> bool:
+    def say(self, request: ActiveRequest, tokens: tuple[int, ...]) -> bool:
         """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""
         before = request.sequence.generated
         try:
@@ -194,7 +194,7 @@ class Roster:
         expired = [i for i, r in live if r.request.deadline is not None and now >= r.request.deadline]
         self.drop(expired, lambda: DeadlineExceeded("generator"))
         unread = [i for i, r in live if r.paused_since is not None and r.paused_since <= now - pause_s]
-        self.drop(unread, lambda: Unread(pause_s))
+        self.drop(unread, lambda: SlowConsumer(pause_s))
 
     def abandon(self) -> None:
         """Ends whatever is unfinished; nothing comes after it."""
@@ -203,12 +203,12 @@ class Roster:
             self._live[request.sequence.id] = request
         self.drop(tuple(self._live), lambda: NotReady("the generator is shutting down"))
 
-    def _admit(self, request: LiveRequest) -> None:
+    def _admit(self, request: ActiveRequest) -> None:
         """Gives a request to the scheduler, or has its passages computed first."""
         if not self._warming.hold(request.sequence, request.submitted):
             self.submit([request.sequence.id])
 
-    def _leave(self, request: LiveRequest, now: float, completed: bool) -> None:
+    def _leave(self, request: ActiveRequest, now: float, completed: bool) -> None:
         """Gives back all that a request holds, before anyone hears that it is over."""
         del self._live[request.sequence.id]
         self._awaiting.drop(request)
@@ -217,7 +217,7 @@ class Roster:
         if request.sequence.withdrawn:
             self._pool.forget(request.sequence.trust_domain)
         if request.started is None:
-            self._inbox.left_queue(request.request.most_tokens)
+            self._inbox.dequeued(request.request.most_tokens)
         self._drain_rate.left(now, others_wait=self._inbox.waiting > 0, tokens=request.request.most_tokens)
         self._observer.on_request(request.report(now, completed))
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NewType
 
 from edge_rag.core.query import Priority
-from edge_rag.engine.kv_cache.page_copy import Loan, PassageSpan
+from edge_rag.engine.kv_cache.page_copy import KvCopy, PassageSpan
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 
 SequenceId = NewType("SequenceId", int)
@@ -24,7 +24,7 @@ class Status(Enum):
     FINISHED = "finished"
 
 
-class Deferral(Enum):
+class WaitReason(Enum):
     """Why a sequence waits, as a sentence."""
 
     SLOTS = "every slot is taken"
@@ -96,13 +96,13 @@ class Sequence:
     shortages: int = 0
     waited_s: float = 0.0
     waiting_since: float = 0.0
-    deferral: Deferral | None = None
+    deferral: WaitReason | None = None
     charged_tokens: int = 0
     keys: list[PageKey] = field(default_factory=list)
     withdrawn: bool = False
     draft: tuple[int, ...] = ()
     spans: tuple[PassageSpan, ...] = ()
-    loans: tuple[Loan, ...] = ()
+    loans: tuple[KvCopy, ...] = ()
     copied_tokens: int = 0
     exact_until: int | None = None
 

@@ -15,7 +15,7 @@ from typing import Final
 from edge_rag.core.monitoring.status import PageMap, SlotUse
 from edge_rag.engine.kv_cache.block_pool import PagePool
 from edge_rag.engine.kv_cache.disk.tier import DiskCounts
-from edge_rag.engine.request import LiveRequest
+from edge_rag.engine.request import ActiveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class EngineLook:
     page_map: PageMap
 
 
-def look_at(running: Iterable[LiveRequest], pool: PagePool, now: float) -> EngineLook:
+def look_at(running: Iterable[ActiveRequest], pool: PagePool, now: float) -> EngineLook:
     """Takes a look.
 
     Args:
@@ -135,7 +135,7 @@ def look_at(running: Iterable[LiveRequest], pool: PagePool, now: float) -> Engin
     return EngineLook(tuple(slots), pool.map(MAP_CELLS))
 
 
-class Lookout:
+class SnapshotExchange:
     """Lets others look into an engine without touching what only its thread may: it takes the look when asked.
 
     Args:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import Said, SaidSentence, SaidText, SaidTokens
+from edge_rag.core.generation import Said, SaidSentence, SaidText, TokenChunk
 from edge_rag.engine.constraint import AnyToken, Constraint, Ended, Forced, Masked, Move, OneOf
 from edge_rag.engine.ports import Outcome, TokenSink
 from edge_rag.engine.request import TokenRequest
@@ -36,7 +36,7 @@ class TextSink(TokenSink, Protocol):
         ...
 
 
-class Dictation:
+class Continuation:
     """An answer on its way. For one thread at a time.
 
     Args:
@@ -86,7 +86,7 @@ class Dictation:
         match said:
             case SaidSentence():
                 ended = self._extend(self._sentence(said))
-            case SaidTokens():
+            case TokenChunk():
                 ended = self._extend(said.tokens)
             case SaidText():
                 ended = self._hear(said.text)
@@ -133,7 +133,7 @@ class Dictation:
             Cancels it, idempotent and from any thread.
 
         Raises:
-            Overloaded, NeverFits, DeadlineExceeded, NotReady: The engine does not take it.
+            Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: The engine does not take it.
         """
         said = self._tokens
         if self._text:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from edge_rag.core.answer import FinishReason, UnsupportedText
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.query import AnswerMode
-from edge_rag.engine.constraint import Constraint, FreeText, Silence
+from edge_rag.engine.constraint import Constraint, FreeText, NoGeneration
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Stemmer, TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.engine.stats import EngineLook, EngineSnapshot
-from edge_rag.errors import EdgeRagError, NeverFits
+from edge_rag.errors import EdgeRagError, RequestTooLarge
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.markers import CitationMapper
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.constraints.quote import Quotable, Quotation, QuoteRules, quotation
-from edge_rag.generator.continuation import Dictation
+from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.generator.streams.answer_stream import FixedStream, FormattedStream, FreeStream, Listener, QuoteStream
@@ -166,26 +166,26 @@ class AnswerGenerator:
             return
         with suppress(EdgeRagError):  # what is wrong with it is for the request itself to say
             prompt = self._prompts.encode(request, self._engine.capacity)
-            self._engine.anticipate(_tokens(request, prompt.tokens, Silence(FinishReason.NOT_FOUND)))
+            self._engine.anticipate(_tokens(request, prompt.tokens, NoGeneration(FinishReason.NOT_FOUND)))
 
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``. Encoding happens here, on the caller's thread.
 
         Raises:
-            InvalidRequest, Overloaded, NeverFits, DeadlineExceeded, NotReady: It was not admitted.
+            InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
         """
         try:
             asked, sink = self._prepare(request, listener)
         except EdgeRagError as error:
-            self._engine.refused(_tokens(request, (), Silence(FinishReason.NOT_FOUND)), error)
+            self._engine.refused(_tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), error)
             raise
         return Handle(self._engine, self._engine.submit(asked, sink))
 
-    def dictation(self, request: GenerationRequest, listener: Listener) -> Dictation | None:
+    def dictation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
         """Begins an answer that somebody else writes; None where there is nothing to write.
 
         Raises:
-            InvalidRequest, NeverFits: It could not be answered here either.
+            InvalidRequest, RequestTooLarge: It could not be answered here either.
         """
         if not self._may_hold_an_answer(request):
             return None
@@ -196,7 +196,7 @@ class AnswerGenerator:
             return Handle(self._engine, self._engine.submit(rest, rest_sink)).cancel
 
         tokens = _tokens(request, prompt.tokens, constraint)
-        return Dictation(prompt, tokens, sink, self._tokenizer, self._engine.vocabulary_size, submit)
+        return Continuation(prompt, tokens, sink, self._tokenizer, self._engine.vocabulary_size, submit)
 
     def write(self, request: GenerationRequest, vocabulary: str, listener: SaidListener) -> Handle:
         """Admits a request of somebody who holds the passages and will check what is said; see ``submit``.
@@ -211,7 +211,7 @@ class AnswerGenerator:
             listener: Hears what is said.
 
         Raises:
-            InvalidRequest, Overloaded, NeverFits, DeadlineExceeded, NotReady: It was not admitted.
+            InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
         """
         prompt = self._prompts.encode(request, self._engine.capacity, as_given=True)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
@@ -234,7 +234,7 @@ class AnswerGenerator:
         grammar = None if request.format is None else self._grammars.compile(request.format)
         if not self._may_hold_an_answer(request):
             text = self._prompt.not_found if grammar is None else ""
-            return _tokens(request, (), Silence(FinishReason.NOT_FOUND)), FixedStream(listener, self._clock, text)
+            return _tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), FixedStream(listener, self._clock, text)
         prompt, constraint, sink = self._compose(request, grammar, listener)
         return replace(_tokens(request, prompt.tokens, constraint), spans=prompt.spans), sink
 
@@ -282,7 +282,9 @@ class AnswerGenerator:
         )
         state = quotation(candidates, rules)
         if not state.left:
-            raise NeverFits("tokens of an answer", min(len(c.tokens) for c in candidates), request.sampling.max_tokens)
+            raise RequestTooLarge(
+                "tokens of an answer", min(len(c.tokens) for c in candidates), request.sampling.max_tokens
+            )
         return state
 
 

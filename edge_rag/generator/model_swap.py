@@ -19,7 +19,7 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.engine.stats import EngineSnapshot
 from edge_rag.errors import NotReady
-from edge_rag.generator.continuation import Dictation
+from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.generator import AnswerGenerator, Handle
 from edge_rag.generator.streams.answer_stream import Listener
 from edge_rag.generator.streams.chunk_stream import SaidListener
@@ -52,7 +52,7 @@ class _Place:
     dictated: int = 0
 
 
-class GeneratorExchange:
+class ModelSwapper:
     """Implements the pipeline's ``Generator`` with whichever generator is in use. Any thread.
 
     Args:
@@ -80,7 +80,7 @@ class GeneratorExchange:
         with self._entered() as place:
             return place.installed.generator.submit(request, listener)
 
-    def dictation(self, request: GenerationRequest, listener: Listener) -> Dictation | None:
+    def dictation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
         """Begins an answer that somebody else writes; see ``AnswerGenerator.dictation``.
 
         Its generator may be asked to go on, so a swap waits for it as for requests of the generator's own.

@@ -163,7 +163,7 @@ class _Held:
 
 
 class EmbeddedIndexes:
-    """Implements ``VectorHome`` by FAISS."""
+    """Implements ``IndexBackend`` by FAISS."""
 
     def __init__(
         self, folder: Path, embedder: str, dimension: int, stored: StoredVectors, limits: IndexLimits | None = None

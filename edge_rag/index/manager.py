@@ -13,7 +13,7 @@ from edge_rag.core.documents.collection import HomeKind
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.monitoring.status import IndexInUse, IndexKind
 from edge_rag.errors import ConfigurationError, StorageError
-from edge_rag.index.ports import VectorHome
+from edge_rag.index.ports import IndexBackend
 from edge_rag.storage.statements import Change, Collection
 from edge_rag.storage.vectors import StoredVectors
 
@@ -34,7 +34,7 @@ class VectorIndexes:
         homes: The homes there are.
     """
 
-    def __init__(self, homes: Mapping[HomeKind, VectorHome], stored: StoredVectors, dimension: int) -> None:
+    def __init__(self, homes: Mapping[HomeKind, IndexBackend], stored: StoredVectors, dimension: int) -> None:
         self.homes = homes
         self._stored = stored
         self._dimension = dimension
@@ -145,7 +145,7 @@ class VectorIndexes:
     def _kind(self, collection: int) -> HomeKind:
         return self._home_of.get(collection, HomeKind.FAISS)
 
-    def _require_agreement(self, collection: Collection, home: VectorHome) -> None:
+    def _require_agreement(self, collection: Collection, home: IndexBackend) -> None:
         source = self._stored.of(collection.number, self._dimension)
         ids = source.ids()
         vectors = home.describe(collection).vectors

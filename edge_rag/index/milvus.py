@@ -243,7 +243,7 @@ class _Held:
 
 
 class MilvusIndexes:
-    """Implements ``VectorHome`` by Milvus.
+    """Implements ``IndexBackend`` by Milvus.
 
     Args:
         milvus: The connection.

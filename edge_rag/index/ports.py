@@ -60,7 +60,7 @@ class VectorIndex(Protocol):
         ...
 
 
-class VectorHome(Protocol):
+class IndexBackend(Protocol):
     """Where the vectors of collections are indexed: on this box, or on a server.
 
     SQLite has the vectors; what is here follows it, and makes up for whatever it missed. Searching may happen on any

@@ -10,12 +10,12 @@ from edge_rag.model_store.checkpoint import Checkpoint, check_checkpoint, wanted
 from edge_rag.model_store.convert.encoders import make_encoder
 from edge_rag.model_store.convert.genai import check_converter
 from edge_rag.model_store.convert.generators import GENAI_WANTED, as_it_came, converted, make_generator
-from edge_rag.model_store.convert.staging import Workshop
+from edge_rag.model_store.convert.staging import StagingDir
 from edge_rag.model_store.convert.subprocess import Progress
 from edge_rag.model_store.copying import copy_files, matching, plain_files
 from edge_rag.model_store.directory import StoreDirectory, refuse_hard_links
 from edge_rag.model_store.hub import FetchedModel, fetch, forget
-from edge_rag.model_store.request import Wish
+from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.signature import SIGNATURE_FILE, check_copies, check_signature
 from edge_rag.model_store.source import HubModel
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE
@@ -33,7 +33,7 @@ from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
 _IGNORED_FOLDERS = frozenset({".cache", ".git"})
 
 
-def add(store: StoreDirectory, wish: Wish, progress: Progress) -> ModelManifest:
+def add(store: StoreDirectory, wish: AddRequest, progress: Progress) -> ModelManifest:
     """Adds a model to the store. Nothing of its files is opened by ONNX Runtime before all of them were checked.
 
     Args:
@@ -58,7 +58,7 @@ def add(store: StoreDirectory, wish: Wish, progress: Progress) -> ModelManifest:
         if wish.name in store.names():
             raise ModelNotAdded(f"there is a model {wish.name} already; remove it first or choose a --name")
         with store.staging() as staging:
-            shop = Workshop(staging, progress)
+            shop = StagingDir(staging, progress)
             fetched = fetch(wish.source, store.downloads(), progress) if isinstance(wish.source, HubModel) else None
             try:
                 made = _make(wish, fetched, shop)
@@ -74,7 +74,7 @@ def add(store: StoreDirectory, wish: Wish, progress: Progress) -> ModelManifest:
     return manifest
 
 
-def _make(wish: Wish, fetched: FetchedModel | None, shop: Workshop) -> Path:
+def _make(wish: AddRequest, fetched: FetchedModel | None, shop: StagingDir) -> Path:
     """Makes the finished folder; returns where it is."""
     folder = fetched.folder if fetched is not None else Path(str(wish.source))
     files = fetched.files if fetched is not None else plain_files(folder, _IGNORED_FOLDERS)
@@ -106,26 +106,26 @@ def _make(wish: Wish, fetched: FetchedModel | None, shop: Workshop) -> Path:
     return shop.model
 
 
-def _convert(wish: Wish, checkpoint: Checkpoint, commit: str | None, shop: Workshop) -> None:
+def _convert(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, shop: StagingDir) -> None:
     if checkpoint.role is ModelRole.GENERATOR:
         make_generator(wish, converted(wish, checkpoint, commit, shop), shop)
     else:
         make_encoder(wish, checkpoint, commit, shop)
 
 
-def _check_role(wish: Wish, role: ModelRole) -> None:
+def _check_role(wish: AddRequest, role: ModelRole) -> None:
     if wish.role not in (None, role):
         raise ModelNotAdded(f"{wish.source}: this model fills the role {role.value}, not {wish.role.value}")
 
 
-def _signed(wish: Wish, folder: Path, shop: Workshop) -> Mapping[str, str] | None:
+def _signed(wish: AddRequest, folder: Path, shop: StagingDir) -> Mapping[str, str] | None:
     """Checks the signature where one is wanted; returns the hash of each signed file."""
     if not wish.keys:
         return None
     return check_signature(folder, _IGNORED_FOLDERS, wish.keys, shop.scratch, shop.progress)
 
 
-def _take(folder: Path, files: dict[str, int], signed: Mapping[str, str] | None, shop: Workshop) -> None:
+def _take(folder: Path, files: dict[str, int], signed: Mapping[str, str] | None, shop: StagingDir) -> None:
     """Makes a private copy of what is wanted of the source."""
     try:
         check_sizes(files)
@@ -137,7 +137,7 @@ def _take(folder: Path, files: dict[str, int], signed: Mapping[str, str] | None,
         check_copies(shop.source, signed, tuple(files))
 
 
-def _take_over(wish: Wish, shop: Workshop) -> Path:
+def _take_over(wish: AddRequest, shop: StagingDir) -> Path:
     """Takes a model folder of this project's, whoever made it."""
     shop.progress.begin("checking every file")
     manifest = verify_model_folder(shop.source)

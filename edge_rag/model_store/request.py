@@ -11,7 +11,7 @@ from edge_rag.runtime.model_folder.manifest import ModelRole
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AddRequest:
     """A model that is to be added.
 
     Attributes:

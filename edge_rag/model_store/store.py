@@ -19,7 +19,7 @@ from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, Mode
 from edge_rag.model_store.add import add
 from edge_rag.model_store.convert.subprocess import Progress
 from edge_rag.model_store.directory import StoreDirectory
-from edge_rag.model_store.request import Wish
+from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.source import check_name
 from edge_rag.runtime.model_folder.folder import ModelManifest, read_manifest, verify_model_folder
 from edge_rag.runtime.model_folder.manifest import ModelRole
@@ -144,7 +144,7 @@ class ModelStore:
                 return place.path / name
         raise ModelNotFound(name, tuple(sorted({*self._came_along.names(), *self._directory.names()})))
 
-    def add(self, wish: Wish, progress: Progress) -> ModelManifest:
+    def add(self, wish: AddRequest, progress: Progress) -> ModelManifest:
         """Adds a model; see ``adding.add``.
 
         Raises:

@@ -16,17 +16,17 @@ from edge_rag.core.generation import Generated, GenerationRequest
 from edge_rag.core.placement import OffloadRule, OffloadUse
 from edge_rag.offload.events import OffloadAnnouncer
 from edge_rag.offload.generation.redaction import Redactor
-from edge_rag.offload.generation.request_builder import Homecoming, PromptText, release
+from edge_rag.offload.generation.request_builder import PromptText, ReplyMapping, release
 from edge_rag.offload.generation.timeouts import Bounds
-from edge_rag.offload.ports import Books, LocalGenerator
+from edge_rag.offload.ports import LocalGenerator, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import Breaker
-from edge_rag.offload.remotes.latency_model import Meter, Outlook, Sample
-from edge_rag.offload.remotes.remote_state import Kind, RemoteDesk, kind_of
+from edge_rag.offload.remotes.latency_model import Estimate, LatencyModel, Sample
+from edge_rag.offload.remotes.remote_state import Kind, RemoteState, kind_of
 
 _Out = TypeVar("_Out")
 
 
-class Dispatch:
+class LoopThread:
     """Its event loop runs on a thread of its own.
 
     Args:
@@ -36,7 +36,7 @@ class Dispatch:
     """
 
     def __init__(
-        self, desks: Mapping[str, RemoteDesk], announcer: OffloadAnnouncer, clock: Callable[[], float]
+        self, desks: Mapping[str, RemoteState], announcer: OffloadAnnouncer, clock: Callable[[], float]
     ) -> None:
         self.desks = desks
         self.announcer = announcer
@@ -85,24 +85,24 @@ class Dispatch:
         """Whether the caller is on the event loop's thread."""
         return threading.current_thread() is self._thread
 
-    def sending(self, desk: RemoteDesk, size: int, reading: asyncio.Task[object]) -> None:
+    def sending(self, desk: RemoteState, size: int, reading: asyncio.Task[object]) -> None:
         """Notes that a machine is sent something, and waits for what it says."""
         desk.under_way += 1
         desk.sent_bytes += size
         reading.add_done_callback(lambda _: self._landed(desk))
         self.tried(desk)
 
-    def tried(self, desk: RemoteDesk) -> None:
+    def tried(self, desk: RemoteState) -> None:
         """Notes that a machine is asked something; it must have been let through."""
         now = self.clock()
         self._use(desk, desk.breaker.sent(now), now)
 
-    def succeeded(self, desk: RemoteDesk) -> None:
+    def succeeded(self, desk: RemoteState) -> None:
         """Notes that a machine did what it was asked."""
         now = self.clock()
         self._use(desk, desk.breaker.succeeded(now), now)
 
-    def went_wrong(self, desk: RemoteDesk, problem: str, busy: bool) -> None:
+    def went_wrong(self, desk: RemoteState, problem: str, busy: bool) -> None:
         """Notes that a machine failed; one that only had no room is not held against it."""
         desk.last_problem = problem
         if busy:
@@ -111,13 +111,13 @@ class Dispatch:
         now = self.clock()
         self._use(desk, desk.breaker.failed(now), now)
 
-    def _use(self, desk: RemoteDesk, breaker: Breaker, now: float) -> None:
+    def _use(self, desk: RemoteState, breaker: Breaker, now: float) -> None:
         changed = desk.use(breaker)
         if changed is not None:
             given = {"failures": float(breaker.failures), "open_s": breaker.open_s}
             self.announcer.breaker(desk.remote.name, changed, given, now)
 
-    def _landed(self, desk: RemoteDesk) -> None:
+    def _landed(self, desk: RemoteState) -> None:
         desk.under_way -= 1
 
     async def _close(self) -> None:
@@ -138,7 +138,7 @@ _USUAL_TOKENS = 128
 """How long an answer is taken to be until one was measured."""
 
 
-class Tower(Dispatch):
+class OffloadContext(LoopThread):
     """Shared by all flights.
 
     Args:
@@ -154,11 +154,11 @@ class Tower(Dispatch):
     def __init__(
         self,
         local: LocalGenerator,
-        desks: Mapping[str, RemoteDesk],
+        desks: Mapping[str, RemoteState],
         bounds: Bounds,
         redactor: Redactor,
         announcer: OffloadAnnouncer,
-        books: Books,
+        books: UsageSink,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(desks, announcer, clock)
@@ -167,7 +167,7 @@ class Tower(Dispatch):
         self.books = books
         self._redactor = redactor
         self._salt = secrets.token_bytes(16)
-        self._meters = {kind: Meter() for kind in Kind}
+        self._meters = {kind: LatencyModel() for kind in Kind}
 
     def at(self, when: float, what: Callable[[], None]) -> asyncio.TimerHandle:
         """Does something at a time on its clock; on the event loop."""
@@ -178,7 +178,7 @@ class Tower(Dispatch):
         """Whether there are patterns to redact by."""
         return bool(self._redactor)
 
-    def seal(self, desk: RemoteDesk, request: GenerationRequest, prompt: PromptText) -> tuple[bytes, Homecoming]:
+    def seal(self, desk: RemoteState, request: GenerationRequest, prompt: PromptText) -> tuple[bytes, ReplyMapping]:
         """Returns exactly what a remote is sent, and what makes sense of what comes back.
 
         Raises:
@@ -187,7 +187,7 @@ class Tower(Dispatch):
         order, homecoming = release(request, prompt, self.local.vocabulary, self._salt, self._redactor)
         return desk.remote.seal(order), homecoming
 
-    def went_well(self, desk: RemoteDesk) -> None:
+    def went_well(self, desk: RemoteState) -> None:
         """Notes that a remote finished an answer."""
         desk.answers += 1
         self.succeeded(desk)
@@ -201,7 +201,7 @@ class Tower(Dispatch):
         sample = Sample(generated.queue_s, min(generated.first_token_s, finish), finish, prompt, said)
         self._meters[kind_of(request.mode)].observe(sample)
 
-    def local_outlook(self, request: GenerationRequest, prompt_tokens: int) -> Outlook:
+    def local_outlook(self, request: GenerationRequest, prompt_tokens: int) -> Estimate:
         """Returns what is expected here of a request that came now."""
         busy = self.local.snapshot()
         meter = self._meters[kind_of(request.mode)]
@@ -220,7 +220,7 @@ class Tower(Dispatch):
         known = [meter.tokens for meter in (self._meters[kind], *(desk.meters[kind] for desk in self.desks.values()))]
         return round(max((tokens for tokens in known if tokens is not None), default=_USUAL_TOKENS))
 
-    def able(self, desk: RemoteDesk, request: GenerationRequest) -> bool:
+    def able(self, desk: RemoteState, request: GenerationRequest) -> bool:
         """Whether a remote can write such an answer."""
         redacted = request.offload is OffloadRule.REDACTED
         return OffloadUse.GENERATE in desk.remote.uses and desk.remote.able(request.mode, request.format, redacted)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import GenerationEvent, GenerationRequest, Said
-from edge_rag.core.monitoring.event import Decision
+from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode
 from edge_rag.errors import EdgeRagError
@@ -116,7 +116,7 @@ class Handle(Protocol):
         ...
 
 
-class Dictation(Protocol):
+class Continuation(Protocol):
     """An answer that is written elsewhere and checked here. For one thread at a time."""
 
     @property
@@ -189,7 +189,7 @@ class LocalGenerator(Protocol):
         """Admits a request; see ``pipeline.ports.Generator``."""
         ...
 
-    def dictation(self, request: GenerationRequest, listener: Listener) -> Dictation | None:
+    def dictation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
         """Begins an answer that is written elsewhere; None where there is nothing to write.
 
         Raises:
@@ -202,15 +202,15 @@ class LocalGenerator(Protocol):
         ...
 
 
-class DecisionSink(Protocol):
+class AuditSink(Protocol):
     """Keeps the trail of decisions."""
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         """Takes a decision; must return at once and not raise."""
         ...
 
 
-class Books(DecisionSink, Protocol):
+class UsageSink(AuditSink, Protocol):
     """Keeps the trail of decisions, and what clients used. Any thread; must return at once and not raise."""
 
     def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:

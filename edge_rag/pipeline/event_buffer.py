@@ -21,7 +21,7 @@ class Pausable(Protocol):
         ...
 
 
-class AnswerChannel(Generic[Event]):
+class EventBuffer(Generic[Event]):
     """The events of one answer, on their way from the generator's thread to an event loop.
 
     Nobody blocks. A generator whose reader has ``capacity`` events before it is asked to pause, and to go on once half

@@ -92,7 +92,7 @@ class IngestJobs:
 
         Raises:
             StorageFull: The spool or the disk is full.
-            JobOver: The job was cancelled.
+            JobClosed: The job was cancelled.
             StorageError: The data directory failed; the document was not taken.
             NotReady: The daemon is shutting down.
         """
@@ -130,7 +130,7 @@ class IngestJobs:
         """Returns the latest jobs, the newest first; ``within`` as ``JobLedger.jobs`` has it."""
         return self._ledger.jobs(limit, within)
 
-    async def room_for(self, size_bytes: int) -> None:
+    async def can_admit(self, size_bytes: int) -> None:
         """Waits until a document of that size would be accepted."""
         with self._woken() as woken:
             while not await asyncio.to_thread(self._ledger.has_room, size_bytes) and not self._draining:

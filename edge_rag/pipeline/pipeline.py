@@ -15,13 +15,13 @@ from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.core.passage import Explanation, RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
-from edge_rag.core.query import Asker, Query, SearchQuery
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, Unread
-from edge_rag.pipeline.event_buffer import AnswerChannel
+from edge_rag.core.query import Query, RequestContext, SearchQuery
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, SlowConsumer
+from edge_rag.pipeline.event_buffer import EventBuffer
 from edge_rag.pipeline.events import StageAnnouncer
-from edge_rag.pipeline.ports import DecisionSink, GenerationHandle, Generator, Reranker, Retriever
+from edge_rag.pipeline.ports import AuditSink, GenerationHandle, Generator, Reranker, Retriever
 from edge_rag.pipeline.stage import Stage, Timed
-from edge_rag.pipeline.yield_to_queries import Precedence
+from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Note, times
 
 Out = TypeVar("Out")
@@ -83,7 +83,7 @@ class AnswerStream:
         reason: Holds what the request is given up for, where it is.
     """
 
-    def __init__(self, task: asyncio.Task[None], events: AnswerChannel[AnswerEvent], reason: GivenUp) -> None:
+    def __init__(self, task: asyncio.Task[None], events: EventBuffer[AnswerEvent], reason: GivenUp) -> None:
         self._task = task
         self._events = events
         self._reason = reason
@@ -112,7 +112,7 @@ class AnswerStream:
         await self._task
 
     def _went_unread(self) -> bool:
-        return self._task.done() and not self._task.cancelled() and isinstance(self._task.exception(), Unread)
+        return self._task.done() and not self._task.cancelled() and isinstance(self._task.exception(), SlowConsumer)
 
 
 class Pipeline:
@@ -136,14 +136,14 @@ class Pipeline:
         reranker: Reranker,
         generator: Generator,
         limits: StageLimits,
-        decisions: DecisionSink,
+        decisions: AuditSink,
         clock: Callable[[], float] = time.monotonic,
-        precedence: Precedence | None = None,
+        precedence: IngestYield | None = None,
         working: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
         anticipate: Callable[[GenerationRequest], None] | None = None,
     ) -> None:
         self._anticipate = anticipate
-        self._precedence = precedence or Precedence(clock)
+        self._precedence = precedence or IngestYield(clock)
         self._generator = generator
         self._candidates = limits.candidates
         self._unread_events = limits.unread_events
@@ -168,7 +168,7 @@ class Pipeline:
 
     def ask(self, query: Query, trace: CallTrace = UNTRACED) -> AnswerStream:
         """Starts answering a question; the trace gets a span a stage."""
-        events, reason = AnswerChannel[AnswerEvent](asyncio.get_running_loop(), self._unread_events), GivenUp()
+        events, reason = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._unread_events), GivenUp()
         answering = self._answer_first(query, events, reason, trace)
         task = asyncio.create_task(answering, name=f"ask-{query.request_id}")
         task.add_done_callback(lambda _: events.end())
@@ -185,7 +185,7 @@ class Pipeline:
 
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
-        asker = Asker(query.request_id, deadline=query.deadline, collection=query.collection)
+        asker = RequestContext(query.request_id, deadline=query.deadline, collection=query.collection)
         request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain, asker)
         retrieved = await self._retrieve(request, query.deadline, trace)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
@@ -221,16 +221,14 @@ class Pipeline:
         self._reranking.close()
 
     async def _answer_first(
-        self, query: Query, events: AnswerChannel[AnswerEvent], reason: GivenUp, trace: CallTrace
+        self, query: Query, events: EventBuffer[AnswerEvent], reason: GivenUp, trace: CallTrace
     ) -> None:
         with self._precedence.question():
             await self._answer(query, events, reason, trace)
 
-    async def _answer(
-        self, query: Query, events: AnswerChannel[AnswerEvent], reason: GivenUp, trace: CallTrace
-    ) -> None:
+    async def _answer(self, query: Query, events: EventBuffer[AnswerEvent], reason: GivenUp, trace: CallTrace) -> None:
         started = self._clock()
-        asker = Asker(query.request_id, query.client, query.priority, query.deadline, query.collection)
+        asker = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
         with self._announcer.within(query, "retriever"):
             wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter, asker=asker)
             retrieved = await self._retrieve(wanted, query.deadline, trace)
@@ -257,7 +255,7 @@ class Pipeline:
         events.put(Finished(generated.reason, generated.usage, stages, first_token_s))
 
     async def _generate(
-        self, request: GenerationRequest, events: AnswerChannel[AnswerEvent], reason: GivenUp
+        self, request: GenerationRequest, events: EventBuffer[AnswerEvent], reason: GivenUp
     ) -> Generated:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Generated] = loop.create_future()
@@ -292,7 +290,7 @@ class Pipeline:
             return retrieved
 
     async def _rerank(
-        self, question: str, retrieved: Retrieved, limit: int, asker: Asker, trace: CallTrace
+        self, question: str, retrieved: Retrieved, limit: int, asker: RequestContext, trace: CallTrace
     ) -> Timed[Reranked]:
         request, deadline = RerankRequest(question, retrieved, limit, asker), asker.deadline
         with trace.stage("reranker") as span:

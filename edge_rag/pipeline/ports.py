@@ -13,7 +13,7 @@ from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.documents.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
-from edge_rag.core.monitoring.event import Decision
+from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError
@@ -84,7 +84,7 @@ class GenerationHandle(Protocol):
     def pause(self) -> None:
         """Takes the request out of the steps, at the next boundary, until ``resume``.
 
-        It holds neither slot nor pages meanwhile, and ends with ``GenerationFailed(Unread)`` where it takes too long.
+        A paused request holds neither slot nor pages. After too long it ends with ``GenerationFailed(SlowConsumer)``.
         """
         ...
 
@@ -106,17 +106,17 @@ class Generator(Protocol):
 
         Raises:
             Overloaded: The waiting queue is full.
-            NeverFits: Prompt and answer are longer than the model or the device allows.
+            RequestTooLarge: Prompt and answer are longer than the model or the device allows.
             DeadlineExceeded: The deadline has passed.
             NotReady: The generator is shutting down.
         """
         ...
 
 
-class DecisionSink(Protocol):
+class AuditSink(Protocol):
     """Keeps the trail of decisions."""
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         """Takes a decision; must return at once and not raise."""
         ...
 

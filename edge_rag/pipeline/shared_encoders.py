@@ -17,7 +17,7 @@ from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
 from edge_rag.pipeline.ports import LentEmbedder
 from edge_rag.pipeline.stage import Stage, Timed
-from edge_rag.pipeline.yield_to_queries import Precedence
+from edge_rag.pipeline.yield_to_queries import IngestYield
 
 Vectors = NDArray[np.float32]
 Rerank = Callable[[RerankRequest, float | None], Awaitable[Timed[Reranked]]]
@@ -50,7 +50,7 @@ class _Texts:
     given_up: threading.Event
 
 
-class Lending:
+class EncoderService:
     """Lends the embedder and the reranker. Used from one event loop.
 
     Args:
@@ -71,7 +71,7 @@ class Lending:
         embedder: LentEmbedder,
         reranker: str,
         rerank: Rerank,
-        precedence: Precedence,
+        precedence: IngestYield,
         limits: LendingLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -26,7 +26,7 @@ def longest_pause_s(worked_s: float, share: float = GUARANTEED_SHARE) -> float:
     return worked_s * (1 / share - 1)
 
 
-class Precedence:
+class IngestYield:
     """Counts the questions that are being answered. May be used from any thread.
 
     Args:

@@ -12,7 +12,7 @@ from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.errors import ConfigurationError
 from edge_rag.index.local import EmbeddedIndexes, IndexLimits
 from edge_rag.index.manager import VectorIndexes
-from edge_rag.index.ports import VectorHome
+from edge_rag.index.ports import IndexBackend
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
 from edge_rag.ingest.embedding import OwnEmbedding
 from edge_rag.ingest.library import CollectionLibrary, Library
@@ -191,8 +191,8 @@ def open_data_directory(
 
 def _homes(
     path: Path, embedder: Embedder, stored: StoredVectors, settings: RetrieverSettings
-) -> dict[HomeKind, VectorHome]:
-    homes: dict[HomeKind, VectorHome] = {
+) -> dict[HomeKind, IndexBackend]:
+    homes: dict[HomeKind, IndexBackend] = {
         HomeKind.FAISS: EmbeddedIndexes(path / "vectors", embedder.name, embedder.dimension, stored, settings.indexes)
     }
     if settings.milvus is not None:

@@ -19,7 +19,7 @@ from edge_rag.access.tokens import TokenFile, new_token
 from edge_rag.core.identity import Identity, Quota, local_identity
 from edge_rag.errors import PermissionDenied, Unauthenticated
 
-STRANGER: Final = Identity("a stranger", frozenset(), frozenset(), quota=Quota(60, None, 4))
+ANONYMOUS: Final = Identity("a stranger", frozenset(), frozenset(), quota=Quota(60, None, 4))
 """Whoever shows a code, all of them together: may do nothing, and that not too often. No token has a name like it."""
 
 
@@ -40,7 +40,7 @@ class Admitted:
     box: str
 
 
-class Newcomers:
+class PairingService:
     """Exchanges one-time codes for tokens. May be used from any thread.
 
     Args:
@@ -86,7 +86,7 @@ _AUTHORIZATION: Final = "authorization"
 _SCHEME: Final = "bearer "
 
 
-class Doorkeeper:
+class Authenticator:
     """Finds out who calls.
 
     A connection without TLS can only come from this box, since the daemon listens without TLS on loopback addresses and
@@ -98,12 +98,12 @@ class Doorkeeper:
         newcomers: Gives those who show a code their credentials.
     """
 
-    def __init__(self, tokens: TokenFile, quotas: QuotaLedger, newcomers: Newcomers) -> None:
+    def __init__(self, tokens: TokenFile, quotas: QuotaLedger, newcomers: PairingService) -> None:
         self._tokens = tokens
         self.quotas = quotas
         self.newcomers = newcomers
 
-    def use(self, tokens: TokenFile, newcomers: Newcomers) -> None:
+    def use(self, tokens: TokenFile, newcomers: PairingService) -> None:
         """Goes by other tokens and codes from the next call on."""
         self._tokens = tokens
         self.newcomers = newcomers
@@ -116,7 +116,7 @@ class Doorkeeper:
         """
         if not _is_private(context):
             raise PermissionDenied("this needs TLS")
-        return STRANGER
+        return ANONYMOUS
 
     def identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> Identity:
         """Returns who calls.

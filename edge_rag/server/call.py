@@ -16,9 +16,9 @@ import structlog
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.ids import RequestId
 from edge_rag.errors import CollectionNotFound, EdgeRagError, PermissionDenied
-from edge_rag.server.authentication import Doorkeeper
+from edge_rag.server.authentication import Authenticator
 from edge_rag.server.grpc import status_codes as status
-from edge_rag.server.lifecycle import Backend, Gate
+from edge_rag.server.lifecycle import Backend, Lifecycle
 from edge_rag.server.limits.timeouts import Deadlines
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Traces
@@ -62,7 +62,7 @@ class Call:
         return name
 
 
-class Calls:
+class CallContext:
     """Lets calls in and sees them out.
 
     Args:
@@ -74,7 +74,12 @@ class Calls:
     """
 
     def __init__(
-        self, gate: Gate, doorkeeper: Doorkeeper, metrics: Metrics, deadlines: Deadlines, traces: Traces = UNTRACED
+        self,
+        gate: Lifecycle,
+        doorkeeper: Authenticator,
+        metrics: Metrics,
+        deadlines: Deadlines,
+        traces: Traces = UNTRACED,
     ) -> None:
         self._gate = gate
         self._doorkeeper = doorkeeper

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, ModelInUse
 from edge_rag.errors import NotReady
-from edge_rag.generator.model_swap import GeneratorExchange
+from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.pipeline.ingest_stage import Ingesting
 from edge_rag.pipeline.ingest_worker import IngestJobs
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary
-from edge_rag.pipeline.shared_encoders import Lending
+from edge_rag.pipeline.shared_encoders import EncoderService
 from edge_rag.telemetry.audit_log import AuditTrail
 from edge_rag.telemetry.usage import UsageLedger
 
@@ -47,11 +47,11 @@ class Backend:
     use_model: Callable[[str, str], ModelInUse]
     backup: Callable[[], Iterator[bytes]]
     collections: CollectionLibrary
-    generator: GeneratorExchange
-    lending: Lending
+    generator: ModelSwapper
+    lending: EncoderService
 
 
-class Gate:
+class Lifecycle:
     """Closed while starting and draining, open in between. Used from one event loop."""
 
     def __init__(self) -> None:

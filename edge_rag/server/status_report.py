@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 import edge_rag
-from edge_rag.core.monitoring.resources import MemoryPressure, PlannedMemory, Temperature, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressureState, PlannedMemory, Temperature, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
@@ -19,7 +19,7 @@ from edge_rag.core.monitoring.status import (
     RemoteInUse,
     StageSnapshot,
 )
-from edge_rag.generator.model_swap import GeneratorExchange
+from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.pipeline.ingest_stage import Ingesting
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import DocumentLibrary
@@ -28,7 +28,7 @@ from edge_rag.telemetry.latencies import Latencies
 
 
 @dataclass(frozen=True, slots=True)
-class Reporter:
+class StatusCollector:
     """Gathers the report from the parts.
 
     Attributes:
@@ -51,7 +51,7 @@ class Reporter:
     """
 
     pipeline: Pipeline
-    generator: GeneratorExchange
+    generator: ModelSwapper
     ingesting: Ingesting
     library: DocumentLibrary
     latencies: Latencies
@@ -59,7 +59,7 @@ class Reporter:
     temperatures: Callable[[], tuple[Temperature, ...]]
     throttling: Callable[[], Throttling]
     memory: PlannedMemory
-    pressure: Callable[[], MemoryPressure]
+    pressure: Callable[[], MemoryPressureState]
     models: Callable[[], tuple[ModelInUse, ...]]
     remotes: Callable[[], tuple[RemoteInUse, ...]]
     profile: str

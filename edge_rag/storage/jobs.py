@@ -20,7 +20,7 @@ from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.jobs import Job, JobDocument, JobDocumentState, JobId, JobState, Ticket
 from edge_rag.core.documents.metadata import decode_metadata, encode_metadata
 from edge_rag.core.ids import DocumentId
-from edge_rag.errors import JobNotFound, JobOver, StorageFull
+from edge_rag.errors import JobClosed, JobNotFound, StorageFull
 from edge_rag.storage.database import Database
 from edge_rag.storage.spool import Spool
 
@@ -162,7 +162,7 @@ class JobStore:
         Raises:
             StorageFull: Too many bytes wait already, or the disk is full; the document was not taken.
             JobNotFound: There is no such job.
-            JobOver: It was cancelled.
+            JobClosed: It was cancelled.
             StorageError: The data directory failed; the document was not taken.
         """
         with self._accepting:
@@ -328,7 +328,7 @@ def _require_running(connection: Any, job_id: JobId) -> int:
     job = _require(connection, job_id)
     (state,) = connection.execute("SELECT state FROM jobs WHERE job = ?", (job,)).fetchone()
     if state != JobState.RUNNING.value:
-        raise JobOver(job_id)
+        raise JobClosed(job_id)
     return job
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.event import AuditEntry, Decision
+from edge_rag.core.monitoring.event import AuditEntry, AuditEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class AuditTrail:
         self._wakers: list[Callable[[], None]] = []
         self._closed = False
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         """Adds a decision; wakes whoever follows."""
         with self._lock:
             self._last += 1

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from edge_rag.core.answer import Usage
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.metrics import Measure, RequestReport, StepReport
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit_log import AuditTrail
@@ -125,9 +125,9 @@ class EngineWatch:
         """Other machines wrote an answer, or a part of one; see ``UsageLedger.written_elsewhere``."""
         self.usage.written_elsewhere(client, usage, alone)
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         """A decision was made."""
         self.trail.record(decision)
         self.metrics.record(decision)
-        if decision.kind is DecisionKind.REFUSED:
+        if decision.kind is AuditEventKind.REFUSED:
             self.usage.refused(decision.client)

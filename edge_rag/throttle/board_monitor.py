@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.resources import Throttling
 from edge_rag.throttle.policy import BoardReading, Throttle, ThrottleChange
 from edge_rag.throttle.sensors import EnergyMeter, read_event_counts, read_power, read_slowdowns, read_zones
@@ -19,10 +19,10 @@ from edge_rag.throttle.sensors import EnergyMeter, read_event_counts, read_power
 log = structlog.get_logger()
 
 
-class DecisionSink(Protocol):
+class AuditSink(Protocol):
     """Keeps the trail of decisions."""
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         """Takes a decision; must return at once and not raise."""
         ...
 
@@ -39,7 +39,7 @@ class Levers:
 
     restrain: Callable[[float], None]
     generated_per_s: Callable[[], float]
-    decisions: DecisionSink
+    decisions: AuditSink
 
 
 class BoardWatch:
@@ -120,5 +120,5 @@ class BoardWatch:
     def _tell(self, change: ThrottleChange, now: float) -> None:
         numbers = {**change.numbers, "share": change.share, "share_before": change.before}
         log.warning("throttle", cause=change.cause.value, reason=change.reason, **numbers)
-        decision = Decision(DecisionKind.THROTTLED, None, "", None, change.reason, numbers, now)
+        decision = AuditEvent(AuditEventKind.THROTTLED, None, "", None, change.reason, numbers, now)
         self._levers.decisions.record(decision)

@@ -15,7 +15,7 @@ LONGEST_HOLD: Final = 640
 _FORGET: Final = 160
 
 
-class Burden(Enum):
+class LoadLevel(Enum):
     """What a look at the board says.
 
     EXTREME: far too much. TOO_MUCH: less must be done. BEARABLE: as it is. LITTLE: more could be done.
@@ -27,7 +27,7 @@ class Burden(Enum):
     LITTLE = "little"
 
 
-class Notches:
+class HysteresisController:
     """A lever with notches from 0, nothing is held back, to ``lowest``. No clock: equal looks give equal notches.
 
     It goes down a notch after two looks that say too much, two at once where a look says that it is extreme. It goes up
@@ -53,15 +53,15 @@ class Notches:
         """Where the lever is."""
         return self._notch
 
-    def observe(self, burden: Burden) -> int:
+    def observe(self, burden: LoadLevel) -> int:
         """Takes a look and returns where the lever is then."""
-        above = burden in (Burden.TOO_MUCH, Burden.EXTREME)
+        above = burden in (LoadLevel.TOO_MUCH, LoadLevel.EXTREME)
         self._too_much = self._too_much + 1 if above else 0
-        self._little = self._little + 1 if burden is Burden.LITTLE else 0
-        self._free = self._free + 1 if self._notch == 0 and burden is Burden.LITTLE else 0
+        self._little = self._little + 1 if burden is LoadLevel.LITTLE else 0
+        self._free = self._free + 1 if self._notch == 0 and burden is LoadLevel.LITTLE else 0
         if self._free >= _FORGET:
             self._hold, self._tried = FIRST_HOLD, None
-        if burden is Burden.EXTREME:
+        if burden is LoadLevel.EXTREME:
             self._down(2)
         elif self._too_much >= DOWN_AFTER:
             self._down(1)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from edge_rag.core.monitoring.resources import Ballast
-from edge_rag.throttle.hysteresis import Burden, Notches
+from edge_rag.core.monitoring.resources import ShedTarget
+from edge_rag.throttle.hysteresis import HysteresisController, LoadLevel
 from edge_rag.throttle.sensors import MemoryReading
 
 _RESERVE_SHARE: Final = 0.05
@@ -30,12 +30,12 @@ class ShedChange:
         numbers: What it was decided on; units are in the names.
     """
 
-    ballast: Ballast
+    ballast: ShedTarget
     given_up: bool
     numbers: Mapping[str, float]
 
 
-def shortage(reading: MemoryReading) -> Burden:
+def shortage(reading: MemoryReading) -> LoadLevel:
     """Returns how short memory is.
 
     Too short is less headroom than a twentieth of what there could be, 32 to 256 MiB, or a tenth of the time spent
@@ -45,23 +45,23 @@ def shortage(reading: MemoryReading) -> Burden:
     reserve = min(_MOST_RESERVE_BYTES, max(_LEAST_RESERVE_BYTES, reading.board_bytes * _RESERVE_SHARE))
     some, full = reading.some_percent or 0.0, reading.full_percent or 0.0
     if reading.headroom_bytes < reserve / 4 or full > _STALLED_PERCENT:
-        return Burden.EXTREME
+        return LoadLevel.EXTREME
     if reading.headroom_bytes < reserve or some > _PRESSED_PERCENT:
-        return Burden.TOO_MUCH
+        return LoadLevel.TOO_MUCH
     calm = reading.headroom_bytes > 2 * reserve and some < _CALM_PERCENT
-    return Burden.LITTLE if calm else Burden.BEARABLE
+    return LoadLevel.LITTLE if calm else LoadLevel.BEARABLE
 
 
 class Shedding:
     """Decides what is given up. No clock, no I/O: equal readings give equal decisions."""
 
     def __init__(self) -> None:
-        self._lever = Notches(len(Ballast))
+        self._lever = HysteresisController(len(ShedTarget))
 
     @property
-    def given_up(self) -> tuple[Ballast, ...]:
+    def given_up(self) -> tuple[ShedTarget, ...]:
         """What is given up now, first what goes first."""
-        return tuple(Ballast)[: self._lever.notch]
+        return tuple(ShedTarget)[: self._lever.notch]
 
     def observe(self, reading: MemoryReading) -> tuple[ShedChange, ...]:
         """Takes a reading; returns what changes, in the order in which it is to be done."""
@@ -72,7 +72,7 @@ class Shedding:
             numbers["waiting_percent"] = reading.some_percent
         if reading.full_percent is not None:
             numbers["stalled_percent"] = reading.full_percent
-        order = tuple(Ballast)
+        order = tuple(ShedTarget)
         if now > before:
             return tuple(ShedChange(each, True, numbers) for each in order[before:now])
         return tuple(ShedChange(each, False, numbers) for each in reversed(order[now:before]))

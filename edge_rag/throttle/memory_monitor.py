@@ -10,25 +10,25 @@ from pathlib import Path
 
 import structlog
 
-from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.core.monitoring.resources import Ballast, MemoryPressure
-from edge_rag.throttle.board_monitor import DecisionSink
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
+from edge_rag.core.monitoring.resources import MemoryPressureState, ShedTarget
+from edge_rag.throttle.board_monitor import AuditSink
 from edge_rag.throttle.load_shedding import Shedding
 from edge_rag.throttle.sensors import PressureTrigger, read_pressure
 
 log = structlog.get_logger()
 
 _REASONS = {
-    Ballast.PREFIX_CACHE: "cached pages are given back",
-    Ballast.BATCH: "batch requests wait and new ones are refused",
-    Ballast.ARENAS: "encoders keep no memory between runs",
+    ShedTarget.PREFIX_CACHE: "cached pages are given back",
+    ShedTarget.BATCH: "batch requests wait and new ones are refused",
+    ShedTarget.ARENAS: "encoders keep no memory between runs",
 }
 
 _LEAST_WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
+class MemoryShedder:
     """What a watch does to give memory back.
 
     Attributes:
@@ -41,7 +41,7 @@ class Relief:
     relieve: Callable[[bool, bool], None]
     keep_arenas: Callable[[bool], None]
     trim: Callable[[], None]
-    decisions: DecisionSink
+    decisions: AuditSink
 
 
 class MemoryWatch:
@@ -55,20 +55,20 @@ class MemoryWatch:
     """
 
     def __init__(
-        self, root: Path, relief: Relief, interval_s: float, clock: Callable[[], float] = time.monotonic
+        self, root: Path, relief: MemoryShedder, interval_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._root = root
         self._relief = relief
         self._interval_s = interval_s
         self._clock = clock
         self._shedding = Shedding()
-        self._state = MemoryPressure()
+        self._state = MemoryPressureState()
         self._closed = threading.Event()
         self._trigger = PressureTrigger(root)
         self._thread = threading.Thread(target=self._run, name="memory-watch", daemon=True)
 
     @property
-    def state(self) -> MemoryPressure:
+    def state(self) -> MemoryPressureState:
         """What the last look saw, and what is given up."""
         return self._state
 
@@ -93,14 +93,14 @@ class MemoryWatch:
         for change in changes:
             reason = _REASONS[change.ballast] if change.given_up else f"no longer: {_REASONS[change.ballast]}"
             log.warning("memory", reason=reason, **change.numbers)
-            self._relief.decisions.record(Decision(DecisionKind.SHED, None, "", None, reason, change.numbers, now))
+            self._relief.decisions.record(AuditEvent(AuditEventKind.SHED, None, "", None, reason, change.numbers, now))
         if given_up or changes:
-            self._relief.relieve(Ballast.PREFIX_CACHE in given_up, Ballast.BATCH in given_up)
-        if any(change.ballast is Ballast.ARENAS for change in changes):
-            self._relief.keep_arenas(Ballast.ARENAS not in given_up)
+            self._relief.relieve(ShedTarget.PREFIX_CACHE in given_up, ShedTarget.BATCH in given_up)
+        if any(change.ballast is ShedTarget.ARENAS for change in changes):
+            self._relief.keep_arenas(ShedTarget.ARENAS not in given_up)
         if given_up:
             self._relief.trim()
-        self._state = MemoryPressure(
+        self._state = MemoryPressureState(
             headroom_bytes=reading.headroom_bytes,
             waiting=None if reading.some_percent is None else reading.some_percent / 100,
             given_up=given_up,

@@ -12,7 +12,7 @@ from typing import Final
 
 from edge_rag.core.monitoring.resources import ThrottleCause
 from edge_rag.device.facts import ThermalZone
-from edge_rag.throttle.hysteresis import Burden, Notches
+from edge_rag.throttle.hysteresis import HysteresisController, LoadLevel
 
 _BELOW_PASSIVE_C: Final = 2.0
 """So much before the kernel slows the board down it is done more gently here."""
@@ -60,7 +60,7 @@ def hottest(zones: Sequence[ThermalZone], policy: HeatPolicy) -> Hottest | None:
     return max(limits, key=lambda each: each.zone.celsius - each.limit_c, default=None)
 
 
-def heat(zone: Hottest | None, slowed_down: bool, policy: HeatPolicy) -> Burden:
+def heat(zone: Hottest | None, slowed_down: bool, policy: HeatPolicy) -> LoadLevel:
     """Returns how heavy heat weighs.
 
     Args:
@@ -69,20 +69,20 @@ def heat(zone: Hottest | None, slowed_down: bool, policy: HeatPolicy) -> Burden:
         policy: When it is hot.
     """
     if zone is None:
-        return Burden.TOO_MUCH if slowed_down else Burden.LITTLE
+        return LoadLevel.TOO_MUCH if slowed_down else LoadLevel.LITTLE
     celsius, critical = zone.zone.celsius, zone.zone.critical_celsius
     if celsius > zone.limit_c + _EXTREME_C or (critical is not None and celsius > critical - _BELOW_CRITICAL_C):
-        return Burden.EXTREME
+        return LoadLevel.EXTREME
     if celsius > zone.limit_c or slowed_down:
-        return Burden.TOO_MUCH
-    return Burden.LITTLE if celsius < zone.limit_c - policy.margin_c else Burden.BEARABLE
+        return LoadLevel.TOO_MUCH
+    return LoadLevel.LITTLE if celsius < zone.limit_c - policy.margin_c else LoadLevel.BEARABLE
 
 
-def power(watts: float | None, budget_watts: float) -> Burden:
+def power(watts: float | None, budget_watts: float) -> LoadLevel:
     """Returns how heavy the power taken weighs; nothing where it is not measured."""
     if watts is None or watts < _LITTLE_POWER * budget_watts:
-        return Burden.LITTLE
-    return Burden.TOO_MUCH if watts > budget_watts else Burden.BEARABLE
+        return LoadLevel.LITTLE
+    return LoadLevel.TOO_MUCH if watts > budget_watts else LoadLevel.BEARABLE
 
 
 def _limit(zone: ThermalZone, policy: HeatPolicy) -> float:
@@ -143,7 +143,7 @@ class Throttle:
         self._least = least_share
         self._heat_policy = heat_policy
         self._budget_watts = budget_watts
-        self._levers = {cause: Notches(lowest) for cause in ThrottleCause}
+        self._levers = {cause: HysteresisController(lowest) for cause in ThrottleCause}
 
     @property
     def share(self) -> float:

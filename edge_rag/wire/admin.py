@@ -10,32 +10,32 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.core.ids import recognized
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.query import Priority
 
 _KINDS: Final = {
-    DecisionKind.QUEUED: admin_pb2.DECISION_KIND_QUEUED,
-    DecisionKind.REFUSED: admin_pb2.DECISION_KIND_REFUSED,
-    DecisionKind.ADMITTED: admin_pb2.DECISION_KIND_ADMITTED,
-    DecisionKind.DEFERRED: admin_pb2.DECISION_KIND_DEFERRED,
-    DecisionKind.PREEMPTED: admin_pb2.DECISION_KIND_PREEMPTED,
-    DecisionKind.RESUMED: admin_pb2.DECISION_KIND_RESUMED,
-    DecisionKind.FINISHED: admin_pb2.DECISION_KIND_FINISHED,
-    DecisionKind.CANCELLED: admin_pb2.DECISION_KIND_CANCELLED,
-    DecisionKind.EXPIRED: admin_pb2.DECISION_KIND_EXPIRED,
-    DecisionKind.FAILED: admin_pb2.DECISION_KIND_FAILED,
-    DecisionKind.SLOTS_CHANGED: admin_pb2.DECISION_KIND_SLOTS_CHANGED,
-    DecisionKind.ANTICIPATED: admin_pb2.DECISION_KIND_ANTICIPATED,
-    DecisionKind.STAGE_DONE: admin_pb2.DECISION_KIND_STAGE_DONE,
-    DecisionKind.PLACED: admin_pb2.DECISION_KIND_PLACED,
-    DecisionKind.SENT: admin_pb2.DECISION_KIND_SENT,
-    DecisionKind.HEDGED: admin_pb2.DECISION_KIND_HEDGED,
-    DecisionKind.TAKEN_OVER: admin_pb2.DECISION_KIND_TAKEN_OVER,
-    DecisionKind.BREAKER: admin_pb2.DECISION_KIND_BREAKER,
-    DecisionKind.THROTTLED: admin_pb2.DECISION_KIND_THROTTLED,
-    DecisionKind.PAUSED: admin_pb2.DECISION_KIND_PAUSED,
-    DecisionKind.SHED: admin_pb2.DECISION_KIND_SHED,
+    AuditEventKind.QUEUED: admin_pb2.DECISION_KIND_QUEUED,
+    AuditEventKind.REFUSED: admin_pb2.DECISION_KIND_REFUSED,
+    AuditEventKind.ADMITTED: admin_pb2.DECISION_KIND_ADMITTED,
+    AuditEventKind.DEFERRED: admin_pb2.DECISION_KIND_DEFERRED,
+    AuditEventKind.PREEMPTED: admin_pb2.DECISION_KIND_PREEMPTED,
+    AuditEventKind.RESUMED: admin_pb2.DECISION_KIND_RESUMED,
+    AuditEventKind.FINISHED: admin_pb2.DECISION_KIND_FINISHED,
+    AuditEventKind.CANCELLED: admin_pb2.DECISION_KIND_CANCELLED,
+    AuditEventKind.EXPIRED: admin_pb2.DECISION_KIND_EXPIRED,
+    AuditEventKind.FAILED: admin_pb2.DECISION_KIND_FAILED,
+    AuditEventKind.SLOTS_CHANGED: admin_pb2.DECISION_KIND_SLOTS_CHANGED,
+    AuditEventKind.ANTICIPATED: admin_pb2.DECISION_KIND_ANTICIPATED,
+    AuditEventKind.STAGE_DONE: admin_pb2.DECISION_KIND_STAGE_DONE,
+    AuditEventKind.PLACED: admin_pb2.DECISION_KIND_PLACED,
+    AuditEventKind.SENT: admin_pb2.DECISION_KIND_SENT,
+    AuditEventKind.HEDGED: admin_pb2.DECISION_KIND_HEDGED,
+    AuditEventKind.TAKEN_OVER: admin_pb2.DECISION_KIND_TAKEN_OVER,
+    AuditEventKind.BREAKER: admin_pb2.DECISION_KIND_BREAKER,
+    AuditEventKind.THROTTLED: admin_pb2.DECISION_KIND_THROTTLED,
+    AuditEventKind.PAUSED: admin_pb2.DECISION_KIND_PAUSED,
+    AuditEventKind.SHED: admin_pb2.DECISION_KIND_SHED,
 }
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,

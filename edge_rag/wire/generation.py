@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, rag_pb2
-from edge_rag.core.generation import Generated, GenerationRequest, Said, SaidSentence, SaidText, SaidTokens
+from edge_rag.core.generation import Generated, GenerationRequest, Said, SaidSentence, SaidText, TokenChunk
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
@@ -94,7 +94,7 @@ def said_message(said: Said | Generated) -> generation_pb2.GenerateResponse:
     match said:
         case SaidText():
             return generation_pb2.GenerateResponse(text=said.text)
-        case SaidTokens():
+        case TokenChunk():
             return generation_pb2.GenerateResponse(tokens=generation_pb2.SaidTokens(ids=said.tokens))
         case SaidSentence():
             quoted = generation_pb2.QuotedSentence(passage=said.passage, sentence=said.sentence)

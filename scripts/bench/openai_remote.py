@@ -28,7 +28,7 @@ from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import CollectionSettings
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
 
@@ -129,8 +129,8 @@ def ask(client: Client, mode: AnswerMode, number: int, outcomes: Counter[str]) -
     entries = client.decisions(request_id=request_id)
     kinds = {entry.decision.kind for entry in entries if isinstance(entry, AuditEntry)}
     where = "here"
-    if DecisionKind.SENT in kinds:
-        where = "taken over" if DecisionKind.TAKEN_OVER in kinds else "elsewhere"
+    if AuditEventKind.SENT in kinds:
+        where = "taken over" if AuditEventKind.TAKEN_OVER in kinds else "elsewhere"
     outcomes[f"{mode.value}: written {where}, {events[-1].reason.value}"] += 1
 
 

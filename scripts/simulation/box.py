@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import PagePool
 from edge_rag.engine.kv_cache.reservation import Reservation
@@ -246,10 +246,10 @@ class Simulation:
     def _note(self, plan: StepPlan) -> None:
         for verdict in plan.verdicts:
             guest = self._guests[verdict.sequence]
-            if verdict.kind is DecisionKind.ADMITTED:
+            if verdict.kind is AuditEventKind.ADMITTED:
                 guest.started = self._now
                 self._waiting -= 1
-            elif verdict.kind is DecisionKind.PREEMPTED:
+            elif verdict.kind is AuditEventKind.PREEMPTED:
                 self.record.preemptions[verdict.reason] += 1
 
     def _say(self, guest: _Guest) -> None:

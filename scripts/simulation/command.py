@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from edge_rag.core.query import Curve
+from edge_rag.core.query import SchedulingPreset
 from edge_rag.engine.scheduling.policy import StepSize, limits_on
 from edge_rag.throttle.policy import HeatPolicy, Throttle
 from scripts.simulation.arrivals import Shape, Trace, arrivals
@@ -93,7 +93,7 @@ def simulate(
         console.print(f"{step_time}; mean error of a step {error:.0%}")
     size = StepSize(slots, step_tokens, 0.25)
     box = Box(
-        limits=limits_on(Curve.BALANCED, size),
+        limits=limits_on(SchedulingPreset.BALANCED, size),
         pages=pages,
         page_tokens=PAGE_TOKENS,
         max_context=4096,
@@ -108,7 +108,9 @@ def simulate(
         case "policies":
             runs = {policy.value: (box, policy) for policy in reversed(Policy)}
         case "curve":
-            runs = {curve.value: (replace(box, limits=limits_on(curve, size)), Policy.FAIR) for curve in Curve}
+            runs = {
+                curve.value: (replace(box, limits=limits_on(curve, size)), Policy.FAIR) for curve in SchedulingPreset
+            }
         case _:
             warm = replace(box, board=Board())
             runs = {

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.placement import Precision
 from edge_rag.core.ports import Embedder
 from edge_rag.errors import InferenceFailed
@@ -61,7 +61,7 @@ def borrowed_encoder(folder: Path) -> Iterator[Encoder]:
         with borrowing(own, MaxSimReranker(own), [lender.address]) as borrower:
             yield BorrowedEncoder(borrower)
             assert borrower.desks["m0"].embedded_texts > len(TEXTS)
-            assert not borrower.trail.kinds[DecisionKind.TAKEN_OVER]
+            assert not borrower.trail.kinds[AuditEventKind.TAKEN_OVER]
     finally:
         lender.kill()
 

@@ -16,7 +16,7 @@ import pytest
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Sampling
@@ -24,7 +24,7 @@ from edge_rag.core.text import sentence_spans
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits
-from edge_rag.errors import DeadlineExceeded, NeverFits, NotReady, Overloaded, RequestCancelled, Unread
+from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded, RequestCancelled, RequestTooLarge, SlowConsumer
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
@@ -42,7 +42,7 @@ from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
 from tests.support.openai_server import openai_server
 from tests.support.peer_daemon import lent
-from tests.support.usage import Books
+from tests.support.usage import UsageRecorder
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = ROOT / "models/quoter"
@@ -133,13 +133,13 @@ def borrowing(remote: Callable[[], AbstractContextManager[Remote]], mode: Offloa
     @contextmanager
     def make(max_waiting: int) -> Iterator[Generator]:
         with answering(TINY, paged, LIMITS)(max_waiting) as local, remote() as other:
-            chosen, books = OffloadLimits(mode, queue=max_waiting), Books()
+            chosen, books = OffloadLimits(mode, queue=max_waiting), UsageRecorder()
             generator = OffloadingGenerator(local, [other], chosen, Redactor(()), books)
             try:
                 yield generator
             finally:
                 generator.close()
-            assert books.kinds[DecisionKind.TAKEN_OVER] == 0, "what the remote wrote was not taken"
+            assert books.kinds[AuditEventKind.TAKEN_OVER] == 0, "what the remote wrote was not taken"
 
     return make
 
@@ -417,10 +417,10 @@ def test_a_paused_request_ends_with_the_reason_it_is_given_up_for(generator: Gen
     assert began.wait(60)
     handle.pause()
     paused.set()
-    handle.cancel(Unread(3))
+    handle.cancel(SlowConsumer(3))
     answer.wait()
     handle.resume()
-    assert isinstance(answer.error, Unread)
+    assert isinstance(answer.error, SlowConsumer)
 
 
 def test_a_passed_deadline_is_refused(generator: Generator) -> None:
@@ -429,7 +429,7 @@ def test_a_passed_deadline_is_refused(generator: Generator) -> None:
 
 
 def test_a_question_longer_than_the_context_never_fits(generator: Generator) -> None:
-    with pytest.raises(NeverFits):
+    with pytest.raises(RequestTooLarge):
         generator.submit(replace(question(), question="why " * 3000), Answer())
 
 

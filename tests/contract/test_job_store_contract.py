@@ -10,7 +10,7 @@ import pytest
 
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.jobs import JobDocumentState, JobId, JobState
-from edge_rag.errors import JobNotFound, JobOver, StorageCorrupt, StorageFull
+from edge_rag.errors import JobClosed, JobNotFound, StorageCorrupt, StorageFull
 from edge_rag.pipeline.ports import JobLedger
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import JobStore
@@ -67,7 +67,7 @@ def test_a_cancelled_job_takes_no_further_document(ledger: JobLedger) -> None:
     job = ledger.start()
     ledger.cancel(job.job_id)
 
-    with pytest.raises(JobOver):
+    with pytest.raises(JobClosed):
         ledger.accept(job.job_id, upload("late.txt"))
     assert ledger.next() is None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.passage import Hit, Passage, RankedPassage, Reranked, RerankRequest, Retrieved
 from edge_rag.core.placement import Precision
 from edge_rag.errors import InferenceFailed
@@ -98,7 +98,7 @@ def borrowed(encoder: TextEncoder, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def was_used(borrower: Borrower) -> None:
     assert borrower.desks["m0"].reranked > 10
-    assert not borrower.trail.kinds[DecisionKind.TAKEN_OVER]
+    assert not borrower.trail.kinds[AuditEventKind.TAKEN_OVER]
 
 
 @pytest.fixture(

@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.ids import Unrecognized
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
-from edge_rag.core.query import NOBODY, Asker, Question
+from edge_rag.core.query import NOBODY, Question, RequestContext
 from edge_rag.ingest.embedding import TEXTS_AT_ONCE
-from edge_rag.offload.context import Dispatch
-from edge_rag.offload.encoding.client import Courier, Encoders, EncodingDesk, Loan
+from edge_rag.offload.context import LoopThread
+from edge_rag.offload.encoding.client import EncoderCaller, EncoderOffload, Encoders, EncoderState
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
 from edge_rag.offload.encoding.reranker import OffloadingReranker
 from edge_rag.offload.events import EncodingAnnouncer, OffloadAnnouncer
 from edge_rag.offload.remotes.circuit_breaker import Breaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
-from edge_rag.offload.remotes.remote_state import RemoteDesk
+from edge_rag.offload.remotes.remote_state import RemoteState
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.reranker.max_sim import METHOD
@@ -42,10 +42,10 @@ class Trail:
     """Keeps decisions."""
 
     def __init__(self) -> None:
-        self.decisions: list[Decision] = []
+        self.decisions: list[AuditEvent] = []
         self._another = threading.Condition()
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         with self._another:
             self.decisions.append(decision)
             self._another.notify_all()
@@ -56,7 +56,7 @@ class Trail:
             assert self._another.wait_for(lambda: len(self.decisions) >= many, 30)
 
     @property
-    def kinds(self) -> Counter[DecisionKind | Unrecognized]:
+    def kinds(self) -> Counter[AuditEventKind | Unrecognized]:
         return Counter(decision.kind for decision in self.decisions)
 
 
@@ -74,14 +74,14 @@ class Borrower:
     """
 
     own: TextEncoder
-    loan: Loan
+    loan: EncoderOffload
     embedding: OffloadingEmbedding
     reranker: OffloadingReranker
     trail: Trail
-    desks: dict[str, RemoteDesk]
+    desks: dict[str, RemoteState]
 
     def questions(
-        self, texts: Sequence[str], rule: OffloadRule = OffloadRule.ALLOWED, asker: Asker = NOBODY
+        self, texts: Sequence[str], rule: OffloadRule = OffloadRule.ALLOWED, asker: RequestContext = NOBODY
     ) -> NDArray[np.float32]:
         return self.embedding.questions([Question(text, rule, asker) for text in texts])
 
@@ -95,7 +95,7 @@ class Borrower:
         return self.embedding.passages(texts, rule, here or self.own.embed, lambda took: None, told)
 
     def rank(
-        self, requests: Sequence[RerankRequest], rule: OffloadRule = OffloadRule.ALLOWED, asker: Asker = NOBODY
+        self, requests: Sequence[RerankRequest], rule: OffloadRule = OffloadRule.ALLOWED, asker: RequestContext = NOBODY
     ) -> list[Reranked]:
         return self.reranker.rerank(
             [replace(each, retrieved=replace(each.retrieved, offload=rule), asker=asker) for each in requests]
@@ -130,12 +130,14 @@ def borrowing(
     """
     trail, uses = Trail(), frozenset({OffloadUse.EMBED, OffloadUse.RERANK})
     remotes = [EdgeRagRemote(f"m{number}", address, trust or Trust(), uses) for number, address in enumerate(addresses)]
-    desks = {remote.name: RemoteDesk(remote, breaker) for remote in remotes}
-    dispatch = Dispatch(desks, OffloadAnnouncer(trail), time.monotonic)
+    desks = {remote.name: RemoteState(remote, breaker) for remote in remotes}
+    dispatch = LoopThread(desks, OffloadAnnouncer(trail), time.monotonic)
     dispatch.start()
     models = models or Encoders(own.name, own.dimension, named or f"{METHOD} {own.name}")
-    encoding = {remote.name: EncodingDesk(desks[remote.name], EdgeRagEncoders(remote.connection)) for remote in remotes}
-    loan = Loan(Courier(dispatch, models, EncodingAnnouncer(trail)), encoding, mode, longest_s, lambda: False)
+    encoding = {remote.name: EncoderState(desks[remote.name], EdgeRagEncoders(remote.connection)) for remote in remotes}
+    loan = EncoderOffload(
+        EncoderCaller(dispatch, models, EncodingAnnouncer(trail)), encoding, mode, longest_s, lambda: False
+    )
     embedding = OffloadingEmbedding(loan, own.embed_questions, TEXTS_AT_ONCE)
     ranking = OffloadingReranker(loan, reranker)
     try:

@@ -17,11 +17,11 @@ from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import generation_pb2_grpc
 from edge_rag.core.query import AnswerMode
 from edge_rag.generator.generator import AnswerGenerator
-from edge_rag.generator.model_swap import GeneratorExchange
-from edge_rag.server.authentication import Doorkeeper
-from edge_rag.server.call import Calls
+from edge_rag.generator.model_swap import ModelSwapper
+from edge_rag.server.authentication import Authenticator
+from edge_rag.server.call import CallContext
 from edge_rag.server.grpc.generation_service import GenerationService
-from edge_rag.server.lifecycle import Backend, Gate
+from edge_rag.server.lifecycle import Backend, Lifecycle
 from edge_rag.server.limits.timeouts import Deadlines
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
@@ -81,13 +81,15 @@ def serving(
 def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
     """Serves a generator's Generation service on loopback and gives its address."""
     others: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
-    backend = Backend(**others | {"generator": cast(GeneratorExchange, generator)})
+    backend = Backend(**others | {"generator": cast(ModelSwapper, generator)})
 
     def register(server: grpc.aio.Server) -> None:
-        gate = Gate()
+        gate = Lifecycle()
         gate.open(backend)
         metrics = Metrics(CollectorRegistry(), Latencies())
-        calls = Calls(gate, Doorkeeper(TokenFile(tokens), QuotaLedger(), cast(Any, None)), metrics, Deadlines(300, 300))
+        calls = CallContext(
+            gate, Authenticator(TokenFile(tokens), QuotaLedger(), cast(Any, None)), metrics, Deadlines(300, 300)
+        )
         service = GenerationService(calls, RequestLimits(8192, AnswerMode.QUOTE, 4))
         generation_pb2_grpc.add_GenerationServicer_to_server(service, server)
 

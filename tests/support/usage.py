@@ -6,23 +6,23 @@ from collections import Counter
 
 from edge_rag.core.answer import Usage
 from edge_rag.core.ids import recognized
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.telemetry.usage import UsageLedger
 
 
-class Books:
+class UsageRecorder:
     """Keeps decisions in a list and usage in a ledger."""
 
     def __init__(self) -> None:
-        self.decisions: list[Decision] = []
+        self.decisions: list[AuditEvent] = []
         self.ledger = UsageLedger()
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)
 
     def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
         self.ledger.written_elsewhere(client, usage, alone)
 
     @property
-    def kinds(self) -> Counter[DecisionKind]:
+    def kinds(self) -> Counter[AuditEventKind]:
         return Counter(recognized(decision.kind) for decision in self.decisions)

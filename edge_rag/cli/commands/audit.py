@@ -13,7 +13,7 @@ from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import Client
 from edge_rag.client.values import DecisionsMissed
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.telemetry.audit_log_file import entry_object
 
 _EPILOG = """\b
@@ -23,7 +23,7 @@ Examples:
   edge-rag audit --follow --json | jq -c 'select(.kind == "preempted")'
 """
 
-_KIND_WIDTH = max(len(kind.value) for kind in DecisionKind)
+_KIND_WIDTH = max(len(kind.value) for kind in AuditEventKind)
 
 
 @click.command(epilog=_EPILOG)
@@ -90,11 +90,11 @@ class Timeline:
 
 
 _LAST = {
-    DecisionKind.REFUSED,
-    DecisionKind.FINISHED,
-    DecisionKind.CANCELLED,
-    DecisionKind.EXPIRED,
-    DecisionKind.FAILED,
+    AuditEventKind.REFUSED,
+    AuditEventKind.FINISHED,
+    AuditEventKind.CANCELLED,
+    AuditEventKind.EXPIRED,
+    AuditEventKind.FAILED,
 }
 
 

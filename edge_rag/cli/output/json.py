@@ -12,7 +12,7 @@ from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
 from edge_rag.core.documents.metadata import Metadata, MetadataValue
 from edge_rag.core.monitoring.metrics import Latency
-from edge_rag.core.monitoring.resources import MemoryPressure, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressureState, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonStatus,
     EngineSnapshot,
@@ -144,7 +144,7 @@ def throttling_object(throttling: Throttling) -> dict[str, Any]:
     return {**asdict(throttling), "causes": [cause.value for cause in throttling.causes]}
 
 
-def pressure_object(memory: MemoryPressure) -> dict[str, Any]:
+def pressure_object(memory: MemoryPressureState) -> dict[str, Any]:
     """Returns how short memory is."""
     return {**asdict(memory), "given_up": [ballast.value for ballast in memory.given_up]}
 

@@ -23,7 +23,7 @@ from edge_rag.cli.output.answers import duration
 from edge_rag.cli.output.terminal import visible
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.metrics import Measure
-from edge_rag.core.monitoring.resources import MemoryPressure, Temperature, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, EngineSnapshot, PageMap, SlotUse
 from edge_rag.core.query import Priority
 
@@ -309,7 +309,7 @@ def _temperatures(readings: Sequence[Temperature]) -> Text:
     return line
 
 
-def _board(throttling: Throttling, memory: MemoryPressure) -> Text:
+def _board(throttling: Throttling, memory: MemoryPressureState) -> Text:
     line = Text()
     if throttling.causes:
         causes = " and ".join(cause.value for cause in throttling.causes)
@@ -342,7 +342,7 @@ def throttling_lines(throttling: Throttling) -> list[str]:
     return lines
 
 
-def pressure_lines(memory: MemoryPressure) -> list[str]:
+def pressure_lines(memory: MemoryPressureState) -> list[str]:
     """Returns how short memory is, for people; nothing where nobody looks."""
     if memory.headroom_bytes is None:
         return []

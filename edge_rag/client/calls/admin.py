@@ -21,10 +21,10 @@ from edge_rag.client.call_flow import (
     WATCH_STATUS,
     WHO_AM_I,
     Begin,
+    CallOptions,
     Flow,
+    Streaming,
     Tell,
-    Telling,
-    Terms,
     Work,
     exchange,
     received,
@@ -45,7 +45,7 @@ _HEALTH: Final = {
 }
 
 
-def wait_until_serving(terms: Terms, timeout_s: float) -> Flow[None]:
+def wait_until_serving(terms: CallOptions, timeout_s: float) -> Flow[None]:
     """Waits until the health service says SERVING; a daemon that is not there yet is waited for.
 
     Raises:
@@ -74,7 +74,7 @@ def wait_until_serving(terms: Terms, timeout_s: float) -> Flow[None]:
     )
 
 
-def status(terms: Terms) -> Flow[DaemonStatus]:
+def status(terms: CallOptions) -> Flow[DaemonStatus]:
     """Returns what the daemon is doing.
 
     Raises:
@@ -86,7 +86,7 @@ def status(terms: Terms) -> Flow[DaemonStatus]:
     return status_replies.daemon_status((yield from repeated(GET_STATUS, admin_pb2.GetStatusRequest, terms)))
 
 
-def watch_status(terms: Terms, interval_s: float = 1.0) -> Telling[DaemonStatus]:
+def watch_status(terms: CallOptions, interval_s: float = 1.0) -> Streaming[DaemonStatus]:
     """Yields what the daemon is doing, again and again, until it shuts down.
 
     Args:
@@ -105,7 +105,7 @@ def watch_status(terms: Terms, interval_s: float = 1.0) -> Telling[DaemonStatus]
         yield Tell(status_replies.daemon_status(message.status))
 
 
-def whoami(terms: Terms) -> Flow[Identity]:
+def whoami(terms: CallOptions) -> Flow[Identity]:
     """Returns who the daemon takes this client for.
 
     Raises:
@@ -117,7 +117,7 @@ def whoami(terms: Terms) -> Flow[Identity]:
     return access_replies.identity((yield from repeated(WHO_AM_I, access_pb2.WhoAmIRequest, terms)))
 
 
-def usage(terms: Terms) -> Flow[UsageReport]:
+def usage(terms: CallOptions) -> Flow[UsageReport]:
     """Returns what each client used of the generator.
 
     Raises:
@@ -130,7 +130,7 @@ def usage(terms: Terms) -> Flow[UsageReport]:
     return admin_replies.usage_report((yield from repeated(GET_USAGE, admin_pb2.GetUsageRequest, terms)))
 
 
-def use_model(terms: Terms, role: str, name: str) -> Flow[ModelInUse]:
+def use_model(terms: CallOptions, role: str, name: str) -> Flow[ModelInUse]:
     """Puts another model in a role of the running daemon; returns when the old one is gone. Not repeated.
 
     Raises:
@@ -143,7 +143,7 @@ def use_model(terms: Terms, role: str, name: str) -> Flow[ModelInUse]:
     return status_replies.model_in_use((yield from exchange(USE_MODEL, request, terms)).model)
 
 
-def move_index(terms: Terms, collection: str, home: HomeKind) -> Flow[IndexInUse]:
+def move_index(terms: CallOptions, collection: str, home: HomeKind) -> Flow[IndexInUse]:
     """Has a collection's vectors indexed elsewhere; returns how it is searched then. Not repeated.
 
     Raises:
@@ -156,7 +156,7 @@ def move_index(terms: Terms, collection: str, home: HomeKind) -> Flow[IndexInUse
     return status_replies.index_in_use((yield from exchange(MOVE_INDEX, request, terms)).index)
 
 
-def backup(terms: Terms, target: BinaryIO) -> Flow[int]:
+def backup(terms: CallOptions, target: BinaryIO) -> Flow[int]:
     """Writes a backup of all documents.
 
     Args:
@@ -191,8 +191,8 @@ def backup(terms: Terms, target: BinaryIO) -> Flow[int]:
 
 
 def decisions(
-    terms: Terms, request_id: str = "", *, follow: bool = False, limit: int | None = None
-) -> Telling[AuditEntry | DecisionsMissed]:
+    terms: CallOptions, request_id: str = "", *, follow: bool = False, limit: int | None = None
+) -> Streaming[AuditEntry | DecisionsMissed]:
     """Reads the audit trail.
 
     Args:

@@ -15,10 +15,10 @@ from edge_rag.client.call_flow import (
     LIST_COLLECTIONS,
     LIST_DOCUMENTS,
     UPDATE_COLLECTION,
+    CallOptions,
     Flow,
+    Streaming,
     Tell,
-    Telling,
-    Terms,
     exchange,
     repeated,
 )
@@ -29,7 +29,7 @@ from edge_rag.core.documents.collection import CollectionInfo, CollectionSetting
 from edge_rag.core.documents.document import DocumentInfo
 
 
-def document(terms: Terms, document: str, *, collection: str = "default") -> Flow[StoredDocument]:
+def document(terms: CallOptions, document: str, *, collection: str = "default") -> Flow[StoredDocument]:
     """Returns a document, by id or by name, with its stored text.
 
     Raises:
@@ -44,7 +44,7 @@ def document(terms: Terms, document: str, *, collection: str = "default") -> Flo
     return replies.stored_document((yield from repeated(GET_DOCUMENT, lambda: request, terms)))
 
 
-def documents(terms: Terms, *, collection: str = "default") -> Telling[DocumentInfo]:
+def documents(terms: CallOptions, *, collection: str = "default") -> Streaming[DocumentInfo]:
     """Yields the records of a collection's documents, in order of id.
 
     Raises:
@@ -64,7 +64,7 @@ def documents(terms: Terms, *, collection: str = "default") -> Telling[DocumentI
         request.page_token = reply.next_page_token
 
 
-def delete(terms: Terms, document: str, *, collection: str = "default") -> Flow[DocumentInfo]:
+def delete(terms: CallOptions, document: str, *, collection: str = "default") -> Flow[DocumentInfo]:
     """Removes a document, by id or by name, and returns its record.
 
     Raises:
@@ -80,7 +80,9 @@ def delete(terms: Terms, document: str, *, collection: str = "default") -> Flow[
     return replies.document_info(reply.document)
 
 
-def create_collection(terms: Terms, name: str, settings: CollectionSettings | None = None) -> Flow[CollectionInfo]:
+def create_collection(
+    terms: CallOptions, name: str, settings: CollectionSettings | None = None
+) -> Flow[CollectionInfo]:
     """Makes an empty collection, which stays until it is deleted. Not repeated.
 
     Raises:
@@ -95,7 +97,7 @@ def create_collection(terms: Terms, name: str, settings: CollectionSettings | No
     return collection_info((yield from exchange(CREATE_COLLECTION, request, terms)).collection)
 
 
-def collection(terms: Terms, name: str) -> Flow[CollectionInfo]:
+def collection(terms: CallOptions, name: str) -> Flow[CollectionInfo]:
     """Returns a collection.
 
     Raises:
@@ -108,7 +110,7 @@ def collection(terms: Terms, name: str) -> Flow[CollectionInfo]:
     return collection_info((yield from repeated(GET_COLLECTION, lambda: request, terms)).collection)
 
 
-def collections(terms: Terms) -> Flow[tuple[CollectionInfo, ...]]:
+def collections(terms: CallOptions) -> Flow[tuple[CollectionInfo, ...]]:
     """Returns all collections, by name.
 
     Raises:
@@ -122,7 +124,7 @@ def collections(terms: Terms) -> Flow[tuple[CollectionInfo, ...]]:
 
 
 def update_collection(
-    terms: Terms, name: str, settings: CollectionSettings, fields: Names[str]
+    terms: CallOptions, name: str, settings: CollectionSettings, fields: Names[str]
 ) -> Flow[CollectionInfo]:
     """Changes a collection's settings.
 
@@ -141,7 +143,7 @@ def update_collection(
     return collection_info((yield from repeated(UPDATE_COLLECTION, lambda: request, terms)).collection)
 
 
-def delete_collection(terms: Terms, name: str) -> Flow[CollectionInfo]:
+def delete_collection(terms: CallOptions, name: str) -> Flow[CollectionInfo]:
     """Removes a collection with all that is in it, and returns what it was.
 
     Raises:

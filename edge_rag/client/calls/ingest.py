@@ -22,11 +22,11 @@ from edge_rag.client.call_flow import (
     START_INGEST,
     WATCH_JOB,
     Begin,
+    CallOptions,
     Flow,
     Pause,
+    Streaming,
     Tell,
-    Telling,
-    Terms,
     received,
     repeated,
 )
@@ -100,7 +100,7 @@ def upload(documents: Iterable[OutgoingDocument], collection: str) -> Iterator[d
 
 
 def ingest(
-    terms: Terms,
+    terms: CallOptions,
     name: str,
     open_content: Callable[[], BinaryIO],
     *,
@@ -134,8 +134,8 @@ def ingest(
 
 
 def start_ingest(
-    terms: Terms, documents: Iterable[OutgoingDocument], *, collection: str = "default"
-) -> Telling[Job | JobEntry]:
+    terms: CallOptions, documents: Iterable[OutgoingDocument], *, collection: str = "default"
+) -> Streaming[Job | JobEntry]:
     """Has documents accepted and stored afterwards, as a job.
 
     Args:
@@ -162,7 +162,7 @@ def start_ingest(
             yield Tell(event)
 
 
-def watch_job(terms: Terms, job_id: str, cursor: int = 0) -> Telling[JobProgress]:
+def watch_job(terms: CallOptions, job_id: str, cursor: int = 0) -> Streaming[JobProgress]:
     """Tells what becomes of a job's documents, as it happens; ends with the job.
 
     A connection that is lost, or a daemon that is restarted, is waited for as the retry policy says, and the job
@@ -197,7 +197,7 @@ def watch_job(terms: Terms, job_id: str, cursor: int = 0) -> Telling[JobProgress
         waited_s += delay_s
 
 
-def jobs(terms: Terms, limit: int | None = None) -> Flow[tuple[Job, ...]]:
+def jobs(terms: CallOptions, limit: int | None = None) -> Flow[tuple[Job, ...]]:
     """Returns the latest jobs, the newest first.
 
     Raises:
@@ -211,7 +211,7 @@ def jobs(terms: Terms, limit: int | None = None) -> Flow[tuple[Job, ...]]:
     return tuple(job_replies.job(message) for message in reply.jobs)
 
 
-def cancel_job(terms: Terms, job_id: str) -> Flow[Job]:
+def cancel_job(terms: CallOptions, job_id: str) -> Flow[Job]:
     """Ends a job and returns it; what it has stored stays.
 
     Raises:

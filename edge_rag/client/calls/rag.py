@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from edge_rag.api.v1 import rag_pb2
 from edge_rag.client import replies, requests
-from edge_rag.client.call_flow import ASK, SEARCH, Begin, Flow, Tell, Telling, Terms, received, repeated, repeating
+from edge_rag.client.call_flow import (
+    ASK,
+    SEARCH,
+    Begin,
+    CallOptions,
+    Flow,
+    Streaming,
+    Tell,
+    received,
+    repeated,
+    repeating,
+)
 from edge_rag.client.failures import unreadable_reply
 from edge_rag.client.requests import AskOptions, SearchOptions
 from edge_rag.client.values import AskEvent, SearchReply
 from edge_rag.core.answer import Finished
 
 
-def ask(terms: Terms, question: str, options: AskOptions | None = None) -> Telling[AskEvent]:
+def ask(terms: CallOptions, question: str, options: AskOptions | None = None) -> Streaming[AskEvent]:
     """Asks a question.
 
     Repeated, as the retry policy says, until the first event has come, and not from then on.
@@ -53,7 +64,7 @@ def ask(terms: Terms, question: str, options: AskOptions | None = None) -> Telli
         raise unreadable_reply("the answer ended without its last message")
 
 
-def search(terms: Terms, query: str, options: SearchOptions | None = None) -> Flow[SearchReply]:
+def search(terms: CallOptions, query: str, options: SearchOptions | None = None) -> Flow[SearchReply]:
     """Finds passages.
 
     Raises:

@@ -11,7 +11,7 @@ from edge_rag.core.ids import RequestId, Unrecognized
 from edge_rag.core.query import Priority
 
 
-class DecisionKind(Enum):
+class AuditEventKind(Enum):
     """What was decided.
 
     QUEUED: taken in, waits for a slot. REFUSED: not taken in. ADMITTED: got its first slot. DEFERRED: stays waiting;
@@ -50,7 +50,7 @@ class DecisionKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AuditEvent:
     """One decision.
 
     Attributes:
@@ -64,7 +64,7 @@ class Decision:
         in_favour_of: For PREEMPTED, the request that needed the slot or the pages; None otherwise.
     """
 
-    kind: DecisionKind | Unrecognized
+    kind: AuditEventKind | Unrecognized
     request_id: RequestId | None
     client: str
     priority: Priority | None
@@ -87,4 +87,4 @@ class AuditEntry:
 
     number: int
     at: datetime
-    decision: Decision
+    decision: AuditEvent

@@ -46,7 +46,7 @@ class PlannedMemory:
         return sum(item.bytes for item in self.items)
 
 
-class Ballast(Enum):
+class ShedTarget(Enum):
     """What is given up while memory is short, first what goes first."""
 
     PREFIX_CACHE = "prefix cache"
@@ -55,7 +55,7 @@ class Ballast(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPressure:
+class MemoryPressureState:
     """How short memory is.
 
     Attributes:
@@ -67,7 +67,7 @@ class MemoryPressure:
 
     headroom_bytes: int | None = None
     waiting: float | None = None
-    given_up: tuple[Ballast, ...] = ()
+    given_up: tuple[ShedTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

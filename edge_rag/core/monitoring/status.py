@@ -11,7 +11,7 @@ from typing import Final
 
 from edge_rag.core.ids import RequestId, Unrecognized
 from edge_rag.core.monitoring.metrics import Latency
-from edge_rag.core.monitoring.resources import MemoryPressure, PlannedMemory, Temperature, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressureState, PlannedMemory, Temperature, Throttling
 from edge_rag.core.placement import Placement, Provider
 from edge_rag.core.query import Priority
 
@@ -293,4 +293,4 @@ class DaemonStatus:
     remotes: tuple[RemoteInUse, ...]
     throttling: Throttling
     memory: PlannedMemory
-    pressure: MemoryPressure
+    pressure: MemoryPressureState

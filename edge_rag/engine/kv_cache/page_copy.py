@@ -34,7 +34,7 @@ class PassageSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
+class KvCopy:
     """A part of a sequence that is copied instead of computed.
 
     Attributes:
@@ -55,7 +55,7 @@ class Loan:
         return self.start + self.length
 
 
-def between(first: int, end: int, loans: Sequence[Loan]) -> Iterator[tuple[int, int]]:
+def between(first: int, end: int, loans: Sequence[KvCopy]) -> Iterator[tuple[int, int]]:
     """Yields what is computed of a stretch of a sequence, as first and end positions; none of it is empty.
 
     Args:
@@ -71,7 +71,7 @@ def between(first: int, end: int, loans: Sequence[Loan]) -> Iterator[tuple[int, 
         yield first, end
 
 
-def stretch(first: int, count: int, loans: Sequence[Loan]) -> tuple[Loan, ...]:
+def stretch(first: int, count: int, loans: Sequence[KvCopy]) -> tuple[KvCopy, ...]:
     """Returns the loans that lie before the last of the next tokens to compute.
 
     Args:
@@ -89,7 +89,7 @@ def stretch(first: int, count: int, loans: Sequence[Loan]) -> tuple[Loan, ...]:
     return tuple(loans[:taken])
 
 
-def within(first: int, end: int, loans: Sequence[Loan]) -> int:
+def within(first: int, end: int, loans: Sequence[KvCopy]) -> int:
     """Returns how many tokens can be computed so that neither they nor the loans before them go beyond a position.
 
     Args:

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.engine.kv_cache.block_pool import PagePool
-from edge_rag.engine.kv_cache.page_copy import Loan
+from edge_rag.engine.kv_cache.page_copy import KvCopy
 from edge_rag.engine.scheduling.plan import PlanEntry
-from edge_rag.engine.sequence import Deferral, Sequence, SequenceId
+from edge_rag.engine.sequence import Sequence, SequenceId, WaitReason
 
 _MOST_DOUBLINGS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class AdmissionCheck:
     """What a sequence would need to enter, and what there is."""
 
     free_slots: int  # not negative; if there are none, the pages are not looked at closely
@@ -29,11 +29,11 @@ class Room:
     pages_free: int  # beside those kept for the ones that run; negative if these are short themselves
 
     @property
-    def lack(self) -> Deferral | None:
+    def lack(self) -> WaitReason | None:
         """What is missing, or None if the sequence may enter."""
         if not self.free_slots:
-            return Deferral.SLOTS
-        return Deferral.PAGES if self.pages_needed > self.pages_free else None
+            return WaitReason.SLOTS
+        return WaitReason.PAGES if self.pages_needed > self.pages_free else None
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -41,9 +41,9 @@ class Room:
         return {"pages_needed": self.pages_needed, "pages_free": self.pages_free}
 
 
-def room_for(
+def can_admit(
     sequence: Sequence, running: Collection[Sequence], leaving: Collection[Sequence], max_slots: int, pool: PagePool
-) -> Room:
+) -> AdmissionCheck:
     """Measures what a sequence would need to enter, and what there would be.
 
     It needs a slot and its pages, beside what the others have yet to fill and some growth for each of them, so that the
@@ -58,7 +58,7 @@ def room_for(
     """
     free_slots = max_slots - len(running) + len(leaving)
     if free_slots <= 0:
-        return Room(0, pool.pages_for(len(sequence.tokens)), pool.available)
+        return AdmissionCheck(0, pool.pages_for(len(sequence.tokens)), pool.available)
     shared = pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
     needed = pool.pages_for(len(sequence.tokens)) - len(shared)
     growth = 1 << min(sequence.shortages, _MOST_DOUBLINGS)
@@ -67,7 +67,7 @@ def room_for(
         if other not in leaving:
             now, at_most = pool.pages_for(len(other.tokens)), pool.pages_for(other.prompt_tokens + other.max_tokens)
             kept += now - pool.held(other.id) + min(growth, at_most - now)
-    return Room(free_slots, needed, pool.available_without([s.id for s in leaving], shared) - kept)
+    return AdmissionCheck(free_slots, needed, pool.available_without([s.id for s in leaving], shared) - kept)
 
 
 def with_drafts(
@@ -112,7 +112,7 @@ def lend(sequence: Sequence, pool: PagePool, spare: int) -> None:
         spare: Pages that can be had beside those that the sequence and the others need.
     """
     sequence.loans, sequence.exact_until = (), None
-    loans: list[Loan] = []
+    loans: list[KvCopy] = []
     for span in sequence.spans:
         start = max(span.start, sequence.computed)
         pages = pool.match(sequence.trust_domain, span.alone, [])
@@ -125,7 +125,7 @@ def lend(sequence: Sequence, pool: PagePool, spare: int) -> None:
         if spare < 0:
             break
         pool.lease(sequence.id, pages)
-        loans.append(Loan(start, length, pages, offset))
+        loans.append(KvCopy(start, length, pages, offset))
     if loans:
         sequence.loans, sequence.exact_until = tuple(loans), loans[0].start
 

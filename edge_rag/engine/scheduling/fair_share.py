@@ -13,7 +13,7 @@ GENERATED_WEIGHT: Final = 2
 _TIDY_AT_LEAST: Final = 64
 
 
-class FairShares:
+class VirtualTokenCounter:
     """Virtual token counters of the clients of one scheduling class.
 
     The client with the least service goes first, as in the virtual token counter of Sheng et al., "Fairness in serving

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from edge_rag.core.monitoring.event import DecisionKind
-from edge_rag.engine.kv_cache.page_copy import Loan, between
+from edge_rag.core.monitoring.event import AuditEventKind
+from edge_rag.engine.kv_cache.page_copy import KvCopy, between
 from edge_rag.engine.sequence import SequenceId
 
 
-class Displacement(Enum):
+class PreemptionReason(Enum):
     """Why a sequence had to give way, as a sentence."""
 
     SLOT = "its slot was needed by a higher class"
@@ -29,7 +29,7 @@ class PlanEntry:
     count: int  # tokens of the sequence to compute, at least 1
     wants_logits: bool  # whether the last of them is the sequence's last token, so that the next one is chosen
     drafted: int = 0  # drafted tokens computed after them, each with its logits; only where those are wanted
-    loans: tuple[Loan, ...] = ()  # what lies between the computed tokens and is copied before the step runs, in order
+    loans: tuple[KvCopy, ...] = ()  # what lies between the computed tokens and is copied before the step runs, in order
 
     @property
     def end(self) -> int:
@@ -42,10 +42,10 @@ class PlanEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One decision about one sequence: a ``core.decision.Decision`` that knows neither the time nor the request."""
+class SchedulingEvent:
+    """One decision about one sequence: a ``core.decision.AuditEvent`` that knows neither the time nor the request."""
 
-    kind: DecisionKind  # ADMITTED, DEFERRED, PREEMPTED or RESUMED
+    kind: AuditEventKind  # ADMITTED, DEFERRED, PREEMPTED or RESUMED
     sequence: SequenceId
     reason: str  # a short sentence without numbers
     numbers: Mapping[str, float]  # what it was decided on; units are in the names
@@ -57,18 +57,18 @@ class StepPlan:
     """One model run."""
 
     entries: tuple[PlanEntry, ...]  # in rank order; each sequence at most once
-    verdicts: tuple[Verdict, ...] = ()  # what was decided on the way, in order
+    verdicts: tuple[SchedulingEvent, ...] = ()  # what was decided on the way, in order
 
     @property
     def admitted(self) -> tuple[SequenceId, ...]:
         """Sequences that got a slot with this step, for the first time or again."""
-        entering = (DecisionKind.ADMITTED, DecisionKind.RESUMED)
+        entering = (AuditEventKind.ADMITTED, AuditEventKind.RESUMED)
         return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind in entering)
 
     @property
     def preempted(self) -> tuple[SequenceId, ...]:
         """Sequences that gave their slot and pages back before this step."""
-        return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind is DecisionKind.PREEMPTED)
+        return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind is AuditEventKind.PREEMPTED)
 
     @property
     def tokens(self) -> int:

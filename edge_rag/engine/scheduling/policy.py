@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from edge_rag.core.query import Curve
+from edge_rag.core.query import SchedulingPreset
 from edge_rag.errors import ConfigurationError
 
 LONGEST_REST_S: Final = 0.5
@@ -112,11 +112,11 @@ class StepSize:
     prefill_share: float
 
 
-_FACTOR: Final = {Curve.LATENCY: 0.5, Curve.BALANCED: 1.0, Curve.THROUGHPUT: 2.0}
+_FACTOR: Final = {SchedulingPreset.LATENCY: 0.5, SchedulingPreset.BALANCED: 1.0, SchedulingPreset.THROUGHPUT: 2.0}
 
 
 def limits_on(
-    curve: Curve, balanced: StepSize, max_slots: int | None = None, max_step_tokens: int | None = None
+    curve: SchedulingPreset, balanced: StepSize, max_slots: int | None = None, max_step_tokens: int | None = None
 ) -> SchedulerLimits:
     """Places the limits of a step on the curve.
 

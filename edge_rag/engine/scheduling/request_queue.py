@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from edge_rag.core.query import Priority
-from edge_rag.engine.scheduling.fair_share import FairShares
+from edge_rag.engine.scheduling.fair_share import VirtualTokenCounter
 from edge_rag.engine.sequence import Sequence, SequenceId
 
 Place = tuple[float, float, int]
@@ -22,7 +22,7 @@ _SLACK: Final = 8
 """How many entries of those that left are kept before they are cleared away, at least."""
 
 
-class Lane:
+class ClassQueue:
     """Waiting sequences of one class: clients by their service, one client's sequences by when they are due.
 
     Both are heaps whose entries are looked at only when they come up, so that every operation costs the logarithm of
@@ -136,11 +136,11 @@ class WaitingQueue:
         aging_s: Time after which a sequence rises by a class, seconds, more than 0; infinite for never.
     """
 
-    def __init__(self, shares: dict[Priority, FairShares], aging_s: float) -> None:
+    def __init__(self, shares: dict[Priority, VirtualTokenCounter], aging_s: float) -> None:
         self._shares = shares
         self._aging_s = aging_s
         self._lanes = {
-            (level, declared): Lane(shares[level].service, self._due)
+            (level, declared): ClassQueue(shares[level].service, self._due)
             for declared in Priority
             for level in Priority
             if level <= declared
@@ -207,7 +207,7 @@ class WaitingQueue:
         )
 
     @staticmethod
-    def _best(levels: list[list[Lane]]) -> Sequence | None:
+    def _best(levels: list[list[ClassQueue]]) -> Sequence | None:
         for lanes in levels:
             heads = [head for lane in lanes if lane and (head := lane.first()) is not None]
             if heads:

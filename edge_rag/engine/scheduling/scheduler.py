@@ -6,17 +6,17 @@ from bisect import insort
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import PagePool
 from edge_rag.engine.kv_cache.page_copy import stretch, within
-from edge_rag.engine.scheduling.budget import Room, call_in, lend, room_for, with_drafts
-from edge_rag.engine.scheduling.fair_share import GENERATED_WEIGHT, PROMPT_WEIGHT, FairShares
-from edge_rag.engine.scheduling.plan import Displacement, PlanEntry, StepPlan, Verdict
+from edge_rag.engine.scheduling.budget import AdmissionCheck, call_in, can_admit, lend, with_drafts
+from edge_rag.engine.scheduling.fair_share import GENERATED_WEIGHT, PROMPT_WEIGHT, VirtualTokenCounter
+from edge_rag.engine.scheduling.plan import PlanEntry, PreemptionReason, SchedulingEvent, StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits, allot
 from edge_rag.engine.scheduling.request_queue import WaitingQueue
-from edge_rag.engine.sequence import Deferral, Sequence, Status
-from edge_rag.errors import NeverFits
+from edge_rag.engine.sequence import Sequence, Status, WaitReason
+from edge_rag.errors import RequestTooLarge
 
 
 class Scheduler:
@@ -46,7 +46,7 @@ class Scheduler:
         self._limits = limits
         self._pool = pool
         self._capacity = min(max_context, pool.pages * pool.page_tokens)
-        self._shares = {priority: FairShares() for priority in Priority}
+        self._shares = {priority: VirtualTokenCounter() for priority in Priority}
         self._waiting = WaitingQueue(self._shares, aging_s)
         self._running: list[Sequence] = []
         self._batch_held = False
@@ -98,10 +98,10 @@ class Scheduler:
         """Refuses what could never run, however long it waited.
 
         Raises:
-            NeverFits: Prompt and answer are longer than the model's context or the cache.
+            RequestTooLarge: Prompt and answer are longer than the model's context or the cache.
         """
         if prompt_tokens + max_tokens > self._capacity:
-            raise NeverFits("tokens", prompt_tokens + max_tokens, self._capacity)
+            raise RequestTooLarge("tokens", prompt_tokens + max_tokens, self._capacity)
 
     def submit(self, sequence: Sequence, now: float) -> None:
         """Takes a sequence in.
@@ -111,7 +111,7 @@ class Scheduler:
             now: Seconds.
 
         Raises:
-            NeverFits: It could never run.
+            RequestTooLarge: It could never run.
         """
         self.check(sequence.prompt_tokens, sequence.max_tokens)
         sequence.status = Status.WAITING
@@ -156,11 +156,11 @@ class Scheduler:
         Returns:
             The next step; without entries only if there is nothing to do.
         """
-        verdicts: list[Verdict] = []
+        verdicts: list[SchedulingEvent] = []
         self._waiting.rise(now)
         if self._batch_held:
             for sequence in [s for s in self._running if s.priority is Priority.BATCH]:
-                self._preempt(sequence, Displacement.MEMORY, None, now, verdicts)
+                self._preempt(sequence, PreemptionReason.MEMORY, None, now, verdicts)
         self._admit(now, verdicts)
         counts = dict(
             zip((s.id for s in self._running), allot([s.pending for s in self._running], self._limits), strict=True)
@@ -204,9 +204,9 @@ class Scheduler:
             sequence.status = Status.FINISHED
             self._pool.release(sequence.id)
 
-    def _admit(self, now: float, verdicts: list[Verdict]) -> None:
+    def _admit(self, now: float, verdicts: list[SchedulingEvent]) -> None:
         """Lets the waiting in, in order, as long as a slot and the pages for all they have are to be had."""
-        room: Room | None = None
+        room: AdmissionCheck | None = None
         while (head := self._next()) is not None:
             room = self._room(head)
             if room.lack is None:
@@ -219,7 +219,9 @@ class Scheduler:
                 break
         self._explain(head, room, now, verdicts)
 
-    def _explain(self, head: Sequence | None, room: Room | None, now: float, verdicts: list[Verdict]) -> None:
+    def _explain(
+        self, head: Sequence | None, room: AdmissionCheck | None, now: float, verdicts: list[SchedulingEvent]
+    ) -> None:
         """Says of those who stay waiting why they do, where that is new: the first in line, and those behind it."""
         behind = [s for s in self._fresh if s.deferral is None]
         if self._head is not None:
@@ -227,21 +229,26 @@ class Scheduler:
         for sequence in behind:
             if sequence is not head and sequence.status is Status.WAITING:
                 held = self._batch_held and sequence.priority is Priority.BATCH
-                self._defer(sequence, Deferral.MEMORY if held else Deferral.ORDER, {}, now, verdicts)
+                self._defer(sequence, WaitReason.MEMORY if held else WaitReason.ORDER, {}, now, verdicts)
         if head is not None and room is not None and room.lack is not None:
             self._defer(head, room.lack, room.numbers, now, verdicts)
         self._fresh.clear()
         self._head = head
 
     def _defer(
-        self, sequence: Sequence, why: Deferral, numbers: dict[str, float], now: float, verdicts: list[Verdict]
+        self,
+        sequence: Sequence,
+        why: WaitReason,
+        numbers: dict[str, float],
+        now: float,
+        verdicts: list[SchedulingEvent],
     ) -> None:
         if sequence.deferral is not why:
             sequence.deferral = why
             numbers = {**self._standing(sequence, now), **numbers, "waiting_requests": len(self._waiting)}
-            verdicts.append(Verdict(DecisionKind.DEFERRED, sequence.id, why.value, numbers))
+            verdicts.append(SchedulingEvent(AuditEventKind.DEFERRED, sequence.id, why.value, numbers))
 
-    def _enter(self, sequence: Sequence, room: Room, now: float, verdicts: list[Verdict]) -> None:
+    def _enter(self, sequence: Sequence, room: AdmissionCheck, now: float, verdicts: list[SchedulingEvent]) -> None:
         """Gives a sequence a slot and the cached pages of its beginning."""
         numbers = {**self._standing(sequence, now), **room.numbers, "prompt_tokens": sequence.prompt_tokens}
         self._waiting.admit(sequence, now)
@@ -257,7 +264,7 @@ class Scheduler:
         numbers["copied_tokens"] = copied
         if sequence.admitted:
             numbers["recompute_tokens"] = sequence.pending
-            kind, reason = DecisionKind.RESUMED, "a slot and pages are free again"
+            kind, reason = AuditEventKind.RESUMED, "a slot and pages are free again"
         else:
             sequence.admitted = True
             sequence.cached_tokens = sequence.computed
@@ -265,17 +272,17 @@ class Scheduler:
             sequence.charged_tokens = sequence.prompt_tokens
             uncached = sequence.prompt_tokens - sequence.computed - copied
             self._shares[sequence.level].charge(sequence.client, PROMPT_WEIGHT * max(0, uncached))
-            kind, reason = DecisionKind.ADMITTED, "a slot and pages are free"
-        verdicts.append(Verdict(kind, sequence.id, reason, numbers))
+            kind, reason = AuditEventKind.ADMITTED, "a slot and pages are free"
+        verdicts.append(SchedulingEvent(kind, sequence.id, reason, numbers))
 
-    def _displace_for(self, sequence: Sequence, now: float, verdicts: list[Verdict]) -> bool:
+    def _displace_for(self, sequence: Sequence, now: float, verdicts: list[SchedulingEvent]) -> bool:
         """Lets a sequence change places with running ones of a lower class; False if that would not make room."""
         lower = [s for s in self._running if s.level > sequence.priority]
         if not lower or self._room(sequence, lower).lack is not None:
             return False
         room = self._room(sequence)
         while True:
-            why = Displacement.SLOT if room.lack is Deferral.SLOTS else Displacement.PAGES
+            why = PreemptionReason.SLOT if room.lack is WaitReason.SLOTS else PreemptionReason.PAGES
             self._preempt(self._running[-1], why, sequence, now, verdicts)
             room = self._room(sequence)
             if room.lack is None:
@@ -296,11 +303,11 @@ class Scheduler:
             self._shares[sequence.level].charge(sequence.client, GENERATED_WEIGHT * generated)
             sequence.charged_tokens = sequence.computed
 
-    def _room(self, sequence: Sequence, leaving: Collection[Sequence] = ()) -> Room:
-        return room_for(sequence, self._running, leaving, self._limits.max_slots, self._pool)
+    def _room(self, sequence: Sequence, leaving: Collection[Sequence] = ()) -> AdmissionCheck:
+        return can_admit(sequence, self._running, leaving, self._limits.max_slots, self._pool)
 
     def _secure(
-        self, sequence: Sequence, count: int, promised: int, now: float, verdicts: list[Verdict]
+        self, sequence: Sequence, count: int, promised: int, now: float, verdicts: list[SchedulingEvent]
     ) -> tuple[int, int]:
         """Finds the pages for a part of the step, from sequences of a worse rank if need be.
 
@@ -324,7 +331,7 @@ class Scheduler:
                 count = min(count, within(sequence.computed, room, sequence.loans))
                 break
             self._running[-1].shortages += 1
-            self._preempt(self._running[-1], Displacement.SHORTAGE, sequence, now, verdicts)
+            self._preempt(self._running[-1], PreemptionReason.SHORTAGE, sequence, now, verdicts)
         return count, pool.pages_for(_end(sequence, count)) - held if count else 0
 
     def _next(self) -> Sequence | None:
@@ -332,7 +339,12 @@ class Scheduler:
         return self._waiting.first_above(Priority.BATCH) if self._batch_held else self._waiting.first()
 
     def _preempt(
-        self, sequence: Sequence, why: Displacement, other: Sequence | None, now: float, verdicts: list[Verdict]
+        self,
+        sequence: Sequence,
+        why: PreemptionReason,
+        other: Sequence | None,
+        now: float,
+        verdicts: list[SchedulingEvent],
     ) -> None:
         """Sends a sequence back to the waiting; what it had computed may survive in the prefix cache."""
         numbers = {
@@ -347,7 +359,7 @@ class Scheduler:
         sequence.status = Status.WAITING
         self._waiting.add(sequence, now)
         favoured = None if other is None else other.id
-        verdicts.append(Verdict(DecisionKind.PREEMPTED, sequence.id, why.value, numbers, favoured))
+        verdicts.append(SchedulingEvent(AuditEventKind.PREEMPTED, sequence.id, why.value, numbers, favoured))
 
     def _empty(self, sequence: Sequence) -> None:
         """Takes a sequence out of those that run, with its slot, its pages and what it drafted."""

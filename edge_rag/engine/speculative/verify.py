@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from edge_rag.engine.constraint import AnyToken
-from edge_rag.engine.request import LiveRequest, TokenRequest
+from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.sampler import Asked, Logits, choose
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.sequence import SequenceId
@@ -29,7 +29,7 @@ class Speculation:
         free = self._most > 0 and isinstance(request.constraint.next(), AnyToken)
         return Drafter(request.prompt) if free else None
 
-    def draft(self, running: Iterable[LiveRequest]) -> None:
+    def draft(self, running: Iterable[ActiveRequest]) -> None:
         """Has those that say a token in the next step draft what may come after it."""
         if self._most:
             speaking = [request for request in running if request.sequence.pending == 1]
@@ -37,8 +37,8 @@ class Speculation:
                 request.draft(self._most, len(speaking), self._cost)
 
     def choose(
-        self, plan: StepPlan, live: Mapping[SequenceId, LiveRequest], logits: Logits
-    ) -> list[tuple[LiveRequest, tuple[int, ...]]]:
+        self, plan: StepPlan, live: Mapping[SequenceId, ActiveRequest], logits: Logits
+    ) -> list[tuple[ActiveRequest, tuple[int, ...]]]:
         """Chooses what the requests of a step say: drafted tokens that were right, and one more.
 
         Args:

@@ -15,7 +15,7 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode, KvReuse
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
-from edge_rag.errors import NeverFits
+from edge_rag.errors import RequestTooLarge
 from edge_rag.generator.prompt.passage_order import PassageArranger
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 
@@ -170,7 +170,7 @@ class PromptEncoder:
             as_given: Whether the prompt has the passages in the order in which they came.
 
         Raises:
-            NeverFits: Not even one passage fits.
+            RequestTooLarge: Not even one passage fits.
         """
         room = capacity - request.sampling.max_tokens
         texts = [ranked.passage.text for ranked in request.passages]
@@ -188,7 +188,7 @@ class PromptEncoder:
                 spans = self._spans(request, prompt, ordered)
                 return Prompt(tuple(prompt), system, user, passages, numbering, spans)
             if kept == 1:
-                raise NeverFits("tokens", len(prompt) + request.sampling.max_tokens, capacity)
+                raise RequestTooLarge("tokens", len(prompt) + request.sampling.max_tokens, capacity)
             # Lengths of parts need not add up exactly to the length of the whole.
             kept -= 1
 

@@ -24,7 +24,7 @@ Listener = Callable[[GenerationEvent], None]
 AnswerPart = TextDelta | Citation | Unsupported
 
 
-class Teller:
+class Emitter:
     """Tells the listener, and when the first text came.
 
     Args:
@@ -117,7 +117,7 @@ class FreeStream:
         stops: Sequence[str],
         citations: CitationMapper,
     ) -> None:
-        self._teller = Teller(listener, clock)
+        self._teller = Emitter(listener, clock)
         self._detokenizer = detokenizer
         self._stops = StopMatcher(stops)
         self._citations = citations
@@ -160,7 +160,7 @@ class FormattedStream:
     """
 
     def __init__(self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer) -> None:
-        self._teller = Teller(listener, clock)
+        self._teller = Emitter(listener, clock)
         self._detokenizer = detokenizer
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
@@ -191,7 +191,7 @@ class QuoteStream:
     def __init__(
         self, listener: Listener, clock: Callable[[], float], quotation: Quotation, passages: Sequence[Passage]
     ) -> None:
-        self._teller = Teller(listener, clock)
+        self._teller = Emitter(listener, clock)
         self._quotation = quotation
         self._passages = passages
         self._length = 0
@@ -238,7 +238,7 @@ class FixedStream:
     """
 
     def __init__(self, listener: Listener, clock: Callable[[], float], text: str) -> None:
-        self._teller = Teller(listener, clock)
+        self._teller = Emitter(listener, clock)
         self._text = text
 
     def extend(self, tokens: tuple[int, ...]) -> bool:

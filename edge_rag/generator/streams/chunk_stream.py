@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidSentence, SaidText, SaidTokens
+from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidSentence, SaidText, TokenChunk
 from edge_rag.engine.ports import Outcome
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraints.quote import Quotation
@@ -24,7 +24,7 @@ class _SaidTeller:
         self._submitted = clock()
         self._first: float | None = None
 
-    def tell(self, said: SaidText | SaidTokens | SaidSentence) -> None:
+    def tell(self, said: SaidText | TokenChunk | SaidSentence) -> None:
         """Passes on what was said."""
         if self._first is None:
             self._first = self._clock()
@@ -88,7 +88,7 @@ class SaidTokenStream:
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
         """Takes tokens; True once a stop string appeared."""
-        self._teller.tell(SaidTokens(tokens))
+        self._teller.tell(TokenChunk(tokens))
         self._stops.feed(self._detokenizer.feed(tokens))
         return self._stops.stopped
 

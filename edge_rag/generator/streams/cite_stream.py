@@ -12,7 +12,7 @@ from edge_rag.errors import EdgeRagError
 from edge_rag.generator.citations.attribution import Attributor, Support
 from edge_rag.generator.citations.sentences import SentenceCutter, WrittenSentence
 from edge_rag.generator.prompt.tokenizer import Detokenizer
-from edge_rag.generator.streams.answer_stream import AnswerPart, Listener, StopMatcher, Teller
+from edge_rag.generator.streams.answer_stream import AnswerPart, Emitter, Listener, StopMatcher
 
 
 class CheckedText:
@@ -118,7 +118,7 @@ class CiteStream:
         checked: CheckedText,
         not_found: str,
     ) -> None:
-        self._teller = Teller(listener, clock)
+        self._teller = Emitter(listener, clock)
         self._detokenizer = detokenizer
         self._stops = StopMatcher(stops)
         self._checked = checked

@@ -12,15 +12,15 @@ from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import Checkpoint
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
 from edge_rag.model_store.convert.genai import BLOCK, Precision
-from edge_rag.model_store.convert.staging import Workshop, check_folder
+from edge_rag.model_store.convert.staging import StagingDir, check_folder
 from edge_rag.model_store.directory import origin_of
-from edge_rag.model_store.request import Wish
+from edge_rag.model_store.request import AddRequest
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
 _PREPARATION = "edge_rag.model_store.convert.prepare_encoder"
 
 
-def make_encoder(wish: Wish, checkpoint: Checkpoint, commit: str | None, shop: Workshop) -> None:
+def make_encoder(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, shop: StagingDir) -> None:
     """Makes the model folder and compares it with the original in fp32.
 
     Raises:
@@ -69,7 +69,7 @@ def make_encoder(wish: Wish, checkpoint: Checkpoint, commit: str | None, shop: W
 
 
 def _describe(
-    wish: Wish, role: ModelRole, licence: str, origin: str, folder: Path, parameters: dict[str, JsonValue]
+    wish: AddRequest, role: ModelRole, licence: str, origin: str, folder: Path, parameters: dict[str, JsonValue]
 ) -> None:
     write_manifest(
         folder,

@@ -14,10 +14,10 @@ import edge_rag
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import Checkpoint, licence_of
 from edge_rag.model_store.convert.genai import BLOCK, Precision, convert
-from edge_rag.model_store.convert.staging import Workshop, check_folder
+from edge_rag.model_store.convert.staging import StagingDir, check_folder
 from edge_rag.model_store.copying import matching
 from edge_rag.model_store.directory import origin_of
-from edge_rag.model_store.request import Wish
+from edge_rag.model_store.request import AddRequest
 from edge_rag.runtime.lowering.geometry import GEOMETRY_FILE, GRAPH_FILE
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, write_manifest
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
@@ -51,7 +51,7 @@ class Built:
     parameters: dict[str, JsonValue]
 
 
-def as_it_came(wish: Wish, shop: Workshop) -> Built:
+def as_it_came(wish: AddRequest, shop: StagingDir) -> Built:
     """Takes a folder of onnxruntime-genai's as it is.
 
     Raises:
@@ -62,7 +62,7 @@ def as_it_came(wish: Wish, shop: Workshop) -> Built:
     return Built(shop.source, licence_of(shop.source), origin, "as it came", {"weights": "as they came"})
 
 
-def converted(wish: Wish, checkpoint: Checkpoint, commit: str | None, shop: Workshop) -> Built:
+def converted(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, shop: StagingDir) -> Built:
     """Converts a checkpoint of a generator.
 
     Raises:
@@ -89,7 +89,7 @@ def converted(wish: Wish, checkpoint: Checkpoint, commit: str | None, shop: Work
     return Built(shop.converted, checkpoint.licence, origin, builder + block, parameters)
 
 
-def make_generator(wish: Wish, built: Built, shop: Workshop) -> None:
+def make_generator(wish: AddRequest, built: Built, shop: StagingDir) -> None:
     """Makes the model folder: of the lowered graph, or of the graph as it is where it has no paged form.
 
     Raises:
@@ -103,7 +103,7 @@ def make_generator(wish: Wish, built: Built, shop: Workshop) -> None:
         _serial(wish, built, shop, found["why"])
 
 
-def _paged(wish: Wish, built: Built, shop: Workshop, sizes: dict[str, JsonValue]) -> None:
+def _paged(wish: AddRequest, built: Built, shop: StagingDir, sizes: dict[str, JsonValue]) -> None:
     reference = shop.scratch / "reference.npz"
     shop.progress.begin("running the original graph")
     shop.step("generate", built.folder, reference)
@@ -125,7 +125,7 @@ def _paged(wish: Wish, built: Built, shop: Workshop, sizes: dict[str, JsonValue]
     )
 
 
-def _serial(wish: Wish, built: Built, shop: Workshop, why: str) -> None:
+def _serial(wish: AddRequest, built: Built, shop: StagingDir, why: str) -> None:
     shop.progress.begin(f"no paged form ({why}), so it will answer one question at a time; running it")
     found = shop.step("serial", built.folder)
     agreement = found["agreement"]
@@ -146,7 +146,9 @@ def _serial(wish: Wish, built: Built, shop: Workshop, why: str) -> None:
     )
 
 
-def _describe(wish: Wish, built: Built, shop: Workshop, files: list[str], parameters: dict[str, JsonValue]) -> None:
+def _describe(
+    wish: AddRequest, built: Built, shop: StagingDir, files: list[str], parameters: dict[str, JsonValue]
+) -> None:
     """Moves what is needed into the model folder and writes its manifest."""
     shop.progress.begin("describing it")
     shop.model.mkdir()

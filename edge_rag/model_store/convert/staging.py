@@ -18,7 +18,7 @@ _STEP_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class StagingDir:
     """An empty folder of the store's file system, divided up.
 
     Attributes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from edge_rag.errors import EdgeRagError
-from edge_rag.offload.encoding.client import EncodingDesk, Loan, Parcel, Wanted
+from edge_rag.offload.encoding.client import EncoderCall, EncodeRequest, EncoderOffload, EncoderState
 from edge_rag.offload.encoding.routing import Work
 from edge_rag.offload.generation.routing import Place
 
@@ -25,7 +25,7 @@ _Out = TypeVar("_Out")
 
 
 @dataclass(frozen=True, slots=True)
-class Errand(Generic[_Out]):
+class BatchItem(Generic[_Out]):
     """A request of a batch.
 
     Attributes:
@@ -33,14 +33,14 @@ class Errand(Generic[_Out]):
         parcel: What a machine is brought.
     """
 
-    wanted: Wanted
-    parcel: Parcel[_Out]
+    wanted: EncodeRequest
+    parcel: EncoderCall[_Out]
 
 
 @dataclass(slots=True)
 class _Trip(Generic[_Out]):
     future: Future[_Out]
-    desk: EncodingDesk
+    desk: EncoderState
     started: float
     hedge_at: float | None
     hedged: bool = False
@@ -58,10 +58,10 @@ class Sharing(Generic[_In, _Out]):
 
     def __init__(
         self,
-        loan: Loan,
+        loan: EncoderOffload,
         work: Work,
         here: Callable[[Sequence[_In]], Sequence[_Out]],
-        errand: Callable[[_In], Errand[_Out]],
+        errand: Callable[[_In], BatchItem[_Out]],
     ) -> None:
         self._loan = loan
         self._work = work
@@ -86,7 +86,7 @@ class Sharing(Generic[_In, _Out]):
         """Lets what is done here finish."""
         self._beside.shutdown()
 
-    def _depart(self, errands: Sequence[Errand[_Out]]) -> tuple[list[int], dict[int, _Trip[_Out]]]:
+    def _depart(self, errands: Sequence[BatchItem[_Out]]) -> tuple[list[int], dict[int, _Trip[_Out]]]:
         owed: list[int] = []
         trips: dict[int, _Trip[_Out]] = {}
         ahead, given = 0, Counter[str]()
@@ -100,16 +100,16 @@ class Sharing(Generic[_In, _Out]):
                 given[choice.remotes[0]] += 1
         return owed, trips
 
-    def _send(self, desk: EncodingDesk, errand: Errand[_Out]) -> _Trip[_Out]:
+    def _send(self, desk: EncoderState, errand: BatchItem[_Out]) -> _Trip[_Out]:
         now, patience = self._loan.clock(), self._loan.waiting(desk, errand.wanted)
         courier = self._loan.courier
         future = courier.dispatch.begin(courier.carry(desk, errand.parcel, patience.give_up_s))
         return _Trip(future, desk, now, None if patience.hedge_s is None else now + patience.hedge_s)
 
-    def _begin_here(self, requests: Sequence[_In], errands: Sequence[Errand[_Out]]) -> Future[Sequence[_Out]]:
+    def _begin_here(self, requests: Sequence[_In], errands: Sequence[BatchItem[_Out]]) -> Future[Sequence[_Out]]:
         return self._beside.submit(copy_context().run, self._timed, requests, errands)
 
-    def _timed(self, requests: Sequence[_In], errands: Sequence[Errand[_Out]]) -> Sequence[_Out]:
+    def _timed(self, requests: Sequence[_In], errands: Sequence[BatchItem[_Out]]) -> Sequence[_Out]:
         with self._one_at_a_time:
             began = self._loan.clock()
             done = self._here(requests)
@@ -122,13 +122,13 @@ class _Batch(Generic[_In, _Out]):
 
     def __init__(
         self,
-        loan: Loan,
+        loan: EncoderOffload,
         work: Work,
         requests: Sequence[_In],
-        errands: Sequence[Errand[_Out]],
+        errands: Sequence[BatchItem[_Out]],
         owed: list[int],
         trips: dict[int, _Trip[_Out]],
-        begin_here: Callable[[Sequence[_In], Sequence[Errand[_Out]]], Future[Sequence[_Out]]],
+        begin_here: Callable[[Sequence[_In], Sequence[BatchItem[_Out]]], Future[Sequence[_Out]]],
     ) -> None:
         self._loan = loan
         self._work = work

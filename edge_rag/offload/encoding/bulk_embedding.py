@@ -34,7 +34,14 @@ from numpy.typing import NDArray
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import NOBODY
 from edge_rag.errors import EdgeRagError
-from edge_rag.offload.encoding.client import Arrived, EncodingDesk, EncodingRemote, Loan, Parcel, Wanted
+from edge_rag.offload.encoding.client import (
+    EncoderCall,
+    EncodeRequest,
+    EncoderOffload,
+    EncoderResult,
+    EncoderState,
+    EncodingRemote,
+)
 from edge_rag.offload.encoding.messages import (
     LONGEST_TEXT,
     MOST_CHARACTERS,
@@ -181,14 +188,14 @@ class HereToo:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    desk: EncodingDesk
+    desk: EncoderState
     due_at: float
     late_at: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Came:
-    desk: EncodingDesk
+    desk: EncoderState
     part: range
     vectors: Vectors
 
@@ -207,7 +214,7 @@ class BulkEmbedding:
 
     def __init__(
         self,
-        loan: Loan,
+        loan: EncoderOffload,
         choice: Choice,
         texts: Sequence[str],
         rule: Callable[[], OffloadRule],
@@ -323,7 +330,7 @@ class BulkEmbedding:
         self._told(done)
         self._here.give_way(took)
 
-    def _employ(self, desk: EncodingDesk) -> Future[None]:
+    def _employ(self, desk: EncoderState) -> Future[None]:
         with self._changed:
             self._at_work += 1
         begun = self._loan.courier.dispatch.begin(self._work_off(desk))
@@ -335,7 +342,7 @@ class BulkEmbedding:
             self._at_work -= 1
             self._changed.notify_all()
 
-    async def _work_off(self, desk: EncodingDesk) -> None:
+    async def _work_off(self, desk: EncoderState) -> None:
         """Has a machine do one batch after the other, until nothing is left; on the event loop.
 
         One that failed is relied on no more: this box takes part from then on. After a rest it is tried again, as its
@@ -349,17 +356,17 @@ class BulkEmbedding:
             elif not await self._send(desk, part):
                 await self._rest()
 
-    async def _send(self, desk: EncodingDesk, part: range) -> bool:
+    async def _send(self, desk: EncoderState, part: range) -> bool:
         """Has a machine do a batch; returns whether it did."""
         courier = self._loan.courier
-        patience = self._loan.waiting(desk, Wanted(Work.PASSAGES, NOBODY, OffloadRule.ALLOWED, len(part), b""))
+        patience = self._loan.waiting(desk, EncodeRequest(Work.PASSAGES, NOBODY, OffloadRule.ALLOWED, len(part), b""))
         now, expected = self._loan.clock(), desk.paces[Work.PASSAGES].expected_s(len(part))
         due_at = math.inf if expected is None else now + expected
         late_at = math.inf if patience.hedge_s is None else now + patience.hedge_s
         with self._changed:
             self._sent[part] = _Sent(desk, due_at, late_at)
             self._changed.notify_all()
-        parcel = Parcel(Work.PASSAGES, NOBODY, len(part), partial(self._seal, part), partial(self._ask, part))
+        parcel = EncoderCall(Work.PASSAGES, NOBODY, len(part), partial(self._seal, part), partial(self._ask, part))
         came: _Came | None = None
         try:
             came = _Came(desk, part, await courier.carry(desk, parcel, patience.give_up_s))
@@ -384,11 +391,11 @@ class BulkEmbedding:
             with self._changed:
                 self._at_work += 1
 
-    def _is_over(self, desk: EncodingDesk) -> bool:
+    def _is_over(self, desk: EncoderState) -> bool:
         with self._changed:
             return self._over or desk.name in self._banned or self._rule() is not OffloadRule.ALLOWED
 
-    def _next_batch(self, desk: EncodingDesk) -> range:
+    def _next_batch(self, desk: EncoderState) -> range:
         most = batch_texts(desk.paces[Work.PASSAGES], self._loan.longest_s)
         most = min(most, _MOST_BYTES // (4 * self._loan.courier.models.dimension))
         with self._changed:
@@ -407,7 +414,7 @@ class BulkEmbedding:
         texts = [self._texts[position] for position in part]
         return remote.seal_texts(release_texts(self._rule(), self._loan.courier.models.embedder, texts, False))
 
-    async def _ask(self, part: range, remote: EncodingRemote, sealed: bytes, within_s: float) -> Arrived[Vectors]:
+    async def _ask(self, part: range, remote: EncodingRemote, sealed: bytes, within_s: float) -> EncoderResult[Vectors]:
         reply = await remote.embed(sealed, within_s)
         vectors = checked_vectors(reply.data, len(part), self._loan.courier.models.dimension)
-        return Arrived(vectors, reply.queue_s, reply.compute_s)
+        return EncoderResult(vectors, reply.queue_s, reply.compute_s)

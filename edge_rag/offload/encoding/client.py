@@ -18,9 +18,9 @@ from typing import Final, Generic, Protocol, TypeVar
 import structlog
 
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
-from edge_rag.core.query import Asker
-from edge_rag.errors import EdgeRagError, RemoteFailed, RemoteUnfit
-from edge_rag.offload.context import Dispatch
+from edge_rag.core.query import RequestContext
+from edge_rag.errors import EdgeRagError, RemoteFailed, RemoteIncompatible
+from edge_rag.offload.context import LoopThread
 from edge_rag.offload.encoding.messages import Embedded, Ranks, SentCandidates, SentTexts
 from edge_rag.offload.encoding.routing import (
     STAGE_SHARE,
@@ -34,7 +34,7 @@ from edge_rag.offload.encoding.routing import (
 from edge_rag.offload.events import EncodingAnnouncer
 from edge_rag.offload.generation.routing import Candidate, Choice
 from edge_rag.offload.remotes.latency_model import Pace
-from edge_rag.offload.remotes.remote_state import RemoteDesk
+from edge_rag.offload.remotes.remote_state import RemoteState
 
 RECHECK_S: Final = 60.0
 """Time after which a machine that had other models is asked again which it has, seconds."""
@@ -89,7 +89,7 @@ class EncodingRemote(Protocol):
         ...
 
 
-class EncodingDesk:
+class EncoderState:
     """Keeps what is known of it. The event loop writes, any thread reads.
 
     Args:
@@ -97,7 +97,7 @@ class EncodingDesk:
         remote: How it is asked to encode.
     """
 
-    def __init__(self, desk: RemoteDesk, remote: EncodingRemote) -> None:
+    def __init__(self, desk: RemoteState, remote: EncodingRemote) -> None:
         self.desk = desk
         self.remote = remote
         self.paces = {work: Pace() for work in Work}
@@ -134,7 +134,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived(Generic[_Out]):
+class EncoderResult(Generic[_Out]):
     """What a machine computed, checked.
 
     Attributes:
@@ -149,7 +149,7 @@ class Arrived(Generic[_Out]):
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel(Generic[_Out]):
+class EncoderCall(Generic[_Out]):
     """What is brought to a machine.
 
     Attributes:
@@ -161,13 +161,13 @@ class Parcel(Generic[_Out]):
     """
 
     work: Work
-    asker: Asker
+    asker: RequestContext
     texts: int
     seal: Callable[[EncodingRemote], bytes]
-    ask: Callable[[EncodingRemote, bytes, float], Awaitable[Arrived[_Out]]]
+    ask: Callable[[EncodingRemote, bytes, float], Awaitable[EncoderResult[_Out]]]
 
 
-class Courier:
+class EncoderCaller:
     """Used on the event loop of a dispatch.
 
     Args:
@@ -176,12 +176,12 @@ class Courier:
         announcer: Tells what is decided.
     """
 
-    def __init__(self, dispatch: Dispatch, models: Encoders, announcer: EncodingAnnouncer) -> None:
+    def __init__(self, dispatch: LoopThread, models: Encoders, announcer: EncodingAnnouncer) -> None:
         self.dispatch = dispatch
         self.models = models
         self.announcer = announcer
 
-    async def carry(self, desk: EncodingDesk, parcel: Parcel[_Out], within_s: float) -> _Out:
+    async def carry(self, desk: EncoderState, parcel: EncoderCall[_Out], within_s: float) -> _Out:
         """Has a machine do something; on the event loop.
 
         Args:
@@ -199,7 +199,7 @@ class Courier:
                 return await self._ask(desk, parcel, within_s)
         except TimeoutError as error:
             raise self._wrong(desk, RemoteFailed("it was not done in the time it had")) from error
-        except RemoteUnfit as error:
+        except RemoteIncompatible as error:
             self._unfit(desk, parcel.work, str(error))
             raise
         except RemoteFailed as error:
@@ -211,26 +211,26 @@ class Courier:
         finally:
             desk.desk.under_way -= 1
 
-    async def introduce(self, desk: EncodingDesk, within_s: float) -> None:
+    async def introduce(self, desk: EncoderState, within_s: float) -> None:
         """Asks a machine which models it has, before anything is to be done, and says so aloud where it has others."""
         for work in Work:
             if work.use in desk.desk.remote.uses:
                 try:
                     async with asyncio.timeout(within_s):
                         await self._agree(desk, work, within_s)
-                except RemoteUnfit as error:
+                except RemoteIncompatible as error:
                     self._unfit(desk, work, str(error))
                 except (RemoteFailed, TimeoutError) as error:
                     desk.desk.last_problem = str(error) or "it does not answer"
                     return
 
-    def lied(self, desk: EncodingDesk, work: Work) -> None:
+    def lied(self, desk: EncoderState, work: Work) -> None:
         """Notes that a machine gives out vectors of another model as those of this one; on the event loop."""
         problem = "a vector it sent is not the one that its model gives here; it is asked no more for now"
         self._wrong(desk, RemoteFailed(problem))
         self._unfit(desk, work, problem)
 
-    async def _ask(self, desk: EncodingDesk, parcel: Parcel[_Out], within_s: float) -> _Out:
+    async def _ask(self, desk: EncoderState, parcel: EncoderCall[_Out], within_s: float) -> _Out:
         dispatch, began = self.dispatch, self.dispatch.clock()
         if not desk.desk.breaker.lets_through(began):
             raise RemoteFailed("it is left alone", busy=True)
@@ -251,15 +251,15 @@ class Courier:
         dispatch.succeeded(desk.desk)
         return arrived.value
 
-    async def _agree(self, desk: EncodingDesk, work: Work, within_s: float) -> None:
+    async def _agree(self, desk: EncoderState, work: Work, within_s: float) -> None:
         if desk.known is None:
             desk.known = await desk.remote.describe(within_s)
         problem = self.models.differs(desk.known, work)
         if problem:
-            raise RemoteUnfit(problem)
+            raise RemoteIncompatible(problem)
         desk.fit(work)
 
-    def _unfit(self, desk: EncodingDesk, work: Work, problem: str) -> None:
+    def _unfit(self, desk: EncoderState, work: Work, problem: str) -> None:
         now = self.dispatch.clock()
         desk.unfit(work, now)
         desk.desk.last_problem = problem
@@ -267,7 +267,7 @@ class Courier:
         self.announcer.unfit(desk.name, work, problem, now)
         _log.error("a machine has other models than this box and is not asked", remote=desk.name, problem=problem)
 
-    def _wrong(self, desk: EncodingDesk, error: RemoteFailed) -> RemoteFailed:
+    def _wrong(self, desk: EncoderState, error: RemoteFailed) -> RemoteFailed:
         if not error.busy:
             desk.known = None  # whoever is there next may be another
         self.dispatch.went_wrong(desk.desk, str(error), error.busy)
@@ -275,7 +275,7 @@ class Courier:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EncodeRequest:
     """What is to be encoded, as far as deciding is concerned.
 
     Attributes:
@@ -288,14 +288,14 @@ class Wanted:
     """
 
     work: Work
-    asker: Asker
+    asker: RequestContext
     rule: OffloadRule
     texts: int
     key: bytes
     sendable: bool = True
 
 
-class Loan:
+class EncoderOffload:
     """Any thread.
 
     Args:
@@ -311,8 +311,8 @@ class Loan:
 
     def __init__(
         self,
-        courier: Courier,
-        desks: Mapping[str, EncodingDesk],
+        courier: EncoderCaller,
+        desks: Mapping[str, EncoderState],
         mode: OffloadMode,
         longest_s: float,
         strained: Callable[[], bool],
@@ -334,7 +334,7 @@ class Loan:
         for desk in self.desks.values():
             self.courier.dispatch.begin(self.courier.introduce(desk, self.longest_s))
 
-    def place(self, wanted: Wanted, ahead: int = 0, given: Mapping[str, int] | None = None) -> Choice:
+    def place(self, wanted: EncodeRequest, ahead: int = 0, given: Mapping[str, int] | None = None) -> Choice:
         """Decides where something is encoded, and says so in the trail, unless nothing of it may leave anyway.
 
         Args:
@@ -350,12 +350,12 @@ class Loan:
             self.courier.announcer.placed(wanted.asker, facts, choice, now)
         return choice
 
-    def asks(self, desk: EncodingDesk, work: Work) -> bool:
+    def asks(self, desk: EncoderState, work: Work) -> bool:
         """Whether a machine is asked for such work, now."""
         now = self.clock()
         return desk.able(work, now) and desk.desk.breaker.lets_through(now)
 
-    def waiting(self, desk: EncodingDesk, wanted: Wanted) -> Waiting:
+    def waiting(self, desk: EncoderState, wanted: EncodeRequest) -> Waiting:
         """Decides how long a machine is waited for."""
         within = _within(wanted, self.clock())
         return waiting(wanted.texts, within, self.longest_s, desk.paces[wanted.work], self._here[wanted.work])
@@ -369,7 +369,7 @@ class Loan:
         if texts:
             self._here[work] = self._here[work].after(texts, took_s)
 
-    def _facts(self, wanted: Wanted, ahead: int, given: Mapping[str, int], now: float) -> EncodingFacts:
+    def _facts(self, wanted: EncodeRequest, ahead: int, given: Mapping[str, int], now: float) -> EncodingFacts:
         return EncodingFacts(
             work=wanted.work,
             mode=self._mode,
@@ -387,7 +387,7 @@ class Loan:
         )
 
 
-def _within(wanted: Wanted, now: float) -> float | None:
+def _within(wanted: EncodeRequest, now: float) -> float | None:
     deadline = wanted.asker.deadline
     return None if deadline is None else max(0.001, STAGE_SHARE * (deadline - now))
 

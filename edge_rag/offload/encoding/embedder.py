@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import NOBODY, Question
-from edge_rag.offload.encoding.batch import Errand, Sharing
+from edge_rag.offload.encoding.batch import BatchItem, Sharing
 from edge_rag.offload.encoding.bulk_embedding import BulkEmbedding, HereToo
-from edge_rag.offload.encoding.client import Arrived, EncodingRemote, Loan, Parcel, Wanted
+from edge_rag.offload.encoding.client import EncoderCall, EncodeRequest, EncoderOffload, EncoderResult, EncodingRemote
 from edge_rag.offload.encoding.messages import checked_vectors, fits, release_texts
 from edge_rag.offload.encoding.routing import Work
 from edge_rag.offload.generation.routing import Place
@@ -30,7 +30,7 @@ class OffloadingEmbedding:
         at_once: Passages that are embedded at once here.
     """
 
-    def __init__(self, loan: Loan, questions_here: Callable[[Sequence[str]], Vectors], at_once: int) -> None:
+    def __init__(self, loan: EncoderOffload, questions_here: Callable[[Sequence[str]], Vectors], at_once: int) -> None:
         self._loan = loan
         self._questions_here = questions_here
         self._at_once = at_once
@@ -50,7 +50,7 @@ class OffloadingEmbedding:
         told: Callable[[int], None],
     ) -> Vectors:
         """Embeds the passages of a document; see ``retriever.ports.Embedding``."""
-        choice = self._loan.place(Wanted(Work.PASSAGES, NOBODY, rule(), len(texts), b"", bool(texts)))
+        choice = self._loan.place(EncodeRequest(Work.PASSAGES, NOBODY, rule(), len(texts), b"", bool(texts)))
         if choice.place is not Place.LOCAL:
             return BulkEmbedding(self._loan, choice, texts, rule, HereToo(here, give_way, self._at_once), told).run()
         parts: list[Vectors] = []
@@ -70,17 +70,17 @@ class OffloadingEmbedding:
     def _here(self, questions: Sequence[Question]) -> Sequence[Vectors]:
         return list(self._questions_here([question.text for question in questions]))
 
-    def _errand(self, question: Question) -> Errand[Vectors]:
+    def _errand(self, question: Question) -> BatchItem[Vectors]:
         text, asker = question.text, question.asker
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        wanted = Wanted(Work.QUESTIONS, asker, question.rule, 1, key, fits((text,)))
-        return Errand(wanted, Parcel(Work.QUESTIONS, asker, 1, partial(self._seal, question), self._ask))
+        wanted = EncodeRequest(Work.QUESTIONS, asker, question.rule, 1, key, fits((text,)))
+        return BatchItem(wanted, EncoderCall(Work.QUESTIONS, asker, 1, partial(self._seal, question), self._ask))
 
     def _seal(self, question: Question, remote: EncodingRemote) -> bytes:
         embedder, request_id = self._loan.courier.models.embedder, question.asker.request_id
         return remote.seal_texts(release_texts(question.rule, embedder, [question.text], True, request_id))
 
-    async def _ask(self, remote: EncodingRemote, sealed: bytes, within_s: float) -> Arrived[Vectors]:
+    async def _ask(self, remote: EncodingRemote, sealed: bytes, within_s: float) -> EncoderResult[Vectors]:
         reply = await remote.embed(sealed, within_s)
         vectors = checked_vectors(reply.data, 1, self._loan.courier.models.dimension)
-        return Arrived(vectors[0], reply.queue_s, reply.compute_s)
+        return EncoderResult(vectors[0], reply.queue_s, reply.compute_s)

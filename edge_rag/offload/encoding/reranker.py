@@ -13,8 +13,8 @@ from typing import Protocol
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, Sentence
 from edge_rag.core.text import sentence_spans
-from edge_rag.offload.encoding.batch import Errand, Sharing
-from edge_rag.offload.encoding.client import Arrived, EncodingRemote, Loan, Parcel, Wanted
+from edge_rag.offload.encoding.batch import BatchItem, Sharing
+from edge_rag.offload.encoding.client import EncoderCall, EncodeRequest, EncoderOffload, EncoderResult, EncodingRemote
 from edge_rag.offload.encoding.messages import (
     LARGEST_LIMIT,
     LONGEST_TERM,
@@ -46,7 +46,7 @@ class OffloadingReranker:
         local: This box's reranker.
     """
 
-    def __init__(self, loan: Loan, local: LocalReranker) -> None:
+    def __init__(self, loan: EncoderOffload, local: LocalReranker) -> None:
         self._loan = loan
         self._salt = secrets.token_bytes(16)
         self._sharing: Sharing[RerankRequest, Reranked] = Sharing(loan, Work.RANKS, local.rerank, self._errand)
@@ -59,14 +59,14 @@ class OffloadingReranker:
         """Lets what is done here finish."""
         self._sharing.close()
 
-    def _errand(self, request: RerankRequest) -> Errand[Reranked]:
+    def _errand(self, request: RerankRequest) -> BatchItem[Reranked]:
         hits = request.retrieved.hits
         key = documents_key(hit.passage.document_id for hit in hits)
-        wanted = Wanted(Work.RANKS, request.asker, request.retrieved.offload, len(hits), key, _sendable(request))
-        parcel = Parcel(
+        wanted = EncodeRequest(Work.RANKS, request.asker, request.retrieved.offload, len(hits), key, _sendable(request))
+        parcel = EncoderCall(
             Work.RANKS, request.asker, max(1, len(hits)), partial(self._seal, request), partial(self._ask, request)
         )
-        return Errand(wanted, parcel)
+        return BatchItem(wanted, parcel)
 
     def _seal(self, request: RerankRequest, remote: EncodingRemote) -> bytes:
         rule, reranker = request.retrieved.offload, self._loan.courier.models.reranker
@@ -74,11 +74,11 @@ class OffloadingReranker:
 
     async def _ask(
         self, request: RerankRequest, remote: EncodingRemote, sealed: bytes, within_s: float
-    ) -> Arrived[Reranked]:
+    ) -> EncoderResult[Reranked]:
         reply = await remote.rerank(sealed, within_s)
         spans = [sentence_spans(hit.passage.text) for hit in request.retrieved.hits]
         ranks = checked_ranks(reply, [len(each) for each in spans], request.limit)
-        return Arrived(_reranked(request, ranks, spans), reply.queue_s, reply.compute_s)
+        return EncoderResult(_reranked(request, ranks, spans), reply.queue_s, reply.compute_s)
 
 
 def _sendable(request: RerankRequest) -> bool:

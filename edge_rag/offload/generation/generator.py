@@ -12,15 +12,15 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.status import RemoteInUse
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
-from edge_rag.offload.context import Dispatch, Tower
+from edge_rag.offload.context import LoopThread, OffloadContext
 from edge_rag.offload.events import OffloadAnnouncer
-from edge_rag.offload.generation.hedged_request import Flight
+from edge_rag.offload.generation.hedged_request import HedgedRequest
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.generation.routing import Facts, choose, documents_key
 from edge_rag.offload.generation.timeouts import Bounds
-from edge_rag.offload.ports import Books, Handle, Listener, LocalGenerator, Remote
+from edge_rag.offload.ports import Handle, Listener, LocalGenerator, Remote, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import Breaker
-from edge_rag.offload.remotes.remote_state import RemoteDesk, kind_of
+from edge_rag.offload.remotes.remote_state import RemoteState, kind_of
 
 _CHARACTERS_PER_TOKEN: Final = 4
 _RETRY_S: Final = 0.5
@@ -51,7 +51,7 @@ class FlightHandle:
         flight: Its flight.
     """
 
-    def __init__(self, tower: Tower, flight: Flight) -> None:
+    def __init__(self, tower: OffloadContext, flight: HedgedRequest) -> None:
         self._tower = tower
         self._flight = flight
 
@@ -88,20 +88,20 @@ class OffloadingGenerator:
         remotes: Sequence[Remote],
         limits: OffloadLimits,
         redactor: Redactor,
-        books: Books,
+        books: UsageSink,
         strained: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._local = local
         self._limits = limits
         self._strained = strained
-        self._desks = {remote.name: RemoteDesk(remote, limits.breaker) for remote in remotes}
-        self._tower = Tower(local, self._desks, limits.bounds, redactor, OffloadAnnouncer(books), books, clock)
+        self._desks = {remote.name: RemoteState(remote, limits.breaker) for remote in remotes}
+        self._tower = OffloadContext(local, self._desks, limits.bounds, redactor, OffloadAnnouncer(books), books, clock)
         self._clock = clock
         writers = any(OffloadUse.GENERATE in remote.uses for remote in remotes)
         self._ever = writers and limits.mode is not OffloadMode.NEVER
         self._changed = threading.Condition()
-        self._flights: set[Flight] = set()
+        self._flights: set[HedgedRequest] = set()
         self._waiting = 0
         self._closed = False
         self._tower.start()
@@ -115,7 +115,7 @@ class OffloadingGenerator:
             raise DeadlineExceeded("generator")
         facts = self._facts(request, now)
         choice = choose(facts)
-        flight = Flight(self._tower, request, listener, choice, facts.prompt_tokens, self._landed)
+        flight = HedgedRequest(self._tower, request, listener, choice, facts.prompt_tokens, self._landed)
         with self._changed:
             if self._closed:
                 raise NotReady("the generator is shutting down")
@@ -134,7 +134,7 @@ class OffloadingGenerator:
         return FlightHandle(self._tower, flight)
 
     @property
-    def dispatch(self) -> Dispatch:
+    def dispatch(self) -> LoopThread:
         """The event loop that machines are asked on, and what is noted of each: for what else they are asked."""
         return self._tower
 
@@ -176,7 +176,7 @@ class OffloadingGenerator:
             ),
         )
 
-    def _take_off(self, flight: Flight) -> None:
+    def _take_off(self, flight: HedgedRequest) -> None:
         self._begun()
         flight.take_off()
 
@@ -184,6 +184,6 @@ class OffloadingGenerator:
         with self._changed:
             self._waiting -= 1
 
-    def _landed(self, flight: Flight) -> None:
+    def _landed(self, flight: HedgedRequest) -> None:
         with self._changed:
             self._flights.discard(flight)

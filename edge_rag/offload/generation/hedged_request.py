@@ -16,16 +16,16 @@ from contextlib import suppress
 
 from edge_rag.core.answer import Usage
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, Unread
-from edge_rag.offload.context import Tower
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, SlowConsumer
+from edge_rag.offload.context import OffloadContext
 from edge_rag.offload.generation.remote_stream import RemoteAnswer
 from edge_rag.offload.generation.routing import Choice, Place
 from edge_rag.offload.generation.timeouts import SAFETY, SOONEST_HEDGE_S, UNKNOWN_SHARE
-from edge_rag.offload.ports import Dictation, Handle, Listener
-from edge_rag.offload.remotes.remote_state import RemoteDesk, kind_of
+from edge_rag.offload.ports import Continuation, Handle, Listener
+from edge_rag.offload.remotes.remote_state import RemoteState, kind_of
 
 
-class Flight:
+class HedgedRequest:
     """An answer on its way. Made on the caller's thread, from then on the event loop's. Follows its ``RemoteAnswer``.
 
     Args:
@@ -39,12 +39,12 @@ class Flight:
 
     def __init__(
         self,
-        tower: Tower,
+        tower: OffloadContext,
         request: GenerationRequest,
         listener: Listener,
         choice: Choice,
         prompt_tokens: int,
-        landed: Callable[[Flight], None],
+        landed: Callable[[HedgedRequest], None],
     ) -> None:
         self._tower = tower
         self._request = request
@@ -58,7 +58,7 @@ class Flight:
         self._begun_here = False
         self._local_leads = False
         self._hedged = False
-        self._dictation: Dictation | None = None
+        self._dictation: Continuation | None = None
         self._remote: RemoteAnswer | None = None
         self._remote_leads = False
         self._rest: Callable[[], None] | None = None
@@ -103,7 +103,7 @@ class Flight:
         if self._over or self._unread is not None:
             return
         longest_s = self._tower.bounds.unread_s
-        self._unread = self._tower.loop.call_later(longest_s, lambda: self._fail(Unread(longest_s)))
+        self._unread = self._tower.loop.call_later(longest_s, lambda: self._fail(SlowConsumer(longest_s)))
         if self._remote is not None:
             self._remote.pause()
         if self._local is not None:
@@ -196,7 +196,7 @@ class Flight:
         if self._local is None:
             self._go_on("no remote is let through any more", names[0] if names else "a remote")
 
-    def _ask(self, desk: RemoteDesk) -> None:
+    def _ask(self, desk: RemoteState) -> None:
         assert self._dictation is not None
         try:
             self._remote = RemoteAnswer(self._tower, desk, self._request, self._dictation, self)
@@ -251,7 +251,7 @@ class Flight:
         except EdgeRagError as error:
             self._fail(error)
 
-    def _begin_anew(self, dictation: Dictation, error: NotReady) -> None:
+    def _begin_anew(self, dictation: Continuation, error: NotReady) -> None:
         """Asks the generator that took the place of the one the answer was begun for, if nothing was told yet."""
         if dictation.said_tokens:
             self._fail(error)

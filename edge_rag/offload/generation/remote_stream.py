@@ -10,11 +10,11 @@ from typing import Protocol
 
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.context import Tower
+from edge_rag.offload.context import OffloadContext
 from edge_rag.offload.generation.timeouts import Look, Progress, Step, look
-from edge_rag.offload.ports import Busy, Dictation, Ended, Heard
+from edge_rag.offload.ports import Busy, Continuation, Ended, Heard
 from edge_rag.offload.remotes.latency_model import Sample
-from edge_rag.offload.remotes.remote_state import RemoteDesk, kind_of
+from edge_rag.offload.remotes.remote_state import RemoteState, kind_of
 
 
 class Follower(Protocol):
@@ -53,7 +53,12 @@ class RemoteAnswer:
     """
 
     def __init__(
-        self, tower: Tower, desk: RemoteDesk, request: GenerationRequest, dictation: Dictation, follower: Follower
+        self,
+        tower: OffloadContext,
+        desk: RemoteState,
+        request: GenerationRequest,
+        dictation: Continuation,
+        follower: Follower,
     ) -> None:
         self._tower = tower
         self._desk = desk

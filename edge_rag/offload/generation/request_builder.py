@@ -92,7 +92,7 @@ class Order:
     sharing: str
 
 
-class Homecoming:
+class ReplyMapping:
     """Makes what comes back into what was meant here. For one answer.
 
     Args:
@@ -138,7 +138,7 @@ def release(
     vocabulary: str,
     salt: bytes,
     redactor: Redactor,
-) -> tuple[Order, Homecoming]:
+) -> tuple[Order, ReplyMapping]:
     """Lets a request leave as its collection's rule allows. Nothing else makes an order of a request.
 
     Args:
@@ -202,4 +202,4 @@ def release(
         vocabulary=vocabulary,
         sharing=sharing,
     )
-    return order, Homecoming(restorer, prompt.numbering, numbers)
+    return order, ReplyMapping(restorer, prompt.numbering, numbers)

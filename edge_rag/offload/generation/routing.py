@@ -19,7 +19,7 @@ from typing import Final
 
 from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
-from edge_rag.offload.remotes.latency_model import Outlook
+from edge_rag.offload.remotes.latency_model import Estimate
 
 BOUND: Final = 1.25
 """How much of its fair share a remote may have before it is passed over."""
@@ -99,7 +99,7 @@ class RemoteFacts:
     """
 
     candidate: Candidate
-    outlook: Outlook
+    outlook: Estimate
     lets_through: bool
     able: bool
 
@@ -131,7 +131,7 @@ class Facts:
     documents: bytes
     waiting: int
     strained: bool
-    local: Outlook
+    local: Estimate
     remotes: tuple[RemoteFacts, ...]
 
 
@@ -222,12 +222,12 @@ def _sooner(facts: Facts, usable: list[RemoteFacts], reason: str) -> Choice:
     return Choice(Place.LOCAL, names, f"{reason}, and this box is done first")
 
 
-def _in_time(outlook: Outlook, deadline_in_s: float | None, unknown: bool) -> bool:
+def _in_time(outlook: Estimate, deadline_in_s: float | None, unknown: bool) -> bool:
     if deadline_in_s is None:
         return unknown or outlook.finish_s is not None
     return unknown if outlook.finish_s is None else SAFETY * outlook.finish_s <= deadline_in_s
 
 
-def _expected(name: str, outlook: Outlook) -> dict[str, float]:
+def _expected(name: str, outlook: Estimate) -> dict[str, float]:
     given = {"first_text_s": outlook.first_text_s, "finish_s": outlook.finish_s}
     return {f"{name}_{key}": value for key, value in given.items() if value is not None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from edge_rag.offload.remotes.latency_model import Outlook
+from edge_rag.offload.remotes.latency_model import Estimate
 
 SAFETY: Final = 1.5
 """What this box needs is taken to last so many times as long, when time is kept for it."""
@@ -77,8 +77,8 @@ class Progress:
     last_text: float | None
     said: int
     left: int
-    remote: Outlook
-    local: Outlook
+    remote: Estimate
+    local: Estimate
     may_hedge: bool
 
 

@@ -16,7 +16,7 @@ import grpc
 
 from edge_rag.discovery.announcer import FoundServer
 from edge_rag.discovery.browser import browse
-from edge_rag.errors import DiscoveryUnavailable, RemoteFailed, RemoteUnfit
+from edge_rag.errors import DiscoveryUnavailable, RemoteFailed, RemoteIncompatible
 from edge_rag.offload.remotes.tls_trust import Trust, anchor
 
 BY_NAME: Final = "box:"
@@ -129,7 +129,7 @@ class Connection:
             self._channel = None
         problem = f"{code.name}: {_short(error.details())}"
         if code in _UNFIT:
-            return RemoteUnfit(problem)
+            return RemoteIncompatible(problem)
         return RemoteFailed(problem, busy=code is grpc.StatusCode.RESOURCE_EXHAUSTED)
 
     async def close(self) -> None:

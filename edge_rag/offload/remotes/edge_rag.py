@@ -13,7 +13,7 @@ import grpc
 
 from edge_rag.api.v1 import encoding_pb2, generation_pb2, rag_pb2
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import SaidSentence, SaidText, SaidTokens
+from edge_rag.core.generation import SaidSentence, SaidText, TokenChunk
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex
 from edge_rag.errors import RemoteFailed
@@ -141,7 +141,7 @@ def _heard(message: generation_pb2.GenerateResponse) -> Heard | None:
         case "text":
             return SaidText(message.text) if message.text else None
         case "tokens":
-            return SaidTokens(tuple(message.tokens.ids)) if message.tokens.ids else None
+            return TokenChunk(tuple(message.tokens.ids)) if message.tokens.ids else None
         case "quoted":
             return SaidSentence(message.quoted.passage, message.quoted.sentence)
         case "finished":

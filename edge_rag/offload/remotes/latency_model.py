@@ -16,7 +16,7 @@ WEIGHT: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Estimate:
     """What is expected of a place for one request; None where nothing was measured.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Means:
     service_deviation_s: float = 0.0
 
 
-class Meter:
+class LatencyModel:
     """Keeps the means of one place and one kind of answer. One thread writes, any may read."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Meter:
         means.tokens += WEIGHT * (sample.tokens - means.tokens)
         means.service_s += WEIGHT * (service - means.service_s)
 
-    def outlook(self, prompt_tokens: int, max_tokens: int, ahead: int, slots: int) -> Outlook:
+    def outlook(self, prompt_tokens: int, max_tokens: int, ahead: int, slots: int) -> Estimate:
         """Predicts one more request.
 
         Args:
@@ -111,13 +111,13 @@ class Meter:
         """
         means = self._means
         if means is None:
-            return Outlook()
+            return Estimate()
         waiting_s = max(0, ahead + 1 - slots) / slots * means.service_s
         start_s = means.start_s * prompt_tokens / max(1.0, means.prompt_tokens)
         first = waiting_s + start_s
         finish = first + min(max_tokens, means.tokens) * means.per_token_s + means.service_deviation_s
         unusual = waiting_s + max(2 * start_s, start_s + 4 * means.start_deviation_s)
-        return Outlook(first, finish, means.per_token_s, unusual)
+        return Estimate(first, finish, means.per_token_s, unusual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Pace:
         return None if self.per_text_s is None else self.round_trip_s + self.queue_s + texts * self.per_text_s
 
     def unusual_s(self, texts: int) -> float | None:
-        """Returns the time from which on it is unusual that they are not done, seconds; as ``Outlook.unusual_s``."""
+        """Returns the time from which on it is unusual that they are not done, seconds; as ``Estimate.unusual_s``."""
         expected = self.expected_s(texts)
         return None if expected is None else max(2 * expected, expected + 4 * self.deviation_s)
 

@@ -11,7 +11,7 @@ from edge_rag.core.query import AnswerMode
 from edge_rag.offload.generation.routing import Candidate, RemoteFacts
 from edge_rag.offload.ports import Busy, Remote
 from edge_rag.offload.remotes.circuit_breaker import Breaker, BreakerState
-from edge_rag.offload.remotes.latency_model import Meter, Outlook
+from edge_rag.offload.remotes.latency_model import Estimate, LatencyModel
 
 _USUAL_SLOTS = 8
 """How many requests a remote that does not say is taken to run at once."""
@@ -29,7 +29,7 @@ def kind_of(mode: AnswerMode) -> Kind:
     return Kind.QUOTED if mode is AnswerMode.QUOTE else Kind.WRITTEN
 
 
-class RemoteDesk:
+class RemoteState:
     """Keeps what is known of a remote. The event loop writes, any thread reads.
 
     Args:
@@ -40,7 +40,7 @@ class RemoteDesk:
     def __init__(self, remote: Remote, breaker: Breaker) -> None:
         self.remote = remote
         self.breaker = breaker
-        self.meters = {kind: Meter() for kind in Kind}
+        self.meters = {kind: LatencyModel() for kind in Kind}
         self.under_way = 0
         self.answers = 0
         self.failures = 0
@@ -65,7 +65,7 @@ class RemoteDesk:
         candidate = Candidate(self.remote.name, speed, self.under_way, spare)
         return RemoteFacts(candidate, outlook, self.breaker.lets_through(now), able)
 
-    def outlook(self, kind: Kind, prompt_tokens: int, max_tokens: int) -> Outlook:
+    def outlook(self, kind: Kind, prompt_tokens: int, max_tokens: int) -> Estimate:
         """Returns what is expected of one more request."""
         ahead = self.under_way + self._others
         return self.meters[kind].outlook(prompt_tokens, max_tokens, ahead, self._slots or _USUAL_SLOTS)

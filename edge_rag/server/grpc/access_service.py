@@ -12,8 +12,8 @@ from edge_rag.core.identity import Role
 from edge_rag.core.pairing_code import is_key, is_secret
 from edge_rag.core.query import Priority
 from edge_rag.errors import InvalidRequest, Unauthenticated
-from edge_rag.server.authentication import Doorkeeper
-from edge_rag.server.call import Calls, ServicerContext
+from edge_rag.server.authentication import Authenticator
+from edge_rag.server.call import CallContext, ServicerContext
 
 _ROLES: Final = {
     Role.READER: access_pb2.ROLE_READER,
@@ -38,7 +38,7 @@ class AccessService(access_pb2_grpc.AccessServicer):
         doorkeeper: Has credentials for newcomers.
     """
 
-    def __init__(self, calls: Calls, doorkeeper: Doorkeeper) -> None:
+    def __init__(self, calls: CallContext, doorkeeper: Authenticator) -> None:
         self._calls = calls
         self._doorkeeper = doorkeeper
 

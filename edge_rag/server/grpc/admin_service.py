@@ -10,7 +10,7 @@ from contextlib import aclosing
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
 from edge_rag.core.identity import Role
 from edge_rag.core.monitoring.status import DaemonState
-from edge_rag.server.call import Calls, ServicerContext
+from edge_rag.server.call import CallContext, ServicerContext
 from edge_rag.telemetry.audit_log import AuditPage
 from edge_rag.wire import admin as admin_messages
 from edge_rag.wire import requests as wire
@@ -24,7 +24,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         calls: Lets calls in and sees them out.
     """
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: CallContext) -> None:
         self._calls = calls
 
     async def GetStatus(  # noqa: N802, D102 - named and described by the proto

@@ -6,7 +6,7 @@ import asyncio
 
 from edge_rag.api.v1 import collections_pb2, collections_pb2_grpc
 from edge_rag.core.identity import Role
-from edge_rag.server.call import Call, Calls, ServicerContext
+from edge_rag.server.call import Call, CallContext, ServicerContext
 from edge_rag.wire import collections as collection_messages
 from edge_rag.wire import requests as wire
 
@@ -18,7 +18,7 @@ class CollectionsService(collections_pb2_grpc.CollectionsServicer):
         calls: Lets calls in and sees them out.
     """
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: CallContext) -> None:
         self._calls = calls
 
     async def Create(  # noqa: N802, D102 - named and described by the proto

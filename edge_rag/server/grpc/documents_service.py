@@ -17,7 +17,7 @@ from edge_rag.core.documents.jobs import Job, JobId
 from edge_rag.core.identity import Role
 from edge_rag.core.ids import DocumentId
 from edge_rag.errors import InvalidRequest, JobNotFound
-from edge_rag.server.call import Call, Calls, ServicerContext
+from edge_rag.server.call import Call, CallContext, ServicerContext
 from edge_rag.wire import answers as messages
 from edge_rag.wire import jobs as job_messages
 from edge_rag.wire import requests as wire
@@ -33,7 +33,7 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
         calls: Lets calls in and sees them out.
     """
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: CallContext) -> None:
         self._calls = calls
 
     async def start_ingest(
@@ -46,7 +46,7 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
             yield documents_pb2.StartIngestResponse(job=job_messages.job(job))
             async for upload in uploads:
                 if isinstance(upload, Upload):
-                    await jobs.room_for(len(upload.content))
+                    await jobs.can_admit(len(upload.content))
                     accepted = await asyncio.to_thread(jobs.accept, job.job_id, upload)
                     document = job_messages.document(accepted)
                 else:
@@ -108,7 +108,7 @@ class DocumentsService(JobCalls):
         document_bytes: Largest document.
     """
 
-    def __init__(self, calls: Calls, document_bytes: int) -> None:
+    def __init__(self, calls: CallContext, document_bytes: int) -> None:
         super().__init__(calls)
         self._document_bytes = document_bytes
 

@@ -9,7 +9,7 @@ from edge_rag.api.v1 import encoding_pb2, encoding_pb2_grpc
 from edge_rag.core.identity import Role
 from edge_rag.errors import ConfigurationError
 from edge_rag.reranker.candidate import model_text
-from edge_rag.server.call import Call, Calls, ServicerContext
+from edge_rag.server.call import Call, CallContext, ServicerContext
 from edge_rag.wire.encoding import passages_to_rerank, ranks_message, texts_to_embed, vectors_message
 from edge_rag.wire.requests import RequestLimits
 
@@ -22,7 +22,7 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
         limits: What one request may ask for.
     """
 
-    def __init__(self, calls: Calls, limits: RequestLimits) -> None:
+    def __init__(self, calls: CallContext, limits: RequestLimits) -> None:
         self._calls = calls
         self._limits = limits
 

@@ -16,11 +16,11 @@ from contextlib import aclosing
 from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, generation_pb2_grpc
-from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidText, SaidTokens
+from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidText, TokenChunk
 from edge_rag.core.identity import Role
 from edge_rag.generator.generator import Handle
-from edge_rag.pipeline.event_buffer import AnswerChannel
-from edge_rag.server.call import Calls, ServicerContext
+from edge_rag.pipeline.event_buffer import EventBuffer
+from edge_rag.server.call import CallContext, ServicerContext
 from edge_rag.wire.generation import generation_request, load_message, said_message
 from edge_rag.wire.requests import RequestLimits
 
@@ -55,7 +55,7 @@ async def paced(
                 continue
             if said is None:
                 return
-            if isinstance(said, SaidTokens | SaidText):
+            if isinstance(said, TokenChunk | SaidText):
                 held = joined or said
             else:
                 yield said
@@ -72,8 +72,8 @@ async def paced(
 def _joined(held: SaidEvent, said: SaidEvent) -> SaidEvent | None:
     """Returns both as one; None where they are of different kinds."""
     match held, said:
-        case SaidTokens(), SaidTokens():
-            return SaidTokens(held.tokens + said.tokens)
+        case TokenChunk(), TokenChunk():
+            return TokenChunk(held.tokens + said.tokens)
         case SaidText(), SaidText():
             return SaidText(held.text + said.text)
         case _:
@@ -92,7 +92,7 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
         limits: What one request may ask for.
     """
 
-    def __init__(self, calls: Calls, limits: RequestLimits) -> None:
+    def __init__(self, calls: CallContext, limits: RequestLimits) -> None:
         self._calls = calls
         self._limits = limits
 
@@ -106,7 +106,7 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
         async with self._calls.serve(Role.PEER, "Generate", context, request.request_id) as call:
             wanted = generation_request(request, call.request_id, call.identity, call.deadline, self._limits)
             generator = call.backend.generator
-            said = AnswerChannel[SaidEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
+            said = EventBuffer[SaidEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
             yield load_message(generator.snapshot(), generator.vocabulary)
             submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
             try:

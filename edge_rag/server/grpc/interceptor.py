@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias, cast
 
 import grpc
 
-from edge_rag.errors import CallTooLong, EdgeRagError, InvalidRequest, NotReady, Overloaded, Unread
+from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, NotReady, Overloaded, SlowConsumer
 from edge_rag.server.grpc import status_codes as status
-from edge_rag.server.lifecycle import Gate
-from edge_rag.server.limits.concurrency import Places
-from edge_rag.server.limits.connections import Connections, Resets, address_of
+from edge_rag.server.lifecycle import Lifecycle
+from edge_rag.server.limits.concurrency import ConcurrencyLimiter
+from edge_rag.server.limits.connections import CancelRateLimiter, Connections, address_of
 from edge_rag.server.limits.timeouts import Deadlines
 from edge_rag.telemetry.metrics.calls import Metrics
 
@@ -37,7 +37,7 @@ _ALWAYS: Final = "Check"
 """Who asks whether the daemon is well gets an answer, however busy it is."""
 
 
-class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Stands before every service, health and reflection too.
 
     Handlers are called as if both sides streamed, whatever they are: so a call can be refused before its request was
@@ -54,10 +54,10 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def __init__(
         self,
-        places: Places,
+        places: ConcurrencyLimiter,
         deadlines: Deadlines,
         unread_s: float,
-        gate: Gate,
+        gate: Lifecycle,
         connections: Connections,
         metrics: Metrics,
     ) -> None:
@@ -67,7 +67,7 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._gate = gate
         self._connections = connections
         self._metrics = metrics
-        self._resets = Resets()
+        self._resets = CancelRateLimiter()
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(  # noqa: D102 - described by gRPC
@@ -135,8 +135,8 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             async with asyncio.timeout(seconds + _STAGES_FIRST_S):
                 await self._run(handler, context)
         except TimeoutError:
-            await self._end(context, CallTooLong(f"the call took longer than {seconds:g} s"))
-        except (CallTooLong, InvalidRequest, Unread) as error:
+            await self._end(context, CallTimeout(f"the call took longer than {seconds:g} s"))
+        except (CallTimeout, InvalidRequest, SlowConsumer) as error:
             await self._end(context, error)
 
     async def _run(self, handler: Handler, context: ServicerContext) -> None:
@@ -158,7 +158,7 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             async for response in responses:
                 try:
                     await self._write(context, response)
-                except Unread as error:
+                except SlowConsumer as error:
                     await self._within_last_word(context, responses.athrow(error))
 
     async def _write(self, context: ServicerContext, response: Any) -> None:
@@ -166,7 +166,7 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             async with asyncio.timeout(self._unread_s):
                 await context.write(response)
         except TimeoutError:
-            raise Unread(self._unread_s) from None
+            raise SlowConsumer(self._unread_s) from None
 
     async def _end(self, context: ServicerContext, error: EdgeRagError) -> None:
         """Ends a call that has not been ended."""
@@ -202,14 +202,14 @@ async def heard(context: ServicerContext, silent_s: float) -> AsyncGenerator[Any
         silent_s: How long the client may take between two messages, seconds.
 
     Raises:
-        CallTooLong: It took longer.
+        CallTimeout: It took longer.
     """
     while True:
         try:
             async with asyncio.timeout(silent_s):
                 message = await context.read()
         except TimeoutError:
-            raise CallTooLong(f"nothing came from the client for {silent_s:g} s") from None
+            raise CallTimeout(f"nothing came from the client for {silent_s:g} s") from None
         if message is grpc.aio.EOF:  # type: ignore[attr-defined]
             return
         yield message

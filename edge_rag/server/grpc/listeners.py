@@ -31,7 +31,7 @@ class TlsOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Listeners:
     """Where a daemon listens. Legal by construction: ``open_doors`` makes it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Doors:
     local: str | None
 
 
-def open_doors(main: str, local: str | None, always_tls: bool, tls: TlsOptions | None, may_enter: bool) -> Doors:
+def open_doors(main: str, local: str | None, always_tls: bool, tls: TlsOptions | None, may_enter: bool) -> Listeners:
     """Decides what each address needs.
 
     Args:
@@ -64,7 +64,7 @@ def open_doors(main: str, local: str | None, always_tls: bool, tls: TlsOptions |
             f"local_listen: {local} can be reached from other machines; that is what listen is for"
         )
     if is_local(main) and not (always_tls and not main.startswith("unix:")):
-        return Doors(main, None, local)
+        return Listeners(main, None, local)
     if tls is None:
         raise ConfigurationError(
             f"listen: {main} needs TLS; make a certificate with `edge-rag tls init` or name one in tls.certificate and "
@@ -76,7 +76,7 @@ def open_doors(main: str, local: str | None, always_tls: bool, tls: TlsOptions |
             "`edge-rag pair --name NAME` or `edge-rag token create --name NAME`, or listen on 127.0.0.1, [::1] or "
             "unix:PATH"
         )
-    return Doors(main, tls, local)
+    return Listeners(main, tls, local)
 
 
 def is_local(address: str) -> bool:

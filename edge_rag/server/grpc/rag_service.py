@@ -10,8 +10,8 @@ import structlog
 from edge_rag.api.v1 import rag_pb2, rag_pb2_grpc
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.identity import Role
-from edge_rag.errors import NotReady, Unread
-from edge_rag.server.call import Calls, ServicerContext
+from edge_rag.errors import NotReady, SlowConsumer
+from edge_rag.server.call import CallContext, ServicerContext
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.wire import answers as messages
 from edge_rag.wire import requests as wire
@@ -28,7 +28,7 @@ class RagService(rag_pb2_grpc.RagServicer):
         metrics: Counts answers.
     """
 
-    def __init__(self, calls: Calls, limits: wire.RequestLimits, metrics: Metrics) -> None:
+    def __init__(self, calls: CallContext, limits: wire.RequestLimits, metrics: Metrics) -> None:
         self._calls = calls
         self._limits = limits
         self._metrics = metrics
@@ -56,9 +56,9 @@ class RagService(rag_pb2_grpc.RagServicer):
                     yield messages.answer_event(event)
             except NotReady as error:
                 raise NotReady(f"{error}; {_how_far(told)}") from error
-            except Unread as error:
+            except SlowConsumer as error:
                 stream.cancel(error)
-                raise Unread(error.seconds, _how_far(told)) from error
+                raise SlowConsumer(error.seconds, _how_far(told)) from error
             finally:
                 stream.cancel()
 

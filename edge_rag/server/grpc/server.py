@@ -31,19 +31,19 @@ from edge_rag.api.v1 import (
     rag_pb2_grpc,
 )
 from edge_rag.errors import ConfigurationError
-from edge_rag.server.authentication import Doorkeeper
-from edge_rag.server.call import Calls
+from edge_rag.server.authentication import Authenticator
+from edge_rag.server.call import CallContext
 from edge_rag.server.grpc.access_service import AccessService
 from edge_rag.server.grpc.admin_service import AdminService
 from edge_rag.server.grpc.collections_service import CollectionsService
 from edge_rag.server.grpc.documents_service import DocumentsService
 from edge_rag.server.grpc.encoding_service import EncodingService
 from edge_rag.server.grpc.generation_service import GenerationService
-from edge_rag.server.grpc.interceptor import Turnstile
-from edge_rag.server.grpc.listeners import Doors, ServedCertificates, TlsOptions
+from edge_rag.server.grpc.interceptor import AdmissionInterceptor
+from edge_rag.server.grpc.listeners import Listeners, ServedCertificates, TlsOptions
 from edge_rag.server.grpc.rag_service import RagService
-from edge_rag.server.lifecycle import Gate
-from edge_rag.server.limits.concurrency import Places
+from edge_rag.server.lifecycle import Lifecycle
+from edge_rag.server.limits.concurrency import ConcurrencyLimiter
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.timeouts import Deadlines
 from edge_rag.server.limits.transport import CallLimits, TransportLimits
@@ -109,9 +109,9 @@ class GrpcServer:
 
     def __init__(
         self,
-        doors: Doors,
-        doorkeeper: Doorkeeper,
-        gate: Gate,
+        doors: Listeners,
+        doorkeeper: Authenticator,
+        gate: Lifecycle,
         metrics: Metrics,
         limits: RequestLimits,
         document_bytes: int,
@@ -123,11 +123,11 @@ class GrpcServer:
         self._deadlines = Deadlines(calls.request_s, calls.long_call_s)
         self._connections = Connections(transport.connections_per_address)
         self._keeping: asyncio.Task[None] | None = None
-        places = Places(calls.concurrent)
-        turnstile = Turnstile(places, self._deadlines, calls.unread_s, gate, self._connections, metrics)
+        places = ConcurrencyLimiter(calls.concurrent)
+        turnstile = AdmissionInterceptor(places, self._deadlines, calls.unread_s, gate, self._connections, metrics)
         self._server = grpc.aio.server(interceptors=(turnstile,), options=transport.options())
         self._certificates = None if doors.tls is None else ServedCertificates(doors.tls)
-        served = Calls(gate, doorkeeper, metrics, self._deadlines, traces)
+        served = CallContext(gate, doorkeeper, metrics, self._deadlines, traces)
         self._rag = RagService(served, limits, metrics)
         rag_pb2_grpc.add_RagServicer_to_server(self._rag, self._server)
         documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(served, document_bytes), self._server)

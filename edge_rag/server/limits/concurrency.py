@@ -14,7 +14,7 @@ _SHARE: Final = 3
 """A caller may have up to so many times the places that are free. Alone, it gets three quarters of all."""
 
 
-class Places:
+class ConcurrencyLimiter:
     """Counts calls by caller. For one event loop.
 
     A caller may take a place as long as it has fewer than ``3 *`` the free ones (Choudhury and Hahne, Dynamic Queue

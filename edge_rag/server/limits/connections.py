@@ -225,7 +225,7 @@ _REMEMBERED: Final = 4096
 """Callers that are remembered; of more, those whose calls are longest ago are forgotten."""
 
 
-class Resets:
+class CancelRateLimiter:
     """Counts calls given up, by caller, as token buckets (Turner, New Directions in Communications, 1986).
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from edge_rag.core.monitoring.resources import Ballast, MemoryPressure, Temperature, ThrottleCause, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressureState, ShedTarget, Temperature, ThrottleCause, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse, StageSnapshot
 from edge_rag.telemetry.activity import Activity
 
@@ -33,7 +33,7 @@ class BoardMetrics:
         activity: Activity,
         temperatures: Callable[[], tuple[Temperature, ...]],
         throttling: Callable[[], Throttling],
-        memory: Callable[[], MemoryPressure],
+        memory: Callable[[], MemoryPressureState],
     ) -> None:
         self._activity = activity
         self._temperatures = temperatures
@@ -82,7 +82,7 @@ class BoardMetrics:
             )
 
     @staticmethod
-    def _of_memory(memory: MemoryPressure) -> Iterator[Metric]:
+    def _of_memory(memory: MemoryPressureState) -> Iterator[Metric]:
         if memory.headroom_bytes is not None:
             yield GaugeMetricFamily(
                 "edge_rag_memory_headroom_bytes",
@@ -96,7 +96,7 @@ class BoardMetrics:
                 memory.waiting,
             )
         shed = GaugeMetricFamily("edge_rag_memory_shed", "Whether it is given up for want of memory.", labels=("what",))
-        for ballast in Ballast:
+        for ballast in ShedTarget:
             shed.add_metric((ballast.value,), ballast in memory.given_up)
         yield shed
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 
 _GAPS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -168,10 +168,10 @@ class EngineMetrics:
         if report.per_token_s is not None:
             self.per_token.observe(report.per_token_s)
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         """Counts a decision. Reasons are sentences from the program, so that there are few of them."""
         self.decisions.labels(decision.kind.value).inc()
-        if decision.kind is DecisionKind.PREEMPTED:
+        if decision.kind is AuditEventKind.PREEMPTED:
             self.preemptions.labels(decision.reason).inc()
 
     def read_from(self, engine: Callable[[], EngineState], lines_dropped: Callable[[], int]) -> None:

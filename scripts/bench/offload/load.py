@@ -15,7 +15,7 @@ from edge_rag.client.failures import ClientError
 from edge_rag.client.requests import AskOptions
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import CollectionSettings
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode, Priority
 
@@ -26,7 +26,9 @@ QUESTIONS: Final = (
     "What is the usual dose of hypochlorite?",
     "How is a water sample taken?",
 )
-_OURS: Final = frozenset({DecisionKind.PLACED, DecisionKind.HEDGED, DecisionKind.TAKEN_OVER, DecisionKind.BREAKER})
+_OURS: Final = frozenset(
+    {AuditEventKind.PLACED, AuditEventKind.HEDGED, AuditEventKind.TAKEN_OVER, AuditEventKind.BREAKER}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def decisions(address: str) -> Counter[str]:
     with Client(address) as client:
         entries = [each.decision for each in client.decisions() if isinstance(each, AuditEntry)]
     return Counter(
-        each.reason if each.kind is DecisionKind.PLACED else each.kind.value for each in entries if each.kind in _OURS
+        each.reason if each.kind is AuditEventKind.PLACED else each.kind.value for each in entries if each.kind in _OURS
     )
 
 

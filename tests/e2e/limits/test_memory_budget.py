@@ -15,8 +15,8 @@ import pytest
 
 from edge_rag.client import AskOptions, CallStatus, Client, ClientError
 from edge_rag.core.answer import Finished
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
-from edge_rag.core.monitoring.resources import Ballast
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
+from edge_rag.core.monitoring.resources import ShedTarget
 from edge_rag.core.query import AnswerMode, Priority
 from tests.e2e.support.limited_memory import limited_memory
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, sample_documents
@@ -111,7 +111,7 @@ def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
                 load.wait_for_answers(40)
 
                 # Now there is less than the daemon wants: the limit follows what it holds until all is given up.
-                while len(next(reports).pressure.given_up) < len(Ballast):
+                while len(next(reports).pressure.given_up) < len(ShedTarget):
                     memory.limit(memory.used_bytes + 24 * MIB)
                 load.wait_for_answers(3)
                 memory.limit(None)
@@ -120,7 +120,7 @@ def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
             assert load.failed == []
             with Client(running.address) as client:
                 entries = [entry.decision for entry in client.decisions() if isinstance(entry, AuditEntry)]
-            shed = [decision.reason for decision in entries if decision.kind is DecisionKind.SHED]
+            shed = [decision.reason for decision in entries if decision.kind is AuditEventKind.SHED]
             assert shed[:3] == [
                 "cached pages are given back",
                 "batch requests wait and new ones are refused",

@@ -37,7 +37,7 @@ from edge_rag.client.values import JobEntry
 from edge_rag.core.documents.collection import CollectionSettings, HomeKind
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.documents.jobs import Job, JobState
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.query import AnswerMode
 from tests.contract.both_clients import Connect, connecting
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon
@@ -111,8 +111,8 @@ def test_an_answer_that_is_left_early_gives_its_slot_back(daemon: RunningDaemon,
         events.close()
         for entry in client.decisions(request_id, follow=True):
             assert isinstance(entry, AuditEntry)
-            assert entry.decision.kind is not DecisionKind.FINISHED
-            if entry.decision.kind is DecisionKind.CANCELLED:
+            assert entry.decision.kind is not AuditEventKind.FINISHED
+            if entry.decision.kind is AuditEventKind.CANCELLED:
                 break
         assert client.status().engine.slots_busy == 0
 

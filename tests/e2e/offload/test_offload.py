@@ -16,7 +16,7 @@ from edge_rag.client.requests import AskOptions
 from edge_rag.core.answer import Citation, Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.ids import recognized
-from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
 from tests.e2e.support.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
@@ -95,12 +95,12 @@ def asked(
     return text, [event for event in events if isinstance(event, Citation)]
 
 
-def trail(client: Client, request_id: str) -> list[Decision]:
+def trail(client: Client, request_id: str) -> list[AuditEvent]:
     entries = client.decisions(request_id=request_id)
     return [entry.decision for entry in entries if isinstance(entry, AuditEntry)]
 
 
-def kinds(client: Client, request_id: str) -> set[DecisionKind]:
+def kinds(client: Client, request_id: str) -> set[AuditEventKind]:
     return {recognized(decision.kind) for decision in trail(client, request_id)}
 
 
@@ -109,9 +109,9 @@ def test_an_answer_written_elsewhere_is_the_one_written_here_with_its_citations(
         for mode in AnswerMode:
             here = asked(client, OffloadRule.NEVER, f"here-{mode.value}", mode)
             assert here == asked(client, OffloadRule.ALLOWED, f"there-{mode.value}", mode)
-            assert DecisionKind.SENT not in kinds(client, f"here-{mode.value}")
-            assert DecisionKind.SENT in kinds(client, f"there-{mode.value}")
-            assert DecisionKind.TAKEN_OVER not in kinds(client, f"there-{mode.value}")
+            assert AuditEventKind.SENT not in kinds(client, f"here-{mode.value}")
+            assert AuditEventKind.SENT in kinds(client, f"there-{mode.value}")
+            assert AuditEventKind.TAKEN_OVER not in kinds(client, f"there-{mode.value}")
         (remote,) = client.status().remotes
     assert (remote.name, remote.breaker) == ("big", "closed")
     assert remote.answers >= 1
@@ -123,7 +123,7 @@ def test_the_trail_says_where_an_answer_was_written_and_what_was_sent(pair: Pair
         asked(client, OffloadRule.ALLOWED, "trail")
         placed, sent = (
             next(decision for decision in trail(client, "trail") if decision.kind is kind)
-            for kind in (DecisionKind.PLACED, DecisionKind.SENT)
+            for kind in (AuditEventKind.PLACED, AuditEventKind.SENT)
         )
     assert placed.reason == "written on another machine: a remote is preferred"
     assert placed.numbers["prompt_tokens"] > 0
@@ -149,7 +149,7 @@ def test_what_the_other_machine_wrote_is_in_the_clients_usage(pair: Pair) -> Non
 def test_what_is_redacted_comes_back_as_it_was(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         text, citations = asked(client, OffloadRule.REDACTED, "redacted")
-        (sent,) = [decision for decision in trail(client, "redacted") if decision.kind is DecisionKind.SENT]
+        (sent,) = [decision for decision in trail(client, "redacted") if decision.kind is AuditEventKind.SENT]
     assert "2,000 operating hours" in text
     assert citations[0].text == text
     assert "redacted" in sent.reason
@@ -215,7 +215,7 @@ def test_frozen_or_killed_at_any_word_the_other_machine_costs_nobody_a_word(
             else:
                 hurried.lender.kill()
                 hurried.lender = lending_at(hurried.lender.address, tmp_path)
-        assert kinds(client, "struck-0") & {DecisionKind.TAKEN_OVER, DecisionKind.HEDGED}
+        assert kinds(client, "struck-0") & {AuditEventKind.TAKEN_OVER, AuditEventKind.HEDGED}
 
 
 @pytest.mark.soak
@@ -226,4 +226,4 @@ def test_twenty_times_as_slow_the_other_machine_costs_nobody_an_answer(hurried: 
         with slowed(hurried.lender.process.pid, 20):
             for number in range(TIMES):
                 assert written(client, OffloadRule.ALLOWED, f"slow-{number}") == alone
-        assert DecisionKind.SENT in kinds(client, f"slow-{TIMES - 1}")
+        assert AuditEventKind.SENT in kinds(client, f"slow-{TIMES - 1}")

@@ -11,7 +11,7 @@ from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions, SearchOptions
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
-from edge_rag.core.monitoring.event import AuditEntry, Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from tests.e2e.offload.test_offload import Pair, lending
 from tests.e2e.support.jobs import final_states, start_job, watch
@@ -51,13 +51,13 @@ uses = ["embed", "rerank"]
     lender.kill()
 
 
-def decisions(client: Client, request_id: str = "") -> list[Decision]:
+def decisions(client: Client, request_id: str = "") -> list[AuditEvent]:
     entries = client.decisions(request_id=request_id)
     return [entry.decision for entry in entries if isinstance(entry, AuditEntry)]
 
 
-def sent(client: Client, request_id: str = "") -> list[Decision]:
-    return [decision for decision in decisions(client, request_id) if decision.kind is DecisionKind.SENT]
+def sent(client: Client, request_id: str = "") -> list[AuditEvent]:
+    return [decision for decision in decisions(client, request_id) if decision.kind is AuditEventKind.SENT]
 
 
 def found(client: Client, collection: str) -> list[tuple[int, int, float, float | None]]:
@@ -102,7 +102,7 @@ def test_what_another_machine_encoded_is_what_this_one_would_have(pair: Pair) ->
 def test_what_may_leave_only_redacted_is_encoded_here_and_the_trail_says_why(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         answer(client, "redacted", "redacted")
-        placed = [each for each in decisions(client, "redacted") if each.kind is DecisionKind.PLACED]
+        placed = [each for each in decisions(client, "redacted") if each.kind is AuditEventKind.PLACED]
         assert not sent(client, "redacted")
     assert [each.reason for each in placed] == [
         "question embedded here: redacted text has other vectors and ranks",
@@ -114,10 +114,10 @@ def test_the_trail_says_on_which_numbers_and_what_was_sent(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         answer(client, "allowed", "trail")
         told = decisions(client, "trail")
-    ranks = next(each for each in told if each.kind is DecisionKind.PLACED and each.reason.startswith("passages"))
+    ranks = next(each for each in told if each.kind is AuditEventKind.PLACED and each.reason.startswith("passages"))
     assert ranks.reason == "passages ranked on another machine: a remote is preferred"
     assert {"texts", "within_s", "big_texts_per_s", "big_round_trip_s", "big_queue_s"} <= set(ranks.numbers)
-    brought = [each for each in told if each.kind is DecisionKind.SENT]
+    brought = [each for each in told if each.kind is AuditEventKind.SENT]
     assert all(" as it is, SHA-256 " in each.reason and each.numbers["bytes"] > 20 for each in brought)
 
 

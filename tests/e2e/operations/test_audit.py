@@ -22,18 +22,18 @@ from edge_rag.client import AskOptions, CallStatus, Client, ClientError
 from edge_rag.client.values import DecisionsMissed
 from edge_rag.core.answer import Finished
 from edge_rag.core.ids import recognized
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.metrics import Measure
 from edge_rag.core.query import AnswerMode
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest
 
 QUESTION = "How often must the pump bearings be greased?"
 ANSWERED = [
-    DecisionKind.STAGE_DONE,
-    DecisionKind.STAGE_DONE,
-    DecisionKind.QUEUED,
-    DecisionKind.ADMITTED,
-    DecisionKind.FINISHED,
+    AuditEventKind.STAGE_DONE,
+    AuditEventKind.STAGE_DONE,
+    AuditEventKind.QUEUED,
+    AuditEventKind.ADMITTED,
+    AuditEventKind.FINISHED,
 ]
 VALVE = {"valve.md": b"# Valve\n\nThe relief valve opens at 6 bar. It is tested every spring.\n"}
 
@@ -81,20 +81,20 @@ def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> No
         ask(daemon.address, "too-large", "How often must the pump bearings be greased? " * 180)
     assert refused.value.status is CallStatus.FAILED_PRECONDITION
     *_, entry = trail(daemon.address, "too-large")
-    assert entry.decision.kind is DecisionKind.REFUSED
+    assert entry.decision.kind is AuditEventKind.REFUSED
     assert entry.decision.numbers["needed_tokens"] > entry.decision.numbers["capacity_tokens"] > 0
 
 
 def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: RunningDaemon) -> None:
     with Client(daemon.address) as client:
         following = client.decisions("followed", follow=True)
-        seen: list[DecisionKind] = []
+        seen: list[AuditEventKind] = []
         asking = threading.Thread(target=ask, args=(daemon.address, "followed"))
         asking.start()
         for entry in following:
             assert isinstance(entry, AuditEntry)
             seen.append(recognized(entry.decision.kind))
-            if seen[-1] is DecisionKind.FINISHED:
+            if seen[-1] is AuditEventKind.FINISHED:
                 break
         following.close()
         asking.join()
@@ -103,7 +103,7 @@ def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: 
 
 def test_a_limit_shows_the_latest_and_unusable_fields_are_named(daemon: RunningDaemon) -> None:
     ask(daemon.address, "latest")
-    assert [entry.decision.kind for entry in trail(daemon.address, "latest", limit=1)] == [DecisionKind.FINISHED]
+    assert [entry.decision.kind for entry in trail(daemon.address, "latest", limit=1)] == [AuditEventKind.FINISHED]
     for options, field in (({"request_id": "no spaces please"}, "request_id"), ({"limit": 2_000_000}, "limit")):
         with pytest.raises(ClientError, match=field) as refused:
             trail(daemon.address, **options)
@@ -233,7 +233,7 @@ def test_a_daemon_that_stops_ends_those_who_follow(start: Callable[..., RunningD
         next(following)
         running.process.send_signal(signal.SIGTERM)
         rest = list(following)
-    assert [entry.decision.kind for entry in rest if isinstance(entry, AuditEntry)][-1] is DecisionKind.FINISHED
+    assert [entry.decision.kind for entry in rest if isinstance(entry, AuditEntry)][-1] is AuditEventKind.FINISHED
     assert running.process.wait(30) == 0
 
 

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 from edge_rag.client import Client
 from edge_rag.client.requests import AskOptions
 from edge_rag.core.documents.collection import CollectionSettings
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.resources import ThrottleCause
 from edge_rag.core.placement import OffloadRule
 from tests.e2e.support.running_daemon import RunningDaemon, ingest
@@ -52,7 +52,7 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
         placed = next(
             entry.decision.reason
             for entry in client.decisions(request_id="hot")
-            if isinstance(entry, AuditEntry) and entry.decision.kind is DecisionKind.PLACED
+            if isinstance(entry, AuditEntry) and entry.decision.kind is AuditEventKind.PLACED
         )
         assert placed == "written on another machine: this box is held back or on battery"
 
@@ -63,7 +63,7 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
         moves = [
             entry.decision
             for entry in client.decisions()
-            if isinstance(entry, AuditEntry) and entry.decision.kind is DecisionKind.THROTTLED
+            if isinstance(entry, AuditEntry) and entry.decision.kind is AuditEventKind.THROTTLED
         ]
     shares = [move.numbers["share"] for move in moves]
     lowest = shares.index(min(shares))

@@ -55,7 +55,7 @@ def test_a_call_and_its_stages_are_spans_below_the_clients(start: Callable[..., 
     assert failed.status.code == Status.STATUS_CODE_ERROR
     assert failed.status.message == ""
     (generator,) = (s for s in collector.spans if s.parent_span_id == failed.span_id and s.name == "generator")
-    assert attributes(generator)["error.type"] == "NeverFits"
+    assert attributes(generator)["error.type"] == "RequestTooLarge"
 
     (stored,) = (span for span in collector.spans if span.name == "ingest")
     assert attributes(stored)["edge_rag.outcome"] == "added"

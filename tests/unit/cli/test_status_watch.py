@@ -36,10 +36,10 @@ from edge_rag.client import status_replies
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import Latency, Measure
 from edge_rag.core.monitoring.resources import (
-    Ballast,
     MemoryItem,
-    MemoryPressure,
+    MemoryPressureState,
     PlannedMemory,
+    ShedTarget,
     Temperature,
     ThrottleCause,
     Throttling,
@@ -102,7 +102,7 @@ REPORT = DaemonStatus(
     temperatures=(Temperature("cpu-thermal", 61.25), Temperature("gpu-thermal", 88.0)),
     remotes=(RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "open", 1, 20, 3, 4096, "it said nothing", 1.5),),
     memory=PlannedMemory(512 << 20, (MemoryItem("process", 176 << 20), MemoryItem("KV pages", 51 << 20)), 1),
-    pressure=MemoryPressure(5 << 30, 0.125, (Ballast.PREFIX_CACHE, Ballast.BATCH)),
+    pressure=MemoryPressureState(5 << 30, 0.125, (ShedTarget.PREFIX_CACHE, ShedTarget.BATCH)),
     throttling=Throttling(0.5625, (ThrottleCause.HEAT,), ("throttled",), 12.25, 0.29, 1234.5),
 )
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.monitoring.resources import MemoryPressure, Temperature, Throttling
+from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, StageSnapshot
 from edge_rag.core.placement import Placement, Precision, Provider, Stage
 from edge_rag.engine.kv_cache.disk.tier import DiskCounts
@@ -32,7 +32,7 @@ from edge_rag.telemetry.usage import UsageLedger
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MONITORING = DEPLOY / "monitoring"
 LANGUAGE = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "topk", "and", "on", "__rate_interval", "le"}
-SHORT = MemoryPressure(1 << 30, 0.1, ())
+SHORT = MemoryPressureState(1 << 30, 0.1, ())
 SUFFERING = Throttling(0.5, (), (), 10.0, 0.5, 100.0)
 OF_PROMETHEUS = {"up", "job", "instance"}
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 
 LETTERS = {
-    DecisionKind.QUEUED: "Q",
-    DecisionKind.ADMITTED: "A",
-    DecisionKind.DEFERRED: "D",
-    DecisionKind.PREEMPTED: "P",
-    DecisionKind.PAUSED: "H",
-    DecisionKind.RESUMED: "R",
-    DecisionKind.FINISHED: "E",
-    DecisionKind.CANCELLED: "E",
-    DecisionKind.EXPIRED: "E",
-    DecisionKind.FAILED: "E",
+    AuditEventKind.QUEUED: "Q",
+    AuditEventKind.ADMITTED: "A",
+    AuditEventKind.DEFERRED: "D",
+    AuditEventKind.PREEMPTED: "P",
+    AuditEventKind.PAUSED: "H",
+    AuditEventKind.RESUMED: "R",
+    AuditEventKind.FINISHED: "E",
+    AuditEventKind.CANCELLED: "E",
+    AuditEventKind.EXPIRED: "E",
+    AuditEventKind.FAILED: "E",
 }
 
 
@@ -25,16 +25,16 @@ class Trail:
     """A sink that keeps what it gets."""
 
     def __init__(self) -> None:
-        self.decisions: list[Decision] = []
+        self.decisions: list[AuditEvent] = []
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)
 
-    def of(self, request_id: str) -> list[Decision]:
+    def of(self, request_id: str) -> list[AuditEvent]:
         return [decision for decision in self.decisions if decision.request_id == request_id]
 
 
-def assert_legal(kinds: Iterable[DecisionKind], ended: bool) -> None:
+def assert_legal(kinds: Iterable[AuditEventKind], ended: bool) -> None:
     """Checks what was decided about one request, in order.
 
     Args:

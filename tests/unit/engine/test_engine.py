@@ -8,7 +8,7 @@ import pytest
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import Priority, Sampling
-from edge_rag.engine.constraint import Constraint, FreeText, Silence
+from edge_rag.engine.constraint import Constraint, FreeText, NoGeneration
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
@@ -16,10 +16,10 @@ from edge_rag.errors import (
     DeadlineExceeded,
     InferenceFailed,
     InvalidRequest,
-    NeverFits,
     NotReady,
     Overloaded,
     RequestCancelled,
+    RequestTooLarge,
 )
 from edge_rag.generator.constraints.quote import Quotable, QuoteRules, quotation
 from edge_rag.runtime.decoder.model_input import PackedStep
@@ -349,7 +349,7 @@ def test_a_refused_request_is_told_a_time_that_follows_from_how_fast_others_left
 def test_what_can_never_run_is_refused_at_the_door() -> None:
     decoder = tiny_decoder(pages=4)
     engine = Engine(decoder, LIMITS, max_waiting=2)
-    with pytest.raises(NeverFits):
+    with pytest.raises(RequestTooLarge):
         engine.submit(request([5] * 100, max_tokens=29), Recorder())
     for prompt in ([decoder.vocabulary_size], [-1], []):
         with pytest.raises(InvalidRequest):
@@ -400,7 +400,7 @@ def test_a_sink_that_breaks_costs_only_its_own_request() -> None:
 
 def test_what_the_constraint_decides_alone_needs_no_model() -> None:
     only = quotation([Quotable(0, 0, 1, "x", (5, 6, 7), 0.0)], QuoteRules(2, 1, 10, 1.0, 0.5))
-    quiet = Silence(FinishReason.NOT_FOUND)
+    quiet = NoGeneration(FinishReason.NOT_FOUND)
     first, second = generate(
         tiny_decoder(), [request([5, 6], constraint=only), replace(request([]), prompt=(), constraint=quiet)]
     )

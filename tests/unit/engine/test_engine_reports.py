@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.constraint import Constraint, Silence
+from edge_rag.engine.constraint import Constraint, NoGeneration
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
@@ -23,9 +23,9 @@ class Trail:
     """Keeps decisions."""
 
     def __init__(self) -> None:
-        self.decisions: list[Decision] = []
+        self.decisions: list[AuditEvent] = []
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)
 
 
@@ -135,7 +135,7 @@ def test_a_request_that_never_had_a_slot_cost_nothing_but_its_wait() -> None:
 
 def test_an_answer_that_needs_no_model_is_reported_without_cost() -> None:
     clocked = Clocked()
-    clocked.run(request((), constraint=Silence(FinishReason.NOT_FOUND)))
+    clocked.run(request((), constraint=NoGeneration(FinishReason.NOT_FOUND)))
     (report,) = clocked.reports.requests
     assert report.completed
     assert (report.usage.prompt_tokens, report.usage.model_steps, report.slot_s) == (0, 0, 0.0)
@@ -173,5 +173,5 @@ def test_a_request_that_came_during_a_step_is_said_to_have_waited_since_it_came(
     for sink in sinks:
         sink.wait()
     clocked.engine.close()
-    admitted = [d for d in clocked.trail.decisions if d.kind is DecisionKind.ADMITTED and d.request_id == "late"]
+    admitted = [d for d in clocked.trail.decisions if d.kind is AuditEventKind.ADMITTED and d.request_id == "late"]
     assert [decision.numbers["waited_s"] for decision in admitted] == [1.0]

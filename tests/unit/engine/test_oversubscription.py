@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from edge_rag.core.ids import recognized
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Outcome
@@ -92,7 +92,7 @@ def test_twice_as_many_pages_wanted_as_there_are_lets_every_request_finish_or_re
             assert isinstance(sink.outcome, Outcome)
             assert len(sink.tokens) == tokens
     assert (state.pages_held, state.running, state.waiting) == (0, 0, 0)
-    trails: dict[str, list[DecisionKind]] = {}
+    trails: dict[str, list[AuditEventKind]] = {}
     for decision in trail.decisions:
         assert decision.request_id is not None
         trails.setdefault(decision.request_id, []).append(recognized(decision.kind))

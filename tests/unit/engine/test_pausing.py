@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 
 from edge_rag.core.ids import recognized
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import SequenceId, Status
-from edge_rag.errors import DeadlineExceeded, NotReady, RequestCancelled, Unread
+from edge_rag.errors import DeadlineExceeded, NotReady, RequestCancelled, SlowConsumer
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.recorded_events import Trail, assert_legal
 from tests.unit.engine.scheduling.scheduler_bench import Bench
@@ -43,8 +43,8 @@ def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_
     assert [paused.tokens, other.tokens] == alone
     kinds = [recognized(decision.kind) for decision in trail.of("paused")]
     assert_legal(kinds, ended=True)
-    assert kinds.count(DecisionKind.PAUSED) == kinds.count(DecisionKind.RESUMED) == 1
-    (pause,) = (decision for decision in trail.of("paused") if decision.kind is DecisionKind.PAUSED)
+    assert kinds.count(AuditEventKind.PAUSED) == kinds.count(AuditEventKind.RESUMED) == 1
+    (pause,) = (decision for decision in trail.of("paused") if decision.kind is AuditEventKind.PAUSED)
     assert pause.numbers["generated_tokens"] == 15
     assert pause.numbers["pages_held"] > 0
 
@@ -70,18 +70,18 @@ def paused_engine(pause_s: float = 30) -> tuple[Engine, SequenceId, Recorder, Tr
 def test_a_pause_that_takes_too_long_ends_the_request_and_the_trail_says_why() -> None:
     engine, _, sink, trail = paused_engine(pause_s=0.2)
     sink.wait()
-    assert isinstance(sink.error, Unread)
+    assert isinstance(sink.error, SlowConsumer)
     assert len(sink.tokens) == 5
     engine.close()
     last = trail.of("r")[-1]
-    assert (last.kind, last.reason) == (DecisionKind.EXPIRED, "what it said was not read")
+    assert (last.kind, last.reason) == (AuditEventKind.EXPIRED, "what it said was not read")
     assert engine.snapshot().pages_held == 0
 
 
 def test_a_paused_request_can_be_cancelled_with_a_reason() -> None:
     engine, name, sink, _ = paused_engine()
-    engine.cancel(name, Unread(7))
-    assert isinstance(sink.wait().error, Unread)
+    engine.cancel(name, SlowConsumer(7))
+    assert isinstance(sink.wait().error, SlowConsumer)
     engine.resume(name)
     engine.close()
 
@@ -146,7 +146,7 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
     assert waiting.outcome is not None
     kinds = [recognized(decision.kind) for decision in trail.of("two")]
     assert_legal(kinds, ended=True)
-    assert kinds.count(DecisionKind.PAUSED) == 1
+    assert kinds.count(AuditEventKind.PAUSED) == 1
     state = engine.snapshot()
     assert (state.waiting, state.running, state.pages_held) == (0, 0, 0)
 
@@ -166,7 +166,7 @@ def test_a_pause_and_its_end_between_two_steps_cost_nothing() -> None:
     engine.start()
     sink.wait()
     engine.close()
-    assert DecisionKind.PAUSED not in [decision.kind for decision in trail.of("r")]
+    assert AuditEventKind.PAUSED not in [decision.kind for decision in trail.of("r")]
 
 
 def test_who_comes_back_is_charged_nothing_again_and_waits_its_turn() -> None:
@@ -180,7 +180,7 @@ def test_who_comes_back_is_charged_nothing_again_and_waits_its_turn() -> None:
     bench.step()
     assert (slow.status, other.status) == (Status.WAITING, Status.RUNNING)
     bench.run()
-    assert bench.kinds(slow).count(DecisionKind.ADMITTED) == 1
+    assert bench.kinds(slow).count(AuditEventKind.ADMITTED) == 1
     assert slow.cached_tokens == 0
     assert bench.pool.available == bench.pool.pages
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.prefetch import CHUNK_TOKENS
 from edge_rag.engine.request import TokenRequest
@@ -20,12 +20,12 @@ class Ledger:
     """Keeps decisions; says when a prompt was computed ahead."""
 
     def __init__(self) -> None:
-        self.kept: list[Decision] = []
+        self.kept: list[AuditEvent] = []
         self.anticipated = threading.Event()
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         self.kept.append(decision)
-        if decision.kind is DecisionKind.ANTICIPATED:
+        if decision.kind is AuditEventKind.ANTICIPATED:
             self.anticipated.set()
 
 
@@ -52,7 +52,7 @@ def test_what_was_computed_ahead_is_found_and_the_answer_is_the_same() -> None:
     assert said == plain.tokens
     assert found == 7 * 32
     assert with_another_order == 3 * 32
-    (decision,) = (each for each in ledger.kept if each.kind is DecisionKind.ANTICIPATED)
+    (decision,) = (each for each in ledger.kept if each.kind is AuditEventKind.ANTICIPATED)
     assert decision.numbers == {"computed_tokens": 7 * 32, "expected_tokens": len(PROMPT)}
 
 

@@ -16,12 +16,12 @@ from edge_rag.core.generation import (
     SaidEvent,
     SaidSentence,
     SaidText,
-    SaidTokens,
+    TokenChunk,
 )
 from edge_rag.core.query import AnswerMode, JsonSchema, Sampling
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import RemoteFailed
-from edge_rag.generator.continuation import Dictation
+from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.generator import AnswerGenerator
 from tests.contract.test_generator_contract import DEFAULT, PASSAGES, TINY, Answer, answering, ask, paged, question
 
@@ -86,7 +86,7 @@ def written(generator: AnswerGenerator, request: GenerationRequest, vocabulary: 
     return said, last[0]
 
 
-def begun(generator: AnswerGenerator, request: GenerationRequest, answer: Answer) -> Dictation:
+def begun(generator: AnswerGenerator, request: GenerationRequest, answer: Answer) -> Continuation:
     dictation = generator.dictation(request, answer)
     assert dictation is not None
     return dictation
@@ -96,7 +96,7 @@ def a_token_each(said: list[Said]) -> list[Said]:
     return [
         piece
         for each in said
-        for piece in ([SaidTokens((token,)) for token in each.tokens] if isinstance(each, SaidTokens) else [each])
+        for piece in ([TokenChunk((token,)) for token in each.tokens] if isinstance(each, TokenChunk) else [each])
     ]
 
 
@@ -162,12 +162,12 @@ LIES: dict[str, tuple[str, Said]] = {
     "a passage that is not there": ("quote", SaidSentence(9, 0)),
     "a sentence that is not there": ("quote", SaidSentence(1, 99)),
     "text instead of a quotation": ("quote", SaidText("Never grease anything.")),
-    "tokens instead of a quotation": ("quote", SaidTokens((5, 6, 7))),
-    "a token that does not exist": ("free", SaidTokens((10**6,))),
-    "no tokens": ("free", SaidTokens(())),
+    "tokens instead of a quotation": ("quote", TokenChunk((5, 6, 7))),
+    "a token that does not exist": ("free", TokenChunk((10**6,))),
+    "no tokens": ("free", TokenChunk(())),
     "a sentence instead of text": ("free", SaidSentence(0, 0)),
     "text instead of a format": ("format", SaidText('{"a": 1, "b": true}')),
-    "tokens that the format does not allow": ("format", SaidTokens((40, 41, 42))),
+    "tokens that the format does not allow": ("format", TokenChunk((40, 41, 42))),
 }
 
 

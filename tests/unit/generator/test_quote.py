@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.engine.constraint import Ended, Forced, FreeText, OneOf, Silence
+from edge_rag.engine.constraint import Ended, Forced, FreeText, NoGeneration, OneOf
 from edge_rag.generator.constraints.quote import Quotable, Quotation, QuoteRules, quotation
 
 END = 2
@@ -137,4 +137,4 @@ def test_free_text_ends_with_an_end_token() -> None:
 
 
 def test_silence_ends_before_it_begins() -> None:
-    assert Silence(FinishReason.NOT_FOUND).next() == Ended(FinishReason.NOT_FOUND)
+    assert NoGeneration(FinishReason.NOT_FOUND).next() == Ended(FinishReason.NOT_FOUND)

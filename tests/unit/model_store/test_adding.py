@@ -16,7 +16,7 @@ from edge_rag.model_store.add import add
 from edge_rag.model_store.convert.genai import Precision
 from edge_rag.model_store.convert.subprocess import Silent
 from edge_rag.model_store.directory import StoreDirectory
-from edge_rag.model_store.request import Wish
+from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.source import LocalFolder
 from edge_rag.model_store.store import memory_bytes
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
@@ -33,8 +33,8 @@ def genai_folder(target: Path, family: str = "tiny-qwen2") -> Path:
     return target
 
 
-def wish(folder: Path, name: str = "tiny") -> Wish:
-    return Wish(LocalFolder(folder), name, Precision.INT4, None)
+def wish(folder: Path, name: str = "tiny") -> AddRequest:
+    return AddRequest(LocalFolder(folder), name, Precision.INT4, None)
 
 
 @pytest.fixture

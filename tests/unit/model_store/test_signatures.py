@@ -18,7 +18,7 @@ from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdde
 from edge_rag.model_store.add import add
 from edge_rag.model_store.convert.subprocess import Silent
 from edge_rag.model_store.directory import StoreDirectory
-from edge_rag.model_store.request import Wish
+from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.signature import SIGNATURE_FILE, acceptable_keys
 from edge_rag.model_store.source import HubModel, LocalFolder, Source
 from edge_rag.runtime.model_folder.folder import verify_model_folder
@@ -62,7 +62,7 @@ def store(tmp_path: Path) -> StoreDirectory:
 
 
 def take(store: StoreDirectory, source: Source, *wanted: Path) -> None:
-    add(store, Wish(source, "added", None, None, keys=wanted), Silent())
+    add(store, AddRequest(source, "added", None, None, keys=wanted), Silent())
 
 
 def test_a_folder_that_the_key_signed_is_added_without_its_signature(
@@ -156,7 +156,7 @@ def test_a_file_that_changes_after_the_signature_was_checked_is_refused(
                 (folder / "model.onnx").write_bytes(content)
 
     with pytest.raises(ModelFolderInvalid, match=r"model\.onnx is not the file that was signed"):
-        add(store, Wish(LocalFolder(folder), "added", None, None, keys=(keys[0].public,)), Changing())
+        add(store, AddRequest(LocalFolder(folder), "added", None, None, keys=(keys[0].public,)), Changing())
 
 
 def test_a_model_of_the_hub_is_fetched_whole_first(store: StoreDirectory, keys: tuple[Pair, Pair]) -> None:

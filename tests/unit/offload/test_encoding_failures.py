@@ -24,10 +24,10 @@ from edge_rag.api.v1 import encoding_pb2
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.core.placement import OffloadMode, OffloadRule
-from edge_rag.core.query import Asker, Priority, Question
+from edge_rag.core.query import Priority, Question, RequestContext
 from edge_rag.errors import InferenceFailed
 from edge_rag.offload.encoding.client import Encoders
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
@@ -96,8 +96,8 @@ def beside(
     return stack.enter_context(borrower), machine
 
 
-def hurried(seconds: float = 20.0, priority: Priority | None = Priority.INTERACTIVE) -> Asker:
-    return Asker(RequestId("r"), "test", priority, time.monotonic() + seconds)
+def hurried(seconds: float = 20.0, priority: Priority | None = Priority.INTERACTIVE) -> RequestContext:
+    return RequestContext(RequestId("r"), "test", priority, time.monotonic() + seconds)
 
 
 @pytest.mark.soak
@@ -136,7 +136,7 @@ def test_what_is_stored_is_never_of_another_model_even_where_it_looks_like_any(
     borrower, machine = beside(stack, own, LYING, mode, longest_s=60)
     np.testing.assert_array_equal(borrower.passages(TEXTS, here=slowly(own, machine)), vectors)
     assert machine.texts()
-    told = [each.reason for each in borrower.trail.decisions if each.kind is DecisionKind.BREAKER]
+    told = [each.reason for each in borrower.trail.decisions if each.kind is AuditEventKind.BREAKER]
     assert any("is not the one that its model gives here" in reason for reason in told)
     before = len(machine.texts())
     np.testing.assert_array_equal(borrower.passages(TEXTS), vectors)
@@ -165,7 +165,7 @@ def test_a_machine_with_another_embedder_is_not_sent_one_text_and_that_is_said_a
     assert "its embedder is" in desk.last_problem
     assert own.name in desk.last_problem
     assert (desk.failures, desk.breaker.failures) == (0, 0)
-    told = [each.reason for each in borrower.trail.decisions if each.kind is DecisionKind.BREAKER]
+    told = [each.reason for each in borrower.trail.decisions if each.kind is AuditEventKind.BREAKER]
     assert any(reason.startswith("m0 is not asked for passages: its embedder is") for reason in told)
 
 
@@ -180,7 +180,7 @@ def test_which_models_a_machine_has_is_known_before_anything_is_to_be_done(stack
     borrower, machine = beside(stack, own, LYING, embedder="another")
     borrower.loan.introduce()
     borrower.trail.wait_for(2)
-    assert {each.kind for each in borrower.trail.decisions} == {DecisionKind.BREAKER}
+    assert {each.kind for each in borrower.trail.decisions} == {AuditEventKind.BREAKER}
     assert {method for method, _ in machine.received} == {"DescribeEncoders"}
 
 
@@ -196,7 +196,7 @@ def test_of_a_collection_that_never_leaves_as_it_is_not_one_byte_does(
         np.testing.assert_array_equal(borrower.questions(QUESTIONS, rule, asker), own.embed_questions(QUESTIONS))
         assert borrower.rank(RANKED, rule, asker) == MaxSimReranker(own).rerank(RANKED)
     assert not machine.received
-    assert not borrower.trail.kinds[DecisionKind.SENT]
+    assert not borrower.trail.kinds[AuditEventKind.SENT]
     if rule is OffloadRule.NEVER:
         assert not borrower.trail.decisions
 
@@ -424,7 +424,7 @@ def test_a_machine_that_slows_down_is_not_waited_for_alone_and_that_is_held_agai
     frozen.set()
     np.testing.assert_array_equal(borrower.questions(QUESTIONS[:1]), own.embed_questions(QUESTIONS[:1]))
     assert len(machine.texts()) == before + 1
-    assert borrower.trail.kinds[DecisionKind.HEDGED] >= 1
+    assert borrower.trail.kinds[AuditEventKind.HEDGED] >= 1
     borrower.loan.courier.dispatch.begin(turn()).result(30)
     assert borrower.desks["m0"].last_problem == "this box was asked later and was done first"
 
@@ -434,7 +434,7 @@ def test_what_would_be_late_here_goes_elsewhere_and_the_rest_does_not(stack: Exi
     borrower.loan.measure(Work.QUESTIONS, 1, 100.0)  # a hundred seconds a question
     deadline = time.monotonic() + 4 * 350 * 1.25  # with the margin, a quarter of it is three questions and a half
     asked = [
-        Question(question, OffloadRule.ALLOWED, Asker(RequestId(f"r{number}"), deadline=deadline))
+        Question(question, OffloadRule.ALLOWED, RequestContext(RequestId(f"r{number}"), deadline=deadline))
         for number, question in enumerate(QUESTIONS[:6])
     ]
     np.testing.assert_array_equal(borrower.embedding.questions(asked), own.embed_questions(QUESTIONS[:6]))

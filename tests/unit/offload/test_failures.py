@@ -22,16 +22,16 @@ from edge_rag.access.certificates import issue_server, make_authority
 from edge_rag.api.v1 import rag_pb2
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.placement import OffloadMode, OffloadRule, Placement, Precision, Provider, Stage
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded
-from edge_rag.generator.continuation import Dictation
+from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.generator import AnswerGenerator
-from edge_rag.generator.model_swap import GeneratorExchange, Installed
+from edge_rag.generator.model_swap import Installed, ModelSwapper
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.generation.timeouts import Bounds
@@ -69,7 +69,7 @@ from tests.support.faulty_remotes import (
     wayward_http,
 )
 from tests.support.peer_daemon import HEAD, chunk, event
-from tests.support.usage import Books
+from tests.support.usage import UsageRecorder
 
 # Remotes are judged by how long they take; a machine that does something else as well makes them late.
 pytestmark = pytest.mark.serial
@@ -103,8 +103,8 @@ def borrowing(
     breaker: Breaker = PATIENT,
     redact: tuple[str, ...] = (),
     bounds: Bounds = BOUNDS,
-) -> tuple[OffloadingGenerator, Books]:
-    trail = Books()
+) -> tuple[OffloadingGenerator, UsageRecorder]:
+    trail = UsageRecorder()
     generator = OffloadingGenerator(local, remotes, OffloadLimits(mode, bounds, breaker), Redactor(redact), trail)
     stack.callback(generator.close)
     return generator, trail
@@ -140,7 +140,7 @@ def test_a_wayward_edge_rag_costs_nobody_an_answer(
             assert_whole(answer, mode, alone)
             if behaviour is not endless and behaviour.__name__ != "hanging":
                 assert answer.text == alone.text
-    assert trail.kinds[DecisionKind.SENT] > 0
+    assert trail.kinds[AuditEventKind.SENT] > 0
 
 
 @pytest.mark.soak
@@ -156,8 +156,8 @@ def test_a_wayward_http_server_costs_nobody_an_answer(
         for _ in range(TIMES):
             answer = ask(generator, hurried(mode))
             assert_whole(answer, mode, alone)
-    assert trail.kinds[DecisionKind.SENT] == 2 * TIMES
-    assert trail.kinds[DecisionKind.TAKEN_OVER] == (0 if behaviour is http_endless else 2 * TIMES)
+    assert trail.kinds[AuditEventKind.SENT] == 2 * TIMES
+    assert trail.kinds[AuditEventKind.TAKEN_OVER] == (0 if behaviour is http_endless else 2 * TIMES)
 
 
 @pytest.mark.soak
@@ -194,7 +194,7 @@ def test_a_wrong_certificate_gets_not_one_byte_of_a_request(
     for _ in range(TIMES):
         assert ask(generator, hurried(AnswerMode.FREE)).text == ask(here, hurried(AnswerMode.FREE)).text
     assert not heard
-    assert trail.kinds[DecisionKind.TAKEN_OVER] == TIMES
+    assert trail.kinds[AuditEventKind.TAKEN_OVER] == TIMES
 
 
 def test_after_failures_a_machine_is_left_alone(stack: ExitStack, here: AnswerGenerator) -> None:
@@ -203,7 +203,7 @@ def test_after_failures_a_machine_is_left_alone(stack: ExitStack, here: AnswerGe
     generator, trail = borrowing(stack, here, [remote], breaker=Breaker(threshold=2, rest_s=3600))
     for _ in range(5):
         ask(generator, hurried(AnswerMode.FREE))
-    assert trail.kinds[DecisionKind.SENT] == 2
+    assert trail.kinds[AuditEventKind.SENT] == 2
     (known,) = generator.remotes()
     assert (known.breaker, known.failures, known.answers) == ("open", 2, 0)
 
@@ -228,7 +228,7 @@ def test_a_machine_that_lets_a_deadline_pass_has_failed_where_this_box_is_too_bu
     assert isinstance(answer.error, DeadlineExceeded)
     (known,) = generator.remotes()
     assert (known.failures, known.last_problem) == (1, "it was not done by the deadline")
-    assert trail.kinds[DecisionKind.TAKEN_OVER] == 0
+    assert trail.kinds[AuditEventKind.TAKEN_OVER] == 0
     assert {each.wait().end.reason for each in waiting} <= {FinishReason.STOP, FinishReason.LENGTH}
 
 
@@ -288,18 +288,18 @@ def test_where_there_are_no_patterns_what_needs_redaction_stays(stack: ExitStack
     request = replace(hurried(AnswerMode.FREE), offload=OffloadRule.REDACTED)
     assert ask(generator, request).text == ask(here, request).text
     assert server.connections == 0
-    assert [decision.kind for decision in trail.decisions] == [DecisionKind.PLACED]
+    assert [decision.kind for decision in trail.decisions] == [AuditEventKind.PLACED]
 
 
 class Exchanged:
-    """A generator whose model was replaced after an answer was begun for the old one, as ``GeneratorExchange`` does."""
+    """A generator whose model was replaced after an answer was begun for the old one, as ``ModelSwapper`` does."""
 
     def __init__(self, old: AnswerGenerator, new: AnswerGenerator) -> None:
         self._old = old
         self.vocabulary = old.vocabulary
         self.submit, self.snapshot = new.submit, new.snapshot
 
-    def dictation(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> Dictation | None:
+    def dictation(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> Continuation | None:
         dictation = self._old.dictation(request, listener)
         self._old.close()
         return dictation
@@ -311,7 +311,7 @@ def test_an_answer_that_was_begun_for_a_model_that_is_gone_is_begun_anew(
     old = stack.enter_context(answering(TINY, paged, SchedulerLimits(4, 96, 16))(64))
     remote = EdgeRagRemote("odd", stack.enter_context(wayward(dying)), Trust())
     limits = OffloadLimits(OffloadMode.PREFER_REMOTE, BOUNDS, PATIENT)
-    generator = OffloadingGenerator(Exchanged(old, here), [remote], limits, Redactor(()), Books())
+    generator = OffloadingGenerator(Exchanged(old, here), [remote], limits, Redactor(()), UsageRecorder())
     stack.callback(generator.close)
     assert ask(generator, hurried(AnswerMode.FREE)).text == ask(here, hurried(AnswerMode.FREE)).text
 
@@ -345,11 +345,13 @@ def test_the_generator_that_an_answer_was_begun_for_is_kept_until_it_is_over(
     first, second = (not_started(kind, TINY, paged, limits, 64) for kind in (AnswerGenerator, Announced))
     assert isinstance(second, Announced)
     second.switched = threading.Event()
-    exchange = GeneratorExchange(installed(first))
+    exchange = ModelSwapper(installed(first))
     stack.callback(exchange.close)
     address = stack.enter_context(wayward(says_a_word_and_dies))
     chosen = OffloadLimits(OffloadMode.PREFER_REMOTE, UNHURRIED, PATIENT)
-    generator = OffloadingGenerator(exchange, [EdgeRagRemote("odd", address, Trust())], chosen, Redactor(()), Books())
+    generator = OffloadingGenerator(
+        exchange, [EdgeRagRemote("odd", address, Trust())], chosen, Redactor(()), UsageRecorder()
+    )
     stack.callback(generator.close)
     began = threading.Event()
     answer = Answer(lambda event: began.set())

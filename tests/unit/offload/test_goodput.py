@@ -12,7 +12,7 @@ import pytest
 from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
 from edge_rag.offload.generation.routing import Candidate, Facts, Place, RemoteFacts, choose
-from edge_rag.offload.remotes.latency_model import Meter, Sample
+from edge_rag.offload.remotes.latency_model import LatencyModel, Sample
 
 PROMPT, TOKENS = 400, 60
 SECONDS = 600.0
@@ -24,7 +24,7 @@ class Machine:
 
     slots: int
     service_s: float
-    meter: Meter = field(default_factory=Meter)
+    meter: LatencyModel = field(default_factory=LatencyModel)
     waiting: list[tuple[float, int]] = field(default_factory=list)
     running: int = 0
 

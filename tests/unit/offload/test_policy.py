@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority
 from edge_rag.offload.generation.routing import Candidate, Choice, Facts, Place, RemoteFacts, choose, numbers
-from edge_rag.offload.remotes.latency_model import Outlook
+from edge_rag.offload.remotes.latency_model import Estimate
 
 
 def remote(name: str = "big", finish: float | None = 1.0, *, lets: bool = True, able: bool = True) -> RemoteFacts:
-    outlook = Outlook() if finish is None else Outlook(finish / 4, finish, 0.01)
+    outlook = Estimate() if finish is None else Estimate(finish / 4, finish, 0.01)
     return RemoteFacts(Candidate(name, None, 0), outlook, lets, able)
 
 
@@ -27,12 +27,12 @@ FACTS = Facts(
     documents=b"d",
     waiting=0,
     strained=False,
-    local=Outlook(1.0, 4.0, 0.1),
+    local=Estimate(1.0, 4.0, 0.1),
     remotes=(remote(),),
 )
 
 HERE, THERE, BOTH = Place.LOCAL, Place.REMOTE, Place.BOTH
-LATE = Outlook(5.0, 20.0, 0.1)
+LATE = Estimate(5.0, 20.0, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ LATE = Outlook(5.0, 20.0, 0.1)
     [
         (FACTS, HERE),
         (replace(FACTS, local=LATE), THERE),
-        (replace(FACTS, local=Outlook(1.0, 8.5, 0.1)), THERE),  # in time by less than the margin
+        (replace(FACTS, local=Estimate(1.0, 8.5, 0.1)), THERE),  # in time by less than the margin
         (replace(FACTS, deadline_in_s=None, local=LATE), HERE),
-        (replace(FACTS, local=Outlook()), HERE),
-        (replace(FACTS, local=Outlook(), waiting=3), THERE),
+        (replace(FACTS, local=Estimate()), HERE),
+        (replace(FACTS, local=Estimate(), waiting=3), THERE),
         (replace(FACTS, strained=True), THERE),
         (replace(FACTS, strained=True, remotes=(remote(finish=30.0),)), HERE),
         (replace(FACTS, local=LATE, remotes=(remote(finish=30.0),)), HERE),
@@ -67,7 +67,7 @@ def test_the_place_follows_from_the_facts(facts: Facts, place: Place) -> None:
 
 
 seconds = st.none() | st.floats(0, 100)
-outlooks = st.builds(Outlook, seconds, seconds, seconds)
+outlooks = st.builds(Estimate, seconds, seconds, seconds)
 remotes = st.lists(
     st.builds(
         RemoteFacts,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from edge_rag.pipeline.event_buffer import AnswerChannel
+from edge_rag.pipeline.event_buffer import EventBuffer
 
 
 class Speaker:
     """Says numbers on a thread of its own, as long as it is let."""
 
-    def __init__(self, channel: AnswerChannel[int], count: int) -> None:
+    def __init__(self, channel: EventBuffer[int], count: int) -> None:
         self._channel = channel
         self._count = count
         self._may = threading.Event()
@@ -38,7 +38,7 @@ class Speaker:
 
 
 async def test_a_reader_that_stops_has_no_more_than_the_bound_before_it_and_misses_nothing() -> None:
-    channel = AnswerChannel[int](asyncio.get_running_loop(), 8)
+    channel = EventBuffer[int](asyncio.get_running_loop(), 8)
     speaker = Speaker(channel, 1000)
     channel.admitted(speaker)
     speaker.thread.start()
@@ -56,7 +56,7 @@ async def test_a_reader_that_stops_has_no_more_than_the_bound_before_it_and_miss
 
 
 async def test_a_generator_that_speaks_before_it_can_be_reached_is_paused_as_soon_as_it_can() -> None:
-    channel = AnswerChannel[int](asyncio.get_running_loop(), 4)
+    channel = EventBuffer[int](asyncio.get_running_loop(), 4)
     speaker = Speaker(channel, 0)
     for number in range(6):
         channel.put(number)
@@ -65,7 +65,7 @@ async def test_a_generator_that_speaks_before_it_can_be_reached_is_paused_as_soo
 
 
 async def test_the_end_comes_after_all_that_was_said() -> None:
-    channel = AnswerChannel[int](asyncio.get_running_loop(), 4)
+    channel = EventBuffer[int](asyncio.get_running_loop(), 4)
     channel.put(1)
     await asyncio.sleep(0)
     channel.end()

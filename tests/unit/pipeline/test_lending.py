@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import Reranked, RerankRequest, Retrieved
 from edge_rag.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
-from edge_rag.pipeline.shared_encoders import Lending, LendingLimits
+from edge_rag.pipeline.shared_encoders import EncoderService, LendingLimits
 from edge_rag.pipeline.stage import Timed
-from edge_rag.pipeline.yield_to_queries import Precedence
+from edge_rag.pipeline.yield_to_queries import IngestYield
 
 
 class Counting:
@@ -56,8 +56,8 @@ class Ranking:
 
 
 @contextmanager
-def lending(embedder: Counting, rerank: Any = None, limits: LendingLimits | None = None) -> Iterator[Lending]:
-    made = Lending(embedder, "ranks", rerank, Precedence(), limits)
+def lending(embedder: Counting, rerank: Any = None, limits: LendingLimits | None = None) -> Iterator[EncoderService]:
+    made = EncoderService(embedder, "ranks", rerank, IngestYield(), limits)
     try:
         yield made
     finally:
@@ -178,7 +178,7 @@ def test_only_what_the_model_reads_counts() -> None:
 
 
 def test_after_the_end_nothing_is_taken() -> None:
-    lent = Lending(Counting(), "ranks", Ranking().rerank, Precedence())
+    lent = EncoderService(Counting(), "ranks", Ranking().rerank, IngestYield())
     lent.close()
 
     async def run() -> None:

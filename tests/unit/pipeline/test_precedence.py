@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.pipeline.yield_to_queries import QUIET_S, Precedence, longest_pause_s
+from edge_rag.pipeline.yield_to_queries import QUIET_S, IngestYield, longest_pause_s
 
 
 class Clock:
@@ -30,12 +30,12 @@ def test_ingest_has_at_least_its_share_of_the_time(worked_s: float, share: float
 
 
 def test_ingest_goes_on_at_once_where_nobody_asks() -> None:
-    Precedence(Clock()).give_way(1e6)
+    IngestYield(Clock()).give_way(1e6)
 
 
 def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
     clock = Clock()
-    precedence = Precedence(clock)
+    precedence = IngestYield(clock)
     with precedence.question():
         pass
     worker = threading.Thread(target=precedence.give_way, args=(1e6,))
@@ -50,7 +50,7 @@ def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
 
 
 def test_ingest_waits_for_the_last_question() -> None:
-    precedence = Precedence()
+    precedence = IngestYield()
     passed = threading.Event()
     first, second = precedence.question(), precedence.question()
     first.__enter__()
@@ -72,13 +72,13 @@ def test_ingest_waits_for_the_last_question() -> None:
 
 
 def test_a_flood_of_questions_does_not_stop_ingest() -> None:
-    precedence = Precedence()
+    precedence = IngestYield()
     with precedence.question():
         precedence.give_way(0.001)
 
 
 def test_closing_lets_go_of_who_waits() -> None:
-    precedence = Precedence(Clock())
+    precedence = IngestYield(Clock())
     with precedence.question():
         worker = threading.Thread(target=precedence.give_way, args=(1e6,))
         worker.start()
@@ -88,7 +88,7 @@ def test_closing_lets_go_of_who_waits() -> None:
 
 
 def test_a_question_that_fails_is_over_too() -> None:
-    precedence = Precedence()
+    precedence = IngestYield()
     with pytest.raises(ValueError, match="no"):
         with precedence.question():
             raise ValueError("no")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import AnswerMode, Priority, Query, Sampling
 from edge_rag.errors import CollectionNotFound, DeadlineExceeded, Overloaded
 from edge_rag.pipeline.events import StageAnnouncer
@@ -27,9 +27,9 @@ QUERY = Query(
 
 class Trail:
     def __init__(self) -> None:
-        self.decisions: list[Decision] = []
+        self.decisions: list[AuditEvent] = []
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)
 
 
@@ -37,8 +37,8 @@ def test_a_stage_says_how_long_a_question_waited_and_took() -> None:
     trail = Trail()
     StageAnnouncer(trail, lambda: 7.0).done(QUERY, "reranker", Timed(None, 0.25, 1.5))
     assert trail.decisions == [
-        Decision(
-            DecisionKind.STAGE_DONE,
+        AuditEvent(
+            AuditEventKind.STAGE_DONE,
             RequestId("q-1"),
             "alice",
             Priority.NORMAL,
@@ -52,15 +52,20 @@ def test_a_stage_says_how_long_a_question_waited_and_took() -> None:
 @pytest.mark.parametrize(
     ("raised", "kind", "reason", "numbers"),
     [
-        (Overloaded("retriever", 2.5), DecisionKind.REFUSED, "the retriever's queue is full", {"retry_after_s": 2.5}),
-        (DeadlineExceeded("retriever"), DecisionKind.EXPIRED, "its deadline passed in the retriever", {}),
-        (asyncio.CancelledError(), DecisionKind.CANCELLED, "the caller gave it up in the retriever", {}),
-        (CollectionNotFound("nowhere", ()), DecisionKind.FAILED, "it failed in the retriever: CollectionNotFound", {}),
+        (Overloaded("retriever", 2.5), AuditEventKind.REFUSED, "the retriever's queue is full", {"retry_after_s": 2.5}),
+        (DeadlineExceeded("retriever"), AuditEventKind.EXPIRED, "its deadline passed in the retriever", {}),
+        (asyncio.CancelledError(), AuditEventKind.CANCELLED, "the caller gave it up in the retriever", {}),
+        (
+            CollectionNotFound("nowhere", ()),
+            AuditEventKind.FAILED,
+            "it failed in the retriever: CollectionNotFound",
+            {},
+        ),
     ],
-    ids=lambda value: value.value if isinstance(value, DecisionKind) else "",
+    ids=lambda value: value.value if isinstance(value, AuditEventKind) else "",
 )
 def test_a_question_that_gets_no_further_says_why_and_the_caller_still_hears_it(
-    raised: BaseException, kind: DecisionKind, reason: str, numbers: dict[str, float]
+    raised: BaseException, kind: AuditEventKind, reason: str, numbers: dict[str, float]
 ) -> None:
     trail = Trail()
     with pytest.raises(type(raised)) as heard:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidSentence, SaidText, SaidTokens
+from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidSentence, SaidText, TokenChunk
 from edge_rag.errors import NotReady
 from edge_rag.server.grpc.generation_service import paced
 
@@ -27,7 +27,7 @@ async def heard(said: list[SaidEvent], together_s: float) -> list[SaidEvent]:
 
 
 words = st.one_of(
-    st.builds(SaidTokens, st.lists(st.integers(0, 99), min_size=1).map(tuple)),
+    st.builds(TokenChunk, st.lists(st.integers(0, 99), min_size=1).map(tuple)),
     st.builds(SaidText, st.text(min_size=1)),
     st.builds(SaidSentence, st.integers(0, 9), st.integers(0, 9)),
 )
@@ -41,7 +41,7 @@ def test_nothing_is_lost_added_or_put_in_another_place(
         found: list[object] = []
         for event in events:
             match event:
-                case SaidTokens():
+                case TokenChunk():
                     found += event.tokens
                 case SaidText():
                     found += event.text
@@ -55,8 +55,8 @@ def test_nothing_is_lost_added_or_put_in_another_place(
 
 
 def test_the_first_words_go_at_once_and_those_that_come_together_go_together() -> None:
-    said: list[SaidEvent] = [*(SaidTokens((n,)) for n in range(9)), END]
-    assert asyncio.run(heard(said, NEVER_S)) == [SaidTokens((0,)), SaidTokens(tuple(range(1, 9))), END]
+    said: list[SaidEvent] = [*(TokenChunk((n,)) for n in range(9)), END]
+    assert asyncio.run(heard(said, NEVER_S)) == [TokenChunk((0,)), TokenChunk(tuple(range(1, 9))), END]
     assert asyncio.run(heard(said, 0.0)) == said
 
 

@@ -10,9 +10,9 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from edge_rag.server.grpc.interceptor import Turnstile
-from edge_rag.server.lifecycle import Gate
-from edge_rag.server.limits.concurrency import Places
+from edge_rag.server.grpc.interceptor import AdmissionInterceptor
+from edge_rag.server.lifecycle import Lifecycle
+from edge_rag.server.limits.concurrency import ConcurrencyLimiter
 from edge_rag.server.limits.connections import Connections
 from edge_rag.server.limits.timeouts import Deadlines
 from edge_rag.telemetry.latencies import Latencies
@@ -34,14 +34,14 @@ class Echo(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the 
 
 
 @pytest.fixture
-def places() -> Places:
-    return Places(1)
+def places() -> ConcurrencyLimiter:
+    return ConcurrencyLimiter(1)
 
 
 @pytest.fixture
-async def address(places: Places) -> AsyncIterator[str]:
+async def address(places: ConcurrencyLimiter) -> AsyncIterator[str]:
     metrics = Metrics(CollectorRegistry(), Latencies())
-    turnstile = Turnstile(places, Deadlines(60, 60), 60, Gate(), Connections(10), metrics)
+    turnstile = AdmissionInterceptor(places, Deadlines(60, 60), 60, Lifecycle(), Connections(10), metrics)
     server = grpc.aio.server(interceptors=[turnstile])
     server.add_generic_rpc_handlers((Echo(),))
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
@@ -64,7 +64,9 @@ def calls_in_memory() -> int:
 
 @pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize("full", [True, False])
-async def test_a_call_that_is_over_is_gone_without_a_collection(address: str, places: Places, full: bool) -> None:
+async def test_a_call_that_is_over_is_gone_without_a_collection(
+    address: str, places: ConcurrencyLimiter, full: bool
+) -> None:
     if full:
         places.take("somebody else")
     ended = []

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
 
 
 def decision(
-    kind: DecisionKind = DecisionKind.QUEUED,
+    kind: AuditEventKind = AuditEventKind.QUEUED,
     request_id: str | None = "r-1",
     reason: str = "waits for a slot",
     numbers: Mapping[str, float] | None = None,
     at_s: float = 100.0,
     in_favour_of: str | None = None,
     client: str = "ipv4:127.0.0.1",
-) -> Decision:
-    return Decision(
+) -> AuditEvent:
+    return AuditEvent(
         kind=kind,
         request_id=None if request_id is None else RequestId(request_id),
         client=client if request_id is not None else "",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.audit_log import AuditTrail
 from edge_rag.telemetry.audit_log_file import WAITING_LINES, AuditFile, entry_object
@@ -24,7 +24,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_the_shape_of_a_line_is_stable() -> None:
-    made = decision(DecisionKind.PREEMPTED, "r-7", "pages ran out", {"pages_free": 0.0}, at_s=12.5, in_favour_of="r-9")
+    made = decision(
+        AuditEventKind.PREEMPTED, "r-7", "pages ran out", {"pages_free": 0.0}, at_s=12.5, in_favour_of="r-9"
+    )
     assert entry_object(AuditEntry(3, NOON, made)) == {
         "number": 3,
         "at": "2026-05-01T12:00:00+00:00",
@@ -40,7 +42,7 @@ def test_the_shape_of_a_line_is_stable() -> None:
 
 
 def test_a_decision_about_no_request_and_a_number_without_end_are_still_json() -> None:
-    made = decision(DecisionKind.SLOTS_CHANGED, None, "tokens came too slowly", {"target_s": float("inf")})
+    made = decision(AuditEventKind.SLOTS_CHANGED, None, "tokens came too slowly", {"target_s": float("inf")})
     shown = json.loads(json.dumps(entry_object(AuditEntry(1, NOON, made)), allow_nan=False))
     assert (shown["request_id"], shown["priority"], shown["numbers"]) == (None, None, {"target_s": None})
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.event import AuditEntry, DecisionKind
+from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.telemetry.audit_log import AuditPage, AuditTrail
 from tests.unit.telemetry.decisions import decision
 
@@ -31,7 +31,7 @@ def test_decisions_are_numbered_from_one_and_stamped_with_the_wall_clock() -> No
     noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
     times = iter([noon, noon + timedelta(seconds=2)])
     trail = AuditTrail(8, clock=lambda: next(times))
-    made = decision(), decision(DecisionKind.ADMITTED)
+    made = decision(), decision(AuditEventKind.ADMITTED)
     for each in made:
         trail.record(each)
     assert trail.entries().entries == (

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from edge_rag.core.answer import Finished, FinishReason, StageTime, Usage
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.monitoring.metrics import Measure, RequestReport, StepReport
 from edge_rag.engine.kv_cache.disk.tier import DiskCounts
 from edge_rag.telemetry.activity import Activity
@@ -145,8 +145,8 @@ def test_a_request_that_needed_no_slot_says_nothing_about_waiting(measured: Meas
 
 def test_preemptions_are_counted_by_cause_and_decisions_by_kind(measured: Measured) -> None:
     for reason in ("pages ran out", "pages ran out", "a better class came"):
-        measured.watch.record(decision(DecisionKind.PREEMPTED, reason=reason))
-    measured.watch.record(decision(DecisionKind.REFUSED, client="alice"))
+        measured.watch.record(decision(AuditEventKind.PREEMPTED, reason=reason))
+    measured.watch.record(decision(AuditEventKind.REFUSED, client="alice"))
     assert measured.of("num_preemptions_total", cause="pages ran out") == 2
     assert measured.of("num_preemptions_total", cause="a better class came") == 1
     assert measured.of("decisions_total", kind="preempted") == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.resources import ThrottleCause
 from edge_rag.throttle.board_monitor import BoardWatch, Levers
 from edge_rag.throttle.policy import HeatPolicy, Throttle
@@ -19,12 +19,12 @@ class Box:
     def __init__(self, root: Path, tokens_per_s: float = 10.0) -> None:
         self.now = 0.0
         self.shares: list[float] = []
-        self.decisions: list[Decision] = []
+        self.decisions: list[AuditEvent] = []
         levers = Levers(self.shares.append, lambda: tokens_per_s, self)
         throttle = Throttle(0.25, HeatPolicy(85, 8), None)
         self.watch = BoardWatch(root, throttle, levers, 2.0, lambda: self.now)
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)
 
     def look(self, times: int) -> None:
@@ -42,7 +42,7 @@ def test_heat_restrains_the_generator_and_every_move_is_a_decision(tmp_path: Pat
     box.look(10)
     assert box.shares == pytest.approx([0.75, 0.5625, 0.75, 1.0])
     assert (box.watch.state.share, [*box.watch.state.causes]) == (1.0, [])
-    assert {decision.kind for decision in box.decisions} == {DecisionKind.THROTTLED}
+    assert {decision.kind for decision in box.decisions} == {AuditEventKind.THROTTLED}
     assert [decision.numbers["share"] for decision in box.decisions] == pytest.approx(box.shares)
     assert box.decisions[0].numbers["celsius"] == 88
     assert box.decisions[0].request_id is None

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.monitoring.event import Decision, DecisionKind
-from edge_rag.core.monitoring.resources import Ballast
-from edge_rag.throttle.hysteresis import Burden
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
+from edge_rag.core.monitoring.resources import ShedTarget
+from edge_rag.throttle.hysteresis import LoadLevel
 from edge_rag.throttle.load_shedding import Shedding, shortage
-from edge_rag.throttle.memory_monitor import MemoryWatch, Relief
+from edge_rag.throttle.memory_monitor import MemoryShedder, MemoryWatch
 from edge_rag.throttle.sensors import MemoryReading, PressureTrigger, read_pressure
 from tests.unit.throttle.boards import write_tree
 
 GIB = 1 << 30
-ORDER = [Ballast.PREFIX_CACHE, Ballast.BATCH, Ballast.ARENAS]
+ORDER = [ShedTarget.PREFIX_CACHE, ShedTarget.BATCH, ShedTarget.ARENAS]
 
 
 def reading(headroom: float, some: float | None = 0.0, full: float | None = 0.0) -> MemoryReading:
@@ -28,32 +28,32 @@ def reading(headroom: float, some: float | None = 0.0, full: float | None = 0.0)
 @pytest.mark.parametrize(
     ("seen", "burden"),
     [
-        (reading(2.0), Burden.LITTLE),
-        (reading(0.3), Burden.BEARABLE),
-        (reading(2.0, some=5), Burden.BEARABLE),
-        (reading(0.1), Burden.TOO_MUCH),
-        (reading(2.0, some=11), Burden.TOO_MUCH),
-        (reading(0.03), Burden.EXTREME),
-        (reading(2.0, some=20, full=6), Burden.EXTREME),
-        (reading(2.0, some=None, full=None), Burden.LITTLE),
-        (reading(0.1, some=None, full=None), Burden.TOO_MUCH),
+        (reading(2.0), LoadLevel.LITTLE),
+        (reading(0.3), LoadLevel.BEARABLE),
+        (reading(2.0, some=5), LoadLevel.BEARABLE),
+        (reading(0.1), LoadLevel.TOO_MUCH),
+        (reading(2.0, some=11), LoadLevel.TOO_MUCH),
+        (reading(0.03), LoadLevel.EXTREME),
+        (reading(2.0, some=20, full=6), LoadLevel.EXTREME),
+        (reading(2.0, some=None, full=None), LoadLevel.LITTLE),
+        (reading(0.1, some=None, full=None), LoadLevel.TOO_MUCH),
     ],
 )
-def test_shortage_is_little_headroom_or_long_waiting(seen: MemoryReading, burden: Burden) -> None:
+def test_shortage_is_little_headroom_or_long_waiting(seen: MemoryReading, burden: LoadLevel) -> None:
     assert shortage(seen) is burden
 
 
 @pytest.mark.parametrize(
     ("board_mib", "headroom_mib", "burden"),
     [
-        (400, 31, Burden.TOO_MUCH),
-        (400, 33, Burden.BEARABLE),
-        (16_000, 255, Burden.TOO_MUCH),
-        (16_000, 257, Burden.BEARABLE),
+        (400, 31, LoadLevel.TOO_MUCH),
+        (400, 33, LoadLevel.BEARABLE),
+        (16_000, 255, LoadLevel.TOO_MUCH),
+        (16_000, 257, LoadLevel.BEARABLE),
     ],
 )
 def test_a_small_box_keeps_room_for_a_first_run_and_a_large_one_no_more_than_it_needs(
-    board_mib: int, headroom_mib: int, burden: Burden
+    board_mib: int, headroom_mib: int, burden: LoadLevel
 ) -> None:
     assert shortage(MemoryReading(headroom_mib << 20, board_mib << 20, None, None)) is burden
 
@@ -74,12 +74,12 @@ def test_between_short_and_plenty_nothing_changes() -> None:
     for _ in range(2):
         policy.observe(reading(0.1))
     assert not any(policy.observe(reading(0.3)) for _ in range(100))
-    assert list(policy.given_up) == [Ballast.PREFIX_CACHE]
+    assert list(policy.given_up) == [ShedTarget.PREFIX_CACHE]
 
 
 @given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 100) | st.none(), st.floats(0, 100) | st.none()), max_size=80))
 def test_only_a_beginning_of_the_order_is_ever_given_up(looks: list[tuple[float, float | None, float | None]]) -> None:
-    policy, given_up = Shedding(), set[Ballast]()
+    policy, given_up = Shedding(), set[ShedTarget]()
     for headroom, some, full in looks:
         for change in policy.observe(reading(headroom, some, full)):
             (given_up.add if change.given_up else given_up.remove)(change.ballast)
@@ -129,11 +129,13 @@ class Box:
         self.relieved: list[tuple[bool, bool]] = []
         self.kept: list[bool] = []
         self.trims = 0
-        self.decisions: list[Decision] = []
-        relief = Relief(lambda drop, hold: self.relieved.append((drop, hold)), self.kept.append, self._trim, self)
+        self.decisions: list[AuditEvent] = []
+        relief = MemoryShedder(
+            lambda drop, hold: self.relieved.append((drop, hold)), self.kept.append, self._trim, self
+        )
         self.watch = MemoryWatch(root, relief, 2.0, lambda: 7.0)
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)
 
     def _trim(self) -> None:
@@ -155,7 +157,7 @@ def test_a_watch_sheds_in_order_and_takes_everything_up_again(tmp_path: Path) ->
     assert box.relieved[-1] == (False, False)
     assert box.kept == [False, True]
     assert list(box.watch.state.given_up) == []
-    assert {decision.kind for decision in box.decisions} == {DecisionKind.SHED}
+    assert {decision.kind for decision in box.decisions} == {AuditEventKind.SHED}
     assert [decision.reason for decision in box.decisions[:3]] == [
         "cached pages are given back",
         "batch requests wait and new ones are refused",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edge_rag.core.monitoring.resources import ThrottleCause
 from edge_rag.device.facts import ThermalZone
-from edge_rag.throttle.hysteresis import Burden
+from edge_rag.throttle.hysteresis import LoadLevel
 from edge_rag.throttle.policy import BoardReading, HeatPolicy, Throttle, heat, hottest, power
 
 POLICY = HeatPolicy(throttle_c=85, margin_c=8)
@@ -25,30 +25,30 @@ def reading(celsius: float, watts: float | None = None, *slowdowns: str) -> Boar
 @pytest.mark.parametrize(
     ("zones", "slowed", "burden"),
     [
-        ([zone(60)], False, Burden.LITTLE),
-        ([zone(80)], False, Burden.BEARABLE),
-        ([zone(85.1)], False, Burden.TOO_MUCH),
-        ([zone(93.1)], False, Burden.EXTREME),
-        ([zone(60), zone(86, name="gpu")], False, Burden.TOO_MUCH),
-        ([zone(72, passive=70)], False, Burden.TOO_MUCH),
-        ([zone(80, passive=99)], False, Burden.BEARABLE),
-        ([zone(82, critical=86)], False, Burden.EXTREME),
-        ([zone(60)], True, Burden.TOO_MUCH),
-        ([], True, Burden.TOO_MUCH),
-        ([], False, Burden.LITTLE),
+        ([zone(60)], False, LoadLevel.LITTLE),
+        ([zone(80)], False, LoadLevel.BEARABLE),
+        ([zone(85.1)], False, LoadLevel.TOO_MUCH),
+        ([zone(93.1)], False, LoadLevel.EXTREME),
+        ([zone(60), zone(86, name="gpu")], False, LoadLevel.TOO_MUCH),
+        ([zone(72, passive=70)], False, LoadLevel.TOO_MUCH),
+        ([zone(80, passive=99)], False, LoadLevel.BEARABLE),
+        ([zone(82, critical=86)], False, LoadLevel.EXTREME),
+        ([zone(60)], True, LoadLevel.TOO_MUCH),
+        ([], True, LoadLevel.TOO_MUCH),
+        ([], False, LoadLevel.LITTLE),
     ],
 )
 def test_heat_weighs_by_the_zone_nearest_to_its_own_limit(
-    zones: list[ThermalZone], slowed: bool, burden: Burden
+    zones: list[ThermalZone], slowed: bool, burden: LoadLevel
 ) -> None:
     assert heat(hottest(zones, POLICY), slowed, POLICY) is burden
 
 
 @pytest.mark.parametrize(
     ("watts", "burden"),
-    [(None, Burden.LITTLE), (8.0, Burden.LITTLE), (9.5, Burden.BEARABLE), (10.1, Burden.TOO_MUCH)],
+    [(None, LoadLevel.LITTLE), (8.0, LoadLevel.LITTLE), (9.5, LoadLevel.BEARABLE), (10.1, LoadLevel.TOO_MUCH)],
 )
-def test_power_weighs_by_its_budget(watts: float | None, burden: Burden) -> None:
+def test_power_weighs_by_its_budget(watts: float | None, burden: LoadLevel) -> None:
     assert power(watts, 10.0) is burden
 
 

@@ -70,7 +70,7 @@ def add(
 ) -> ExitCode:
     """Fetches or copies a model, checks and converts it, and compares it with its original before it can be used."""
     from edge_rag.model_store.convert.genai import Precision
-    from edge_rag.model_store.request import Wish
+    from edge_rag.model_store.request import AddRequest
     from edge_rag.model_store.roles import store_of
     from edge_rag.model_store.signature import acceptable_keys
     from edge_rag.model_store.source import check_name, default_name, parse_source
@@ -79,7 +79,7 @@ def add(
     settings = settings_of(config, data_dir)
     store = store_of(settings)
     wanted = parse_source(source)
-    wish = Wish(
+    wish = AddRequest(
         wanted,
         check_name(name or default_name(wanted)),
         None if precision is None else Precision(precision),

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from edge_rag.engine.kv_cache.block_pool import PagePool
 from edge_rag.engine.kv_cache.disk.tier import PageTier, Reading
-from edge_rag.engine.request import LiveRequest
+from edge_rag.engine.request import ActiveRequest
 from edge_rag.engine.sequence import SequenceId
 
 
-class Awaiting:
+class PendingLoads:
     """Holds requests back until their pages are there, or no longer than computing them would take.
 
     The engine's thread only.
@@ -25,13 +25,13 @@ class Awaiting:
         self._tier = tier
         self._pool = pool
         self._clock = clock
-        self._held: dict[SequenceId, tuple[LiveRequest, list[Reading]]] = {}
+        self._held: dict[SequenceId, tuple[ActiveRequest, list[Reading]]] = {}
 
     def __len__(self) -> int:
         """Number of requests held back."""
         return len(self._held)
 
-    def hold(self, request: LiveRequest) -> bool:
+    def hold(self, request: ActiveRequest) -> bool:
         """Has what the disk holds of a request's beginning, and of the passages it is to copy, read.
 
         Returns:
@@ -47,7 +47,7 @@ class Awaiting:
             self._held[sequence.id] = (request, begun)
         return bool(begun)
 
-    def ready(self) -> list[LiveRequest]:
+    def ready(self) -> list[ActiveRequest]:
         """Puts pages that came into the cache; returns the requests that need wait no longer, in order of arrival."""
         if self._tier is not None:
             self._tier.arrived(self._pool)
@@ -63,6 +63,6 @@ class Awaiting:
             del self._held[request.sequence.id]
         return over
 
-    def drop(self, request: LiveRequest) -> None:
+    def drop(self, request: ActiveRequest) -> None:
         """A request is over; nothing happens if it was not held back."""
         self._held.pop(request.sequence.id, None)

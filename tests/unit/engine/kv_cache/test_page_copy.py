@@ -5,23 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.engine.kv_cache.page_copy import Loan, between, stretch, within
+from edge_rag.engine.kv_cache.page_copy import KvCopy, between, stretch, within
 
 
 @st.composite
-def loans_ahead(draw: st.DrawFn) -> tuple[int, tuple[Loan, ...]]:
+def loans_ahead(draw: st.DrawFn) -> tuple[int, tuple[KvCopy, ...]]:
     """A position, and loans after it."""
     first = draw(st.integers(0, 20))
     loans, position = [], first
     for gap, length in draw(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 9)), max_size=4)):
-        loans.append(Loan(position + gap, length, (), 0))
+        loans.append(KvCopy(position + gap, length, (), 0))
         position = loans[-1].end
     return first, tuple(loans)
 
 
 @given(loans_ahead(), st.integers(1, 60))
 def test_a_stretch_computes_as_many_tokens_as_asked_for_and_ends_with_one(
-    ahead: tuple[int, tuple[Loan, ...]], count: int
+    ahead: tuple[int, tuple[KvCopy, ...]], count: int
 ) -> None:
     first, loans = ahead
     taken = stretch(first, count, loans)
@@ -35,7 +35,7 @@ def test_a_stretch_computes_as_many_tokens_as_asked_for_and_ends_with_one(
 
 
 @given(loans_ahead(), st.integers(0, 90))
-def test_no_more_tokens_are_computed_than_there_is_room_for(ahead: tuple[int, tuple[Loan, ...]], end: int) -> None:
+def test_no_more_tokens_are_computed_than_there_is_room_for(ahead: tuple[int, tuple[KvCopy, ...]], end: int) -> None:
     first, loans = ahead
 
     def last(count: int) -> int:

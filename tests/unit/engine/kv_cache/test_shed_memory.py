@@ -6,27 +6,27 @@ import threading
 
 import pytest
 
-from edge_rag.core.monitoring.event import Decision, DecisionKind
+from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Unobserved
-from edge_rag.errors import MemoryShort
+from edge_rag.errors import MemoryPressure
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
 
 class Trail:
     def __init__(self) -> None:
-        self.decisions: list[Decision] = []
+        self.decisions: list[AuditEvent] = []
         self.seen = threading.Condition()
 
-    def record(self, decision: Decision) -> None:
+    def record(self, decision: AuditEvent) -> None:
         with self.seen:
             self.decisions.append(decision)
             self.seen.notify_all()
 
-    def wait_for(self, kind: DecisionKind, request_id: str) -> Decision:
-        def found() -> Decision | None:
+    def wait_for(self, kind: AuditEventKind, request_id: str) -> AuditEvent:
+        def found() -> AuditEvent | None:
             return next((d for d in self.decisions if (d.kind, d.request_id) == (kind, request_id)), None)
 
         with self.seen:
@@ -70,13 +70,13 @@ def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> No
     assert said.wait(60)
     engine.relieve(drop_cache=True, hold_batch=True)
     go_on.set()
-    gave_way = trail.wait_for(DecisionKind.PREEMPTED, "batch")
+    gave_way = trail.wait_for(AuditEventKind.PREEMPTED, "batch")
     assert gave_way.reason == "memory is short, and it can wait"
     assert gave_way.in_favour_of is None
-    with pytest.raises(MemoryShort) as refused:
+    with pytest.raises(MemoryPressure) as refused:
         engine.submit(request(prompts(1)[0], priority=Priority.BATCH, request_id="late"), Recorder())
     assert refused.value.retry_after_s > 0
-    assert trail.wait_for(DecisionKind.REFUSED, "late").reason == "memory is short"
+    assert trail.wait_for(AuditEventKind.REFUSED, "late").reason == "memory is short"
     urgent = Recorder()
     engine.submit(request(prompts(1)[0], max_tokens=4, priority=Priority.INTERACTIVE), urgent)
     assert urgent.wait().error is None
@@ -84,7 +84,7 @@ def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> No
     assert engine.look().sequences == ()
     engine.relieve(drop_cache=False, hold_batch=False)
     assert sink.wait().tokens == alone.tokens
-    trail.wait_for(DecisionKind.RESUMED, "batch")
+    trail.wait_for(AuditEventKind.RESUMED, "batch")
     engine.close()
 
 

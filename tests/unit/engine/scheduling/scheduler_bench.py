@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import PagePool
 from edge_rag.engine.kv_cache.invariants import violations
@@ -13,7 +13,7 @@ from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.engine.kv_cache.prefix_cache import PageId
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.model_input import moves, pack
-from edge_rag.engine.scheduling.plan import StepPlan, Verdict
+from edge_rag.engine.scheduling.plan import SchedulingEvent, StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.sequence import Sequence, SequenceId, Status
@@ -31,7 +31,7 @@ class Bench:
         self.now = 0.0
         self.sequences: dict[SequenceId, Sequence] = {}
         self.finished: list[SequenceId] = []
-        self.verdicts: dict[SequenceId, list[Verdict]] = {}
+        self.verdicts: dict[SequenceId, list[SchedulingEvent]] = {}
         self.content: dict[int, int] = {}
 
     def submit(
@@ -55,7 +55,7 @@ class Bench:
         self.verdicts[name] = []
         return sequence
 
-    def kinds(self, sequence: Sequence) -> list[DecisionKind]:
+    def kinds(self, sequence: Sequence) -> list[AuditEventKind]:
         return [verdict.kind for verdict in self.verdicts[sequence.id]]
 
     def step(self, fail: bool = False, draft: int = 0, right: int = 0) -> StepPlan:
@@ -133,7 +133,9 @@ class Bench:
 
     def pause(self, sequence: Sequence) -> None:
         numbers = self.scheduler.pause(sequence)
-        self.verdicts[sequence.id].append(Verdict(DecisionKind.PAUSED, sequence.id, "its reader is slow", numbers))
+        self.verdicts[sequence.id].append(
+            SchedulingEvent(AuditEventKind.PAUSED, sequence.id, "its reader is slow", numbers)
+        )
 
     def run(self) -> int:
         """Steps until there is nothing to do; returns the number of steps."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_rag.core.monitoring.event import DecisionKind
+from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.scheduling.plan import Displacement
+from edge_rag.engine.scheduling.plan import PreemptionReason
 from edge_rag.engine.scheduling.policy import SchedulerLimits
-from edge_rag.engine.sequence import Deferral, Status
-from edge_rag.errors import NeverFits
+from edge_rag.engine.sequence import Status, WaitReason
+from edge_rag.errors import RequestTooLarge
 from tests.unit.engine.scheduling.scheduler_bench import Bench, alone, entries, with_passages
 
 
@@ -113,7 +113,7 @@ def test_a_preempted_sequence_keeps_its_tokens_and_finds_its_pages_again() -> No
 
 def test_what_could_never_fit_is_refused_with_the_numbers() -> None:
     bench = Bench(10, SchedulerLimits(4, 16, 4))
-    with pytest.raises(NeverFits) as refused:
+    with pytest.raises(RequestTooLarge) as refused:
         bench.submit(30, 11)
     assert (refused.value.needed, refused.value.available) == (41, 40)
     bench.submit(30, 10)
@@ -123,7 +123,7 @@ def test_what_could_never_fit_is_refused_with_the_numbers() -> None:
 
 def test_the_models_context_limits_a_request_too() -> None:
     bench = Bench(10, SchedulerLimits(4, 16, 4), max_context=20)
-    with pytest.raises(NeverFits):
+    with pytest.raises(RequestTooLarge):
         bench.submit(15, 6)
 
 
@@ -233,18 +233,18 @@ def test_every_decision_says_why_and_on_which_numbers() -> None:
     (admitted, preempted, _, resumed) = bench.verdicts[low.id]
     expected: dict[str, float] = {"slots": 1, "slots_busy": 0, "prompt_tokens": 3, "cached_tokens": 0}
     assert {name: admitted.numbers[name] for name in expected} == expected
-    assert (preempted.kind, preempted.in_favour_of) == (DecisionKind.PREEMPTED, urgent.id)
-    assert preempted.reason == Displacement.SLOT.value
+    assert (preempted.kind, preempted.in_favour_of) == (AuditEventKind.PREEMPTED, urgent.id)
+    assert preempted.reason == PreemptionReason.SLOT.value
     expected = {"class": 0, "class_of_preempted": 2, "computed_tokens": 3, "pages_held": 1}
     assert {name: preempted.numbers[name] for name in expected} == expected
     assert (resumed.kind, resumed.numbers["cached_tokens"], resumed.numbers["recompute_tokens"]) == (
-        DecisionKind.RESUMED,
+        AuditEventKind.RESUMED,
         0,
         4,
     )
     said = [(v.kind, v.reason) for v in bench.verdicts[behind.id]]
-    assert said[0] == (DecisionKind.DEFERRED, Deferral.SLOTS.value)
-    assert bench.verdicts[third.id][0].reason == Deferral.ORDER.value
+    assert said[0] == (AuditEventKind.DEFERRED, WaitReason.SLOTS.value)
+    assert bench.verdicts[third.id][0].reason == WaitReason.ORDER.value
     assert bench.verdicts[third.id][-1].numbers["client_service_tokens"] > 0
     assert all(v.numbers["waited_s"] >= 0 for verdicts in bench.verdicts.values() for v in verdicts)
 
@@ -255,7 +255,7 @@ def test_waiting_is_said_once_for_each_reason() -> None:
     bench.submit(2, 3)
     blocked = bench.submit(24, 10)
     bench.run()
-    assert [v.reason for v in bench.verdicts[blocked.id]][:-1] == [Deferral.SLOTS.value, Deferral.PAGES.value]
+    assert [v.reason for v in bench.verdicts[blocked.id]][:-1] == [WaitReason.SLOTS.value, WaitReason.PAGES.value]
 
 
 def test_drafts_take_what_a_step_has_to_spare() -> None:

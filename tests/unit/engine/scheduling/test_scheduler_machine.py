@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from edge_rag.core.query import Priority
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import Status
-from edge_rag.errors import NeverFits
+from edge_rag.errors import RequestTooLarge
 from tests.unit.engine.recorded_events import assert_legal
 from tests.unit.engine.scheduling.scheduler_bench import Bench, alone, with_passages
 
@@ -48,7 +48,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if len(prompt) + answer <= self.bench.scheduler.capacity:
             self.bench.submit(prompt, answer, priority, domain, client, deadline)
         else:
-            with pytest.raises(NeverFits):
+            with pytest.raises(RequestTooLarge):
                 self.bench.submit(prompt, answer, priority, domain, client, deadline)
 
     @rule(

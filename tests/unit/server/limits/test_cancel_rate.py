@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edge_rag.server.limits.connections import Resets
+from edge_rag.server.limits.connections import CancelRateLimiter
 
 
 def test_as_many_as_a_busy_client_gives_up_are_let_be_and_no_more() -> None:
     now = [0.0]
-    resets = Resets(clock=lambda: now[0])
+    resets = CancelRateLimiter(clock=lambda: now[0])
     for _ in range(2000):
         now[0] += 0.011
         assert not resets.another("busy")
@@ -18,7 +18,7 @@ def test_as_many_as_a_busy_client_gives_up_are_let_be_and_no_more() -> None:
 
 def test_one_caller_is_not_held_to_account_for_another_and_time_heals() -> None:
     now = [0.0]
-    resets = Resets(clock=lambda: now[0])
+    resets = CancelRateLimiter(clock=lambda: now[0])
     while not resets.another("flood"):
         pass
     assert not resets.another("other")
@@ -27,7 +27,7 @@ def test_one_caller_is_not_held_to_account_for_another_and_time_heals() -> None:
 
 
 def test_the_number_of_callers_that_are_remembered_is_bounded_and_a_flood_among_them_stays() -> None:
-    resets = Resets(clock=lambda: 0.0)
+    resets = CancelRateLimiter(clock=lambda: 0.0)
     while not resets.another("flood"):
         pass
     for n in range(20_000):
@@ -39,7 +39,7 @@ def test_the_number_of_callers_that_are_remembered_is_bounded_and_a_flood_among_
 
 def test_who_gave_up_many_calls_is_taken_for_hasty_until_it_has_let_be_for_a_while() -> None:
     now = [0.0]
-    resets = Resets(clock=lambda: now[0])
+    resets = CancelRateLimiter(clock=lambda: now[0])
     for _ in range(40):
         assert not resets.hasty("flood")
         if resets.another("flood") or resets.hasty("flood"):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.errors import Overloaded
-from edge_rag.server.limits.concurrency import Places
+from edge_rag.server.limits.concurrency import ConcurrencyLimiter
 
 
-def fill(places: Places, caller: str) -> int:
+def fill(places: ConcurrencyLimiter, caller: str) -> int:
     taken = 0
     while True:
         try:
@@ -26,7 +26,7 @@ def fill(places: Places, caller: str) -> int:
 def test_there_are_never_more_calls_than_places_and_whoever_leaves_makes_room(
     capacity: int, moves: list[tuple[str, bool]]
 ) -> None:
-    places = Places(capacity, clock=lambda: 0.0)
+    places = ConcurrencyLimiter(capacity, clock=lambda: 0.0)
     inside: Counter[str] = Counter()
     for caller, comes in moves:
         if not comes:
@@ -49,7 +49,7 @@ def test_there_are_never_more_calls_than_places_and_whoever_leaves_makes_room(
 
 
 def test_a_greedy_caller_leaves_places_for_the_next_one_to_come() -> None:
-    places = Places(256)
+    places = ConcurrencyLimiter(256)
     assert fill(places, "greedy") == 192
     assert fill(places, "other") == 48
     places.take("third")
@@ -57,11 +57,11 @@ def test_a_greedy_caller_leaves_places_for_the_next_one_to_come() -> None:
 
 @pytest.mark.parametrize("capacity", [1, 2, 3])
 def test_the_smallest_server_serves_a_lone_caller_with_all_it_has(capacity: int) -> None:
-    assert fill(Places(capacity), "alone") == capacity
+    assert fill(ConcurrencyLimiter(capacity), "alone") == capacity
 
 
 def test_a_place_that_is_given_back_is_free_for_the_same_caller() -> None:
-    places = Places(1)
+    places = ConcurrencyLimiter(1)
     places.take("one")
     with pytest.raises(Overloaded):
         places.take("one")
@@ -71,7 +71,7 @@ def test_a_place_that_is_given_back_is_free_for_the_same_caller() -> None:
 
 def test_those_refused_are_told_to_come_back_one_after_the_other_at_the_pace_of_leaving() -> None:
     now = [0.0]
-    places = Places(3, clock=lambda: now[0])
+    places = ConcurrencyLimiter(3, clock=lambda: now[0])
     for _ in range(3):
         places.take("one")
 
