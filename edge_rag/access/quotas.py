@@ -34,7 +34,7 @@ class _Bucket:
 class _Account:
     requests: _Bucket
     tokens: _Bucket
-    under_way: int = 0
+    in_flight: int = 0
 
 
 class QuotaLedger:
@@ -63,7 +63,7 @@ class QuotaLedger:
             return
         with self._lock:
             account = self._account(identity, now)
-            if quota.concurrent_requests is not None and account.under_way >= quota.concurrent_requests:
+            if quota.concurrent_requests is not None and account.in_flight >= quota.concurrent_requests:
                 raise QuotaExceeded(f"{quota.concurrent_requests} requests at once", _BUSY_RETRY_S)
             if quota.tokens_per_minute is not None:
                 account.tokens.refill(quota.tokens_per_minute, now)
@@ -76,14 +76,14 @@ class QuotaLedger:
                     wait_s = account.requests.seconds_until(1, quota.requests_per_minute)
                     raise QuotaExceeded(f"{quota.requests_per_minute} requests a minute", wait_s)
                 account.requests.level -= 1
-            account.under_way += 1
+            account.in_flight += 1
 
     def end(self, identity: Identity) -> None:
         """Ends a call that ``begin`` let through."""
         if identity.quota == _UNBOUNDED:
             return
         with self._lock:
-            self._accounts[identity.name].under_way -= 1
+            self._accounts[identity.name].in_flight -= 1
 
     def pay(self, identity: Identity, tokens: int) -> None:
         """Takes tokens off a caller's minute."""

@@ -65,15 +65,15 @@ def say_choice(choice: Choice) -> None:
 
 def say_plan(plan: MemoryPlan) -> None:
     """Says what the memory is used for; a warning where it is short."""
-    say = log.warning if plan.halvings else log.info
+    say = log.warning if plan.shrink_steps else log.info
     say(
-        "memory is short; slots, steps and batches are halved to fit" if plan.halvings else "memory planned",
+        "memory is short; slots, steps and batches are halved to fit" if plan.shrink_steps else "memory planned",
         budget_mib=plan.budget_bytes // _MIB,
         planned_mib=-(-plan.planned_bytes // _MIB),
         kv_pages=plan.pages,
         slots=plan.sizes.slots,
         step_tokens=plan.sizes.step_tokens,
-        halvings=plan.halvings,
+        shrink_steps=plan.shrink_steps,
         uses={item.name: -(-item.bytes // _MIB) for item in plan.items},
     )
 
@@ -83,6 +83,6 @@ def say_placement(model: ModelInUse) -> None:
     placement = model.placement
     said = {"stage": placement.stage.value, "model": model.name, "provider": placement.used.value}
     if placement.stepped_down:
-        log.warning("a stage stepped down", **said, wanted=placement.wanted.value, why=placement.why)
+        log.warning("a stage stepped down", **said, wanted=placement.wanted.value, reason=placement.reason)
     else:
         log.info("a stage runs where it was wanted", **said)

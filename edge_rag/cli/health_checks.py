@@ -227,7 +227,7 @@ def box_checks(box: Box, settings: Settings) -> Iterator[Check]:
     if isinstance(box.plan, EdgeRagError):
         yield Check("memory", Verdict.FAIL, str(box.plan))
     else:
-        verdict = Verdict.WARN if box.plan.halvings else Verdict.OK
+        verdict = Verdict.WARN if box.plan.shrink_steps else Verdict.OK
         first, *others = plan_lines(box.plan)
         yield Check("memory", verdict, first, lines=tuple(others))
     plan = None if isinstance(box.plan, EdgeRagError) else box.plan
@@ -279,7 +279,7 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
         ),
         f"{plan.spare_bytes >> 20} left",
         f"{sizes.slots} slots, {sizes.step_tokens} tokens a step",
-        *([f"halved {plan.halvings} times to fit"] if plan.halvings else []),
+        *([f"halved {plan.shrink_steps} times to fit"] if plan.shrink_steps else []),
     ]
 
 
@@ -371,7 +371,7 @@ def plan_object(plan: MemoryPlan) -> dict[str, Any]:
         "pages": plan.pages,
         "slots": plan.sizes.slots,
         "step_tokens": plan.sizes.step_tokens,
-        "halvings": plan.halvings,
+        "shrink_steps": plan.shrink_steps,
     }
 
 

@@ -13,27 +13,27 @@ from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.query import Priority
 
 _KINDS = {
-    admin_pb2.DECISION_KIND_QUEUED: AuditEventKind.QUEUED,
-    admin_pb2.DECISION_KIND_REFUSED: AuditEventKind.REFUSED,
-    admin_pb2.DECISION_KIND_ADMITTED: AuditEventKind.ADMITTED,
-    admin_pb2.DECISION_KIND_DEFERRED: AuditEventKind.DEFERRED,
-    admin_pb2.DECISION_KIND_PREEMPTED: AuditEventKind.PREEMPTED,
-    admin_pb2.DECISION_KIND_RESUMED: AuditEventKind.RESUMED,
-    admin_pb2.DECISION_KIND_FINISHED: AuditEventKind.FINISHED,
-    admin_pb2.DECISION_KIND_CANCELLED: AuditEventKind.CANCELLED,
-    admin_pb2.DECISION_KIND_EXPIRED: AuditEventKind.EXPIRED,
-    admin_pb2.DECISION_KIND_FAILED: AuditEventKind.FAILED,
-    admin_pb2.DECISION_KIND_SLOTS_CHANGED: AuditEventKind.SLOTS_CHANGED,
-    admin_pb2.DECISION_KIND_STAGE_DONE: AuditEventKind.STAGE_DONE,
-    admin_pb2.DECISION_KIND_PLACED: AuditEventKind.PLACED,
-    admin_pb2.DECISION_KIND_SENT: AuditEventKind.SENT,
-    admin_pb2.DECISION_KIND_HEDGED: AuditEventKind.HEDGED,
-    admin_pb2.DECISION_KIND_TAKEN_OVER: AuditEventKind.TAKEN_OVER,
-    admin_pb2.DECISION_KIND_BREAKER: AuditEventKind.BREAKER,
-    admin_pb2.DECISION_KIND_THROTTLED: AuditEventKind.THROTTLED,
-    admin_pb2.DECISION_KIND_PAUSED: AuditEventKind.PAUSED,
-    admin_pb2.DECISION_KIND_SHED: AuditEventKind.SHED,
-    admin_pb2.DECISION_KIND_ANTICIPATED: AuditEventKind.ANTICIPATED,
+    admin_pb2.AUDIT_EVENT_KIND_QUEUED: AuditEventKind.QUEUED,
+    admin_pb2.AUDIT_EVENT_KIND_REFUSED: AuditEventKind.REFUSED,
+    admin_pb2.AUDIT_EVENT_KIND_ADMITTED: AuditEventKind.ADMITTED,
+    admin_pb2.AUDIT_EVENT_KIND_DEFERRED: AuditEventKind.DEFERRED,
+    admin_pb2.AUDIT_EVENT_KIND_PREEMPTED: AuditEventKind.PREEMPTED,
+    admin_pb2.AUDIT_EVENT_KIND_RESUMED: AuditEventKind.RESUMED,
+    admin_pb2.AUDIT_EVENT_KIND_FINISHED: AuditEventKind.FINISHED,
+    admin_pb2.AUDIT_EVENT_KIND_CANCELLED: AuditEventKind.CANCELLED,
+    admin_pb2.AUDIT_EVENT_KIND_EXPIRED: AuditEventKind.EXPIRED,
+    admin_pb2.AUDIT_EVENT_KIND_FAILED: AuditEventKind.FAILED,
+    admin_pb2.AUDIT_EVENT_KIND_SLOTS_CHANGED: AuditEventKind.SLOTS_CHANGED,
+    admin_pb2.AUDIT_EVENT_KIND_STAGE_DONE: AuditEventKind.STAGE_DONE,
+    admin_pb2.AUDIT_EVENT_KIND_PLACED: AuditEventKind.PLACED,
+    admin_pb2.AUDIT_EVENT_KIND_SENT: AuditEventKind.SENT,
+    admin_pb2.AUDIT_EVENT_KIND_HEDGED: AuditEventKind.HEDGED,
+    admin_pb2.AUDIT_EVENT_KIND_TAKEN_OVER: AuditEventKind.TAKEN_OVER,
+    admin_pb2.AUDIT_EVENT_KIND_BREAKER: AuditEventKind.BREAKER,
+    admin_pb2.AUDIT_EVENT_KIND_THROTTLED: AuditEventKind.THROTTLED,
+    admin_pb2.AUDIT_EVENT_KIND_PAUSED: AuditEventKind.PAUSED,
+    admin_pb2.AUDIT_EVENT_KIND_SHED: AuditEventKind.SHED,
+    admin_pb2.AUDIT_EVENT_KIND_PREFETCHED: AuditEventKind.ANTICIPATED,
 }
 _PRIORITIES = {
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
@@ -42,7 +42,7 @@ _PRIORITIES = {
 }
 
 
-def audit_entry(message: admin_pb2.Decision) -> AuditEntry:
+def audit_entry(message: admin_pb2.AuditEvent) -> AuditEntry:
     """Reads a decision."""
     decision = AuditEvent(
         kind=read_word(_KINDS, message.kind),
@@ -52,7 +52,7 @@ def audit_entry(message: admin_pb2.Decision) -> AuditEntry:
         reason=message.reason,
         numbers=dict(message.numbers),
         at_s=message.monotonic_seconds,
-        in_favour_of=RequestId(message.in_favour_of) if message.in_favour_of else None,
+        preempted_for=RequestId(message.preempted_for) if message.preempted_for else None,
     )
     return AuditEntry(message.number, message.at.ToDatetime(tzinfo=UTC), decision)
 

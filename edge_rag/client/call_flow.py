@@ -131,8 +131,8 @@ WATCH_STATUS: Final = Method(
     _ADMIN, "Admin", "WatchStatus", admin_pb2.WatchStatusRequest, admin_pb2.WatchStatusResponse
 )
 GET_USAGE: Final = Method(_ADMIN, "Admin", "GetUsage", admin_pb2.GetUsageRequest, admin_pb2.GetUsageResponse)
-LIST_DECISIONS: Final = Method(
-    _ADMIN, "Admin", "ListDecisions", admin_pb2.ListDecisionsRequest, admin_pb2.ListDecisionsResponse
+LIST_AUDIT_EVENTS: Final = Method(
+    _ADMIN, "Admin", "ListAuditEvents", admin_pb2.ListAuditEventsRequest, admin_pb2.ListAuditEventsResponse
 )
 USE_MODEL: Final = Method(_ADMIN, "Admin", "UseModel", admin_pb2.UseModelRequest, admin_pb2.UseModelResponse)
 MOVE_INDEX: Final = Method(_ADMIN, "Admin", "MoveIndex", admin_pb2.MoveIndexRequest, admin_pb2.MoveIndexResponse)

@@ -82,7 +82,7 @@ def model_in_use(message: admin_pb2.Model) -> ModelInUse:
         stage=_STAGES.get(message.role) or Unrecognized(message.role),
         wanted=read_word(_PROVIDERS, placement.wanted),
         used=read_word(_PROVIDERS, placement.used),
-        why=placement.why,
+        reason=placement.reason,
         precision=read_word(_PRECISIONS, placement.precision),
     )
     return ModelInUse(message.name, message.detail, where)
@@ -94,7 +94,7 @@ def index_in_use(message: admin_pb2.VectorIndex) -> IndexInUse:
         collection=message.collection,
         kind=read_word(_INDEX_KINDS, message.kind),
         vectors=message.vectors if message.HasField("vectors") else None,
-        fresh=message.fresh,
+        unindexed=message.unindexed,
         size_bytes=message.size_bytes,
         recall=message.recall if message.HasField("recall") else None,
         built_at=message.built_at.ToDatetime(tzinfo=UTC) if message.HasField("built_at") else None,
@@ -139,13 +139,13 @@ def _pressure(message: admin_pb2.MemoryPressure) -> MemoryPressureState:
     return MemoryPressureState(
         headroom_bytes=message.headroom_bytes if message.HasField("headroom_bytes") else None,
         waiting=message.waiting if message.HasField("waiting") else None,
-        given_up=tuple(_BALLAST[each] for each in message.given_up if each in _BALLAST),
+        shed=tuple(_BALLAST[each] for each in message.shed if each in _BALLAST),
     )
 
 
 def _memory(message: admin_pb2.PlannedMemory) -> PlannedMemory:
     items = tuple(MemoryItem(item.name, item.bytes, item.detail) for item in message.items)
-    return PlannedMemory(message.budget_bytes, items, message.halvings)
+    return PlannedMemory(message.budget_bytes, items, message.shrink_steps)
 
 
 def _throttling(message: admin_pb2.Throttling) -> Throttling:
@@ -202,7 +202,7 @@ def _remote(message: admin_pb2.Remote) -> RemoteInUse:
         kind=message.kind,
         address=message.address,
         breaker=message.breaker,
-        under_way=message.under_way,
+        in_flight=message.in_flight,
         answers=message.answers,
         failures=message.failures,
         sent_bytes=message.sent_bytes,

@@ -61,14 +61,14 @@ class Placement:
         stage: Which one.
         wanted: Provider that the profile puts first.
         used: Provider that it runs on.
-        why: Reason for that, for people: the rule where it is the wanted one, else what was in the way.
+        reason: Reason for that, for people: the rule where it is the wanted one, else what was in the way.
         precision: What it computes in.
     """
 
     stage: Stage | Unrecognized
     wanted: Provider | Unrecognized
     used: Provider | Unrecognized
-    why: str
+    reason: str
     precision: Precision | Unrecognized
 
     @property

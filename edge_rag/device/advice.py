@@ -47,9 +47,9 @@ def _accelerators(facts: DeviceFacts) -> Iterator[str]:
 
 
 def _memory(facts: DeviceFacts, plan: MemoryPlan | None) -> Iterator[str]:
-    if plan is not None and plan.halvings:
+    if plan is not None and plan.shrink_steps:
         yield (
-            f"memory is short: with more of it there would be {2**plan.halvings} times the slots of "
+            f"memory is short: with more of it there would be {2**plan.shrink_steps} times the slots of "
             f"{plan.sizes.slots} and the step of {plan.sizes.step_tokens} tokens"
         )
     tightest = facts.memory.tightest

@@ -136,7 +136,7 @@ class MemoryPlan:
         items: Every use, the KV pages last.
         pages: KV pages.
         sizes: Slots, step and batches.
-        halvings: How many times these were halved to fit.
+        shrink_steps: How many times these were halved to fit.
         spare_bytes: What nothing is planned for.
     """
 
@@ -144,13 +144,13 @@ class MemoryPlan:
     items: tuple[MemoryItem, ...]
     pages: int
     sizes: BatchSizes
-    halvings: int
+    shrink_steps: int
     spare_bytes: int
 
     @property
     def summary(self) -> PlannedMemory:
         """What is reported of it."""
-        return PlannedMemory(self.budget_bytes, self.items, self.halvings)
+        return PlannedMemory(self.budget_bytes, self.items, self.shrink_steps)
 
     @property
     def kv_bytes(self) -> int:
@@ -186,7 +186,7 @@ def plan_memory(
     # What the settings say has been weighed by whoever said it.
     reserve = min(bounds.reserve_bytes, bounds.budget_bytes // _RESERVE_SHARE) if asked is None else 0
     share = int(bounds.budget_bytes * bounds.kv_share) // generator.page_bytes
-    sizes, halvings = wanted, 0
+    sizes, shrink_steps = wanted, 0
     while True:
         items = [*fixed, *_sized(reranker, generator, sizes)]
         room = bounds.budget_bytes - reserve - sum(item.bytes for item in items)
@@ -194,12 +194,12 @@ def plan_memory(
         if room // generator.page_bytes >= least:
             pages = asked or min(room // generator.page_bytes, max(least, share), generator.most_pages(sizes.slots))
             kv = MemoryItem("KV pages", pages * generator.page_bytes, f"{pages} of {generator.page_tokens} tokens")
-            return MemoryPlan(bounds.budget_bytes, (*items, kv), pages, sizes, halvings, room - kv.bytes + reserve)
+            return MemoryPlan(bounds.budget_bytes, (*items, kv), pages, sizes, shrink_steps, room - kv.bytes + reserve)
         smaller = sizes.halved()
         if smaller == sizes:
             uses = [*items, MemoryItem("KV pages", least * generator.page_bytes), MemoryItem("reserve", reserve)]
             raise _nothing_fits(bounds, [item for item in uses if item.bytes], sizes)
-        sizes, halvings = smaller, halvings + 1
+        sizes, shrink_steps = smaller, shrink_steps + 1
 
 
 def _sized(reranker: RerankerNeeds, generator: GeneratorNeeds, sizes: BatchSizes) -> list[MemoryItem]:

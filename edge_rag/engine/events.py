@@ -92,10 +92,10 @@ class EventRecorder:
         for verdict in verdicts:
             if verdict.sequence not in live:
                 continue
-            other = None if verdict.in_favour_of is None else live.get(verdict.in_favour_of)
+            other = None if verdict.preempted_for is None else live.get(verdict.preempted_for)
             request = live[verdict.sequence].request
             favoured = None if other is None else other.request
-            self._say(verdict.kind, request, verdict.reason, verdict.numbers, now, in_favour_of=favoured)
+            self._say(verdict.kind, request, verdict.reason, verdict.numbers, now, preempted_for=favoured)
 
     def paused(self, request: ActiveRequest, numbers: Mapping[str, float], now: float) -> None:
         """A request waits for its reader."""
@@ -143,9 +143,9 @@ class EventRecorder:
         reason: str,
         numbers: Mapping[str, float],
         now: float,
-        in_favour_of: TokenRequest | None = None,
+        preempted_for: TokenRequest | None = None,
     ) -> None:
-        other = None if in_favour_of is None else in_favour_of.request_id
+        other = None if preempted_for is None else preempted_for.request_id
         self._sink.record(
             AuditEvent(kind, request.request_id, request.client, request.priority, reason, numbers, now, other)
         )

@@ -277,7 +277,7 @@ class EmbeddedIndexes:
             collection.name,
             IndexKind.SEGMENT,
             len(held.index),
-            fresh=len(held.index.fresh),
+            unindexed=len(held.index.fresh),
             size_bytes=segment.size_bytes,
             recall=report.recall,
             built_at=datetime.fromtimestamp(report.built_at, UTC),

@@ -87,7 +87,7 @@ class LoopThread:
 
     def sending(self, desk: RemoteState, size: int, reading: asyncio.Task[object]) -> None:
         """Notes that a machine is sent something, and waits for what it says."""
-        desk.under_way += 1
+        desk.in_flight += 1
         desk.sent_bytes += size
         reading.add_done_callback(lambda _: self._landed(desk))
         self.tried(desk)
@@ -118,7 +118,7 @@ class LoopThread:
             self.announcer.breaker(desk.remote.name, changed, given, now)
 
     def _landed(self, desk: RemoteState) -> None:
-        desk.under_way -= 1
+        desk.in_flight -= 1
 
     async def _close(self) -> None:
         ours = asyncio.current_task()

@@ -47,7 +47,7 @@ class LendingLimits:
 class _Texts:
     texts: tuple[str, ...]
     deadline: float | None
-    given_up: threading.Event
+    shed: threading.Event
 
 
 class EncoderService:
@@ -145,11 +145,11 @@ class EncoderService:
     async def _embed(
         self, stage: Stage[_Texts, Vectors], texts: tuple[str, ...], deadline: float | None
     ) -> Timed[Vectors]:
-        given_up = threading.Event()
+        shed = threading.Event()
         try:
-            return await asyncio.wrap_future(stage.submit(_Texts(texts, deadline, given_up), deadline))
+            return await asyncio.wrap_future(stage.submit(_Texts(texts, deadline, shed), deadline))
         finally:
-            given_up.set()
+            shed.set()
 
     @contextmanager
     def _place_for_reranking(self) -> Iterator[None]:
@@ -184,7 +184,7 @@ class EncoderService:
             began = self._clock()
             if self.closing.is_set():
                 return NotReady("the daemon is shutting down")
-            if request.given_up.is_set():
+            if request.shed.is_set():
                 return RequestCancelled("the peer gave it up")
             if request.deadline is not None and began >= request.deadline:
                 return DeadlineExceeded("embedder")

@@ -22,12 +22,12 @@ class AuditPage:
     Attributes:
         entries: In order of their numbers.
         last: Number of the newest entry that was looked at; go on after it.
-        missed: Entries, about whomever, that should have been looked at and were in the trail no more.
+        dropped_entries: Entries, about whomever, that should have been looked at and were in the trail no more.
     """
 
     entries: tuple[AuditEntry, ...]
     last: int
-    missed: int
+    dropped_entries: int
 
 
 class AuditTrail:
@@ -77,7 +77,7 @@ class AuditTrail:
             last, held = self._last, len(self._entries)
             newest_first = list(takewhile(lambda entry: entry.number > after, reversed(self._entries)))
         chosen = [e for e in newest_first if request_id is None or e.decision.request_id == request_id]
-        return AuditPage(tuple(reversed(chosen[:limit])), last, missed=max(0, last - held - after))
+        return AuditPage(tuple(reversed(chosen[:limit])), last, dropped_entries=max(0, last - held - after))
 
     async def follow(self, after: int, request_id: RequestId | None = None) -> AsyncGenerator[AuditPage, None]:
         """Yields what is recorded, as it is; ends when the trail is closed.
@@ -87,7 +87,7 @@ class AuditTrail:
             request_id: About whom; None for all.
 
         Yields:
-            Parts with entries, or with some missed: whoever reads slower than decisions are made finds gaps.
+            Parts with entries, or with some dropped_entries: whoever reads slower than decisions are made finds gaps.
         """
         woken = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class AuditTrail:
                 closed = self._closed
                 page = self.entries(request_id, after)
                 after = page.last
-                if page.entries or page.missed:
+                if page.entries or page.dropped_entries:
                     yield page
                 elif closed:
                     return

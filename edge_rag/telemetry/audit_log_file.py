@@ -33,7 +33,7 @@ def entry_object(entry: AuditEntry) -> dict[str, Any]:
         "client": decision.client,
         "priority": None if decision.priority is None else decision.priority.name.lower(),
         "reason": decision.reason,
-        "in_favour_of": decision.in_favour_of,
+        "preempted_for": decision.preempted_for,
         "numbers": {name: value if math.isfinite(value) else None for name, value in decision.numbers.items()},
     }
 

@@ -26,12 +26,12 @@ class ShedChange:
 
     Attributes:
         ballast: What.
-        given_up: Whether it is given up from now on.
+        shed: Whether it is given up from now on.
         numbers: What it was decided on; units are in the names.
     """
 
     ballast: ShedTarget
-    given_up: bool
+    shed: bool
     numbers: Mapping[str, float]
 
 
@@ -59,7 +59,7 @@ class Shedding:
         self._lever = HysteresisController(len(ShedTarget))
 
     @property
-    def given_up(self) -> tuple[ShedTarget, ...]:
+    def shed(self) -> tuple[ShedTarget, ...]:
         """What is given up now, first what goes first."""
         return tuple(ShedTarget)[: self._lever.notch]
 

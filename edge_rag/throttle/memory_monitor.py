@@ -89,21 +89,21 @@ class MemoryWatch:
         """Looks at the memory once."""
         reading, now = read_pressure(self._root), self._clock()
         changes = self._shedding.observe(reading)
-        given_up = self._shedding.given_up
+        shed = self._shedding.shed
         for change in changes:
-            reason = _REASONS[change.ballast] if change.given_up else f"no longer: {_REASONS[change.ballast]}"
+            reason = _REASONS[change.ballast] if change.shed else f"no longer: {_REASONS[change.ballast]}"
             log.warning("memory", reason=reason, **change.numbers)
             self._relief.decisions.record(AuditEvent(AuditEventKind.SHED, None, "", None, reason, change.numbers, now))
-        if given_up or changes:
-            self._relief.relieve(ShedTarget.PREFIX_CACHE in given_up, ShedTarget.BATCH in given_up)
+        if shed or changes:
+            self._relief.relieve(ShedTarget.PREFIX_CACHE in shed, ShedTarget.BATCH in shed)
         if any(change.ballast is ShedTarget.ARENAS for change in changes):
-            self._relief.keep_arenas(ShedTarget.ARENAS not in given_up)
-        if given_up:
+            self._relief.keep_arenas(ShedTarget.ARENAS not in shed)
+        if shed:
             self._relief.trim()
         self._state = MemoryPressureState(
             headroom_bytes=reading.headroom_bytes,
             waiting=None if reading.some_percent is None else reading.some_percent / 100,
-            given_up=given_up,
+            shed=shed,
         )
 
     def _run(self) -> None:

@@ -15,27 +15,27 @@ from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.query import Priority
 
 _KINDS: Final = {
-    AuditEventKind.QUEUED: admin_pb2.DECISION_KIND_QUEUED,
-    AuditEventKind.REFUSED: admin_pb2.DECISION_KIND_REFUSED,
-    AuditEventKind.ADMITTED: admin_pb2.DECISION_KIND_ADMITTED,
-    AuditEventKind.DEFERRED: admin_pb2.DECISION_KIND_DEFERRED,
-    AuditEventKind.PREEMPTED: admin_pb2.DECISION_KIND_PREEMPTED,
-    AuditEventKind.RESUMED: admin_pb2.DECISION_KIND_RESUMED,
-    AuditEventKind.FINISHED: admin_pb2.DECISION_KIND_FINISHED,
-    AuditEventKind.CANCELLED: admin_pb2.DECISION_KIND_CANCELLED,
-    AuditEventKind.EXPIRED: admin_pb2.DECISION_KIND_EXPIRED,
-    AuditEventKind.FAILED: admin_pb2.DECISION_KIND_FAILED,
-    AuditEventKind.SLOTS_CHANGED: admin_pb2.DECISION_KIND_SLOTS_CHANGED,
-    AuditEventKind.ANTICIPATED: admin_pb2.DECISION_KIND_ANTICIPATED,
-    AuditEventKind.STAGE_DONE: admin_pb2.DECISION_KIND_STAGE_DONE,
-    AuditEventKind.PLACED: admin_pb2.DECISION_KIND_PLACED,
-    AuditEventKind.SENT: admin_pb2.DECISION_KIND_SENT,
-    AuditEventKind.HEDGED: admin_pb2.DECISION_KIND_HEDGED,
-    AuditEventKind.TAKEN_OVER: admin_pb2.DECISION_KIND_TAKEN_OVER,
-    AuditEventKind.BREAKER: admin_pb2.DECISION_KIND_BREAKER,
-    AuditEventKind.THROTTLED: admin_pb2.DECISION_KIND_THROTTLED,
-    AuditEventKind.PAUSED: admin_pb2.DECISION_KIND_PAUSED,
-    AuditEventKind.SHED: admin_pb2.DECISION_KIND_SHED,
+    AuditEventKind.QUEUED: admin_pb2.AUDIT_EVENT_KIND_QUEUED,
+    AuditEventKind.REFUSED: admin_pb2.AUDIT_EVENT_KIND_REFUSED,
+    AuditEventKind.ADMITTED: admin_pb2.AUDIT_EVENT_KIND_ADMITTED,
+    AuditEventKind.DEFERRED: admin_pb2.AUDIT_EVENT_KIND_DEFERRED,
+    AuditEventKind.PREEMPTED: admin_pb2.AUDIT_EVENT_KIND_PREEMPTED,
+    AuditEventKind.RESUMED: admin_pb2.AUDIT_EVENT_KIND_RESUMED,
+    AuditEventKind.FINISHED: admin_pb2.AUDIT_EVENT_KIND_FINISHED,
+    AuditEventKind.CANCELLED: admin_pb2.AUDIT_EVENT_KIND_CANCELLED,
+    AuditEventKind.EXPIRED: admin_pb2.AUDIT_EVENT_KIND_EXPIRED,
+    AuditEventKind.FAILED: admin_pb2.AUDIT_EVENT_KIND_FAILED,
+    AuditEventKind.SLOTS_CHANGED: admin_pb2.AUDIT_EVENT_KIND_SLOTS_CHANGED,
+    AuditEventKind.ANTICIPATED: admin_pb2.AUDIT_EVENT_KIND_PREFETCHED,
+    AuditEventKind.STAGE_DONE: admin_pb2.AUDIT_EVENT_KIND_STAGE_DONE,
+    AuditEventKind.PLACED: admin_pb2.AUDIT_EVENT_KIND_PLACED,
+    AuditEventKind.SENT: admin_pb2.AUDIT_EVENT_KIND_SENT,
+    AuditEventKind.HEDGED: admin_pb2.AUDIT_EVENT_KIND_HEDGED,
+    AuditEventKind.TAKEN_OVER: admin_pb2.AUDIT_EVENT_KIND_TAKEN_OVER,
+    AuditEventKind.BREAKER: admin_pb2.AUDIT_EVENT_KIND_BREAKER,
+    AuditEventKind.THROTTLED: admin_pb2.AUDIT_EVENT_KIND_THROTTLED,
+    AuditEventKind.PAUSED: admin_pb2.AUDIT_EVENT_KIND_PAUSED,
+    AuditEventKind.SHED: admin_pb2.AUDIT_EVENT_KIND_SHED,
 }
 _PRIORITIES: Final = {
     None: rag_pb2.PRIORITY_UNSPECIFIED,
@@ -45,10 +45,10 @@ _PRIORITIES: Final = {
 }
 
 
-def decision(entry: AuditEntry) -> admin_pb2.Decision:
+def decision(entry: AuditEntry) -> admin_pb2.AuditEvent:
     """Returns an entry of the audit trail."""
     made = entry.decision
-    return admin_pb2.Decision(
+    return admin_pb2.AuditEvent(
         number=entry.number,
         at=_timestamp(entry.at),
         monotonic_seconds=made.at_s,
@@ -58,7 +58,7 @@ def decision(entry: AuditEntry) -> admin_pb2.Decision:
         priority=_PRIORITIES[made.priority],
         reason=made.reason,
         numbers=dict(made.numbers),
-        in_favour_of=made.in_favour_of or "",
+        preempted_for=made.preempted_for or "",
     )
 
 

@@ -95,7 +95,7 @@ def said_message(said: Said | Generated) -> generation_pb2.GenerateResponse:
         case SaidText():
             return generation_pb2.GenerateResponse(text=said.text)
         case TokenChunk():
-            return generation_pb2.GenerateResponse(tokens=generation_pb2.SaidTokens(ids=said.tokens))
+            return generation_pb2.GenerateResponse(tokens=generation_pb2.TokenChunk(ids=said.tokens))
         case SaidSentence():
             quoted = generation_pb2.QuotedSentence(passage=said.passage, sentence=said.sentence)
             return generation_pb2.GenerateResponse(quoted=quoted)

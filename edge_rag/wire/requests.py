@@ -24,7 +24,7 @@ LONGEST_FORMAT: Final = 65_536
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
-_HOMES: Final = {admin_pb2.INDEX_HOME_FAISS: HomeKind.FAISS, admin_pb2.INDEX_HOME_MILVUS: HomeKind.MILVUS}
+_HOMES: Final = {admin_pb2.INDEX_BACKEND_FAISS: HomeKind.FAISS, admin_pb2.INDEX_BACKEND_MILVUS: HomeKind.MILVUS}
 _PRIORITIES: Final = {
     rag_pb2.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
@@ -192,7 +192,7 @@ def job_limit(request: documents_pb2.ListJobsRequest) -> int:
     return whole_number("limit", request.limit if request.HasField("limit") else 20, 1, 1000)
 
 
-def about(request: admin_pb2.ListDecisionsRequest) -> tuple[RequestId | None, int | None]:
+def about(request: admin_pb2.ListAuditEventsRequest) -> tuple[RequestId | None, int | None]:
     """Returns the request whose decisions are asked for, or None for all, and the most of them, or None for all.
 
     Raises:
@@ -230,9 +230,9 @@ def index_move(request: admin_pb2.MoveIndexRequest) -> tuple[str, HomeKind]:
     Raises:
         InvalidRequest: The place is not one.
     """
-    home = _HOMES.get(request.home)
+    home = _HOMES.get(request.backend)
     if home is None:
-        raise InvalidRequest("home", "must be INDEX_HOME_FAISS or INDEX_HOME_MILVUS")
+        raise InvalidRequest("backend", "must be INDEX_BACKEND_FAISS or INDEX_BACKEND_MILVUS")
     return request.collection, home
 
 

@@ -73,7 +73,7 @@ def model(in_use: ModelInUse) -> admin_pb2.Model:
         placement=admin_pb2.Placement(
             wanted=_PROVIDERS[recognized(placement.wanted)],
             used=_PROVIDERS[recognized(placement.used)],
-            why=placement.why,
+            reason=placement.reason,
             precision=_PRECISIONS[recognized(placement.precision)],
         ),
     )
@@ -125,7 +125,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
         pressure=admin_pb2.MemoryPressure(
             headroom_bytes=report.pressure.headroom_bytes,
             waiting=report.pressure.waiting,
-            given_up=[ballast.value for ballast in report.pressure.given_up],
+            shed=[ballast.value for ballast in report.pressure.shed],
         ),
     )
 
@@ -136,7 +136,7 @@ def vector_index(index: IndexInUse) -> admin_pb2.VectorIndex:
         collection=index.collection,
         kind=_INDEX_KINDS[recognized(index.kind)],
         vectors=index.vectors,
-        fresh=index.fresh,
+        unindexed=index.unindexed,
         size_bytes=index.size_bytes,
         recall=index.recall,
         built_at=None if index.built_at is None else _timestamp(index.built_at),
@@ -149,7 +149,7 @@ def _memory(memory: PlannedMemory) -> admin_pb2.PlannedMemory:
     return admin_pb2.PlannedMemory(
         budget_bytes=memory.budget_bytes,
         items=[admin_pb2.MemoryItem(name=each.name, bytes=each.bytes, detail=each.detail) for each in memory.items],
-        halvings=memory.halvings,
+        shrink_steps=memory.shrink_steps,
     )
 
 
@@ -216,7 +216,7 @@ def _remote(remote: RemoteInUse) -> admin_pb2.Remote:
         kind=remote.kind,
         address=remote.address,
         breaker=remote.breaker,
-        under_way=remote.under_way,
+        in_flight=remote.in_flight,
         answers=remote.answers,
         failures=remote.failures,
         sent_bytes=remote.sent_bytes,

@@ -62,7 +62,7 @@ async def endlessly_nothing(request: bytes, context: grpc.aio.ServicerContext[An
 async def lying(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
     """Says what is in no passage: sentences, tokens and vocabularies that do not exist."""
     yield message(quoted=generation_pb2.QuotedSentence(passage=77, sentence=1))
-    yield message(tokens=generation_pb2.SaidTokens(ids=[4_000_000_000]))
+    yield message(tokens=generation_pb2.TokenChunk(ids=[4_000_000_000]))
     yield FINISHED
 
 

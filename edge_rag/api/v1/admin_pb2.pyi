@@ -77,29 +77,29 @@ INDEX_KIND_MILVUS: IndexKind.ValueType  # 3
 """By a Milvus server or milvus-lite."""
 Global___IndexKind: _TypeAlias = IndexKind  # noqa: Y015
 
-class _IndexHome:
+class _IndexBackendKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _IndexHomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IndexHome.ValueType], _builtins.type):
+class _IndexBackendKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IndexBackendKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    INDEX_HOME_UNSPECIFIED: _IndexHome.ValueType  # 0
+    INDEX_BACKEND_UNSPECIFIED: _IndexBackendKind.ValueType  # 0
     """INVALID_ARGUMENT."""
-    INDEX_HOME_FAISS: _IndexHome.ValueType  # 1
+    INDEX_BACKEND_FAISS: _IndexBackendKind.ValueType  # 1
     """FAISS on the box."""
-    INDEX_HOME_MILVUS: _IndexHome.ValueType  # 2
+    INDEX_BACKEND_MILVUS: _IndexBackendKind.ValueType  # 2
     """The Milvus of `retriever.milvus.uri` in the settings."""
 
-class IndexHome(_IndexHome, metaclass=_IndexHomeEnumTypeWrapper):
+class IndexBackendKind(_IndexBackendKind, metaclass=_IndexBackendKindEnumTypeWrapper):
     """A place that keeps vector indexes."""
 
-INDEX_HOME_UNSPECIFIED: IndexHome.ValueType  # 0
+INDEX_BACKEND_UNSPECIFIED: IndexBackendKind.ValueType  # 0
 """INVALID_ARGUMENT."""
-INDEX_HOME_FAISS: IndexHome.ValueType  # 1
+INDEX_BACKEND_FAISS: IndexBackendKind.ValueType  # 1
 """FAISS on the box."""
-INDEX_HOME_MILVUS: IndexHome.ValueType  # 2
+INDEX_BACKEND_MILVUS: IndexBackendKind.ValueType  # 2
 """The Milvus of `retriever.milvus.uri` in the settings."""
-Global___IndexHome: _TypeAlias = IndexHome  # noqa: Y015
+Global___IndexBackendKind: _TypeAlias = IndexBackendKind  # noqa: Y015
 
 class _Measure:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -209,105 +209,105 @@ PRECISION_A16W8: Precision.ValueType  # 5
 """Integers: activations of 16 bits, weights of 8."""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
-class _DecisionKind:
+class _AuditEventKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecisionKind.ValueType], _builtins.type):
+class _AuditEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditEventKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    DECISION_KIND_UNSPECIFIED: _DecisionKind.ValueType  # 0
+    AUDIT_EVENT_KIND_UNSPECIFIED: _AuditEventKind.ValueType  # 0
     """Never sent."""
-    DECISION_KIND_QUEUED: _DecisionKind.ValueType  # 1
+    AUDIT_EVENT_KIND_QUEUED: _AuditEventKind.ValueType  # 1
     """Taken in, waits for a slot."""
-    DECISION_KIND_REFUSED: _DecisionKind.ValueType  # 2
+    AUDIT_EVENT_KIND_REFUSED: _AuditEventKind.ValueType  # 2
     """Not taken in."""
-    DECISION_KIND_ADMITTED: _DecisionKind.ValueType  # 3
+    AUDIT_EVENT_KIND_ADMITTED: _AuditEventKind.ValueType  # 3
     """Got its first slot."""
-    DECISION_KIND_DEFERRED: _DecisionKind.ValueType  # 4
+    AUDIT_EVENT_KIND_DEFERRED: _AuditEventKind.ValueType  # 4
     """Goes on waiting; said when the reason changes."""
-    DECISION_KIND_PREEMPTED: _DecisionKind.ValueType  # 5
+    AUDIT_EVENT_KIND_PREEMPTED: _AuditEventKind.ValueType  # 5
     """Gave its slot and its pages up."""
-    DECISION_KIND_RESUMED: _DecisionKind.ValueType  # 6
+    AUDIT_EVENT_KIND_RESUMED: _AuditEventKind.ValueType  # 6
     """Got a slot again."""
-    DECISION_KIND_FINISHED: _DecisionKind.ValueType  # 7
+    AUDIT_EVENT_KIND_FINISHED: _AuditEventKind.ValueType  # 7
     """Ended well."""
-    DECISION_KIND_CANCELLED: _DecisionKind.ValueType  # 8
+    AUDIT_EVENT_KIND_CANCELLED: _AuditEventKind.ValueType  # 8
     """Ended because nobody wanted it any more."""
-    DECISION_KIND_EXPIRED: _DecisionKind.ValueType  # 9
+    AUDIT_EVENT_KIND_EXPIRED: _AuditEventKind.ValueType  # 9
     """Ended because its deadline passed."""
-    DECISION_KIND_FAILED: _DecisionKind.ValueType  # 10
+    AUDIT_EVENT_KIND_FAILED: _AuditEventKind.ValueType  # 10
     """Ended by a failure."""
-    DECISION_KIND_SLOTS_CHANGED: _DecisionKind.ValueType  # 11
+    AUDIT_EVENT_KIND_SLOTS_CHANGED: _AuditEventKind.ValueType  # 11
     """The limit of slots in use moved; about no request."""
-    DECISION_KIND_STAGE_DONE: _DecisionKind.ValueType  # 12
+    AUDIT_EVENT_KIND_STAGE_DONE: _AuditEventKind.ValueType  # 12
     """A stage before the generator is done with it: `queue_s` it waited there, `compute_s` it took."""
-    DECISION_KIND_PLACED: _DecisionKind.ValueType  # 13
+    AUDIT_EVENT_KIND_PLACED: _AuditEventKind.ValueType  # 13
     """It was decided where the answer is written: here, on another machine or on both."""
-    DECISION_KIND_SENT: _DecisionKind.ValueType  # 14
+    AUDIT_EVENT_KIND_SENT: _AuditEventKind.ValueType  # 14
     """Something was sent to another machine: the reason names it and the SHA-256 of what was sent, the numbers its size."""
-    DECISION_KIND_HEDGED: _DecisionKind.ValueType  # 15
+    AUDIT_EVENT_KIND_HEDGED: _AuditEventKind.ValueType  # 15
     """The answer was begun here as well, since the other machine is slow; or there, since it is slow here."""
-    DECISION_KIND_TAKEN_OVER: _DecisionKind.ValueType  # 16
+    AUDIT_EVENT_KIND_TAKEN_OVER: _AuditEventKind.ValueType  # 16
     """The answer goes on here where another machine stopped."""
-    DECISION_KIND_BREAKER: _DecisionKind.ValueType  # 17
+    AUDIT_EVENT_KIND_BREAKER: _AuditEventKind.ValueType  # 17
     """Whether another machine is asked has changed; about no request."""
-    DECISION_KIND_THROTTLED: _DecisionKind.ValueType  # 20
+    AUDIT_EVENT_KIND_THROTTLED: _AuditEventKind.ValueType  # 20
     """The share of slots and tokens that may be used moved, down or back, because of heat or power; about no request."""
-    DECISION_KIND_PAUSED: _DecisionKind.ValueType  # 19
+    AUDIT_EVENT_KIND_PAUSED: _AuditEventKind.ValueType  # 19
     """Gave its slot and its pages up because its reader does not keep up; goes on once it does."""
-    DECISION_KIND_SHED: _DecisionKind.ValueType  # 21
+    AUDIT_EVENT_KIND_SHED: _AuditEventKind.ValueType  # 21
     """Something is given up while memory is short, or no longer; about no request."""
-    DECISION_KIND_ANTICIPATED: _DecisionKind.ValueType  # 22
+    AUDIT_EVENT_KIND_PREFETCHED: _AuditEventKind.ValueType  # 22
     """Its likely prompt was computed before it came, while nothing else was to do: `computed_tokens` of `expected_tokens`."""
 
-class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
+class AuditEventKind(_AuditEventKind, metaclass=_AuditEventKindEnumTypeWrapper):
     """What was decided."""
 
-DECISION_KIND_UNSPECIFIED: DecisionKind.ValueType  # 0
+AUDIT_EVENT_KIND_UNSPECIFIED: AuditEventKind.ValueType  # 0
 """Never sent."""
-DECISION_KIND_QUEUED: DecisionKind.ValueType  # 1
+AUDIT_EVENT_KIND_QUEUED: AuditEventKind.ValueType  # 1
 """Taken in, waits for a slot."""
-DECISION_KIND_REFUSED: DecisionKind.ValueType  # 2
+AUDIT_EVENT_KIND_REFUSED: AuditEventKind.ValueType  # 2
 """Not taken in."""
-DECISION_KIND_ADMITTED: DecisionKind.ValueType  # 3
+AUDIT_EVENT_KIND_ADMITTED: AuditEventKind.ValueType  # 3
 """Got its first slot."""
-DECISION_KIND_DEFERRED: DecisionKind.ValueType  # 4
+AUDIT_EVENT_KIND_DEFERRED: AuditEventKind.ValueType  # 4
 """Goes on waiting; said when the reason changes."""
-DECISION_KIND_PREEMPTED: DecisionKind.ValueType  # 5
+AUDIT_EVENT_KIND_PREEMPTED: AuditEventKind.ValueType  # 5
 """Gave its slot and its pages up."""
-DECISION_KIND_RESUMED: DecisionKind.ValueType  # 6
+AUDIT_EVENT_KIND_RESUMED: AuditEventKind.ValueType  # 6
 """Got a slot again."""
-DECISION_KIND_FINISHED: DecisionKind.ValueType  # 7
+AUDIT_EVENT_KIND_FINISHED: AuditEventKind.ValueType  # 7
 """Ended well."""
-DECISION_KIND_CANCELLED: DecisionKind.ValueType  # 8
+AUDIT_EVENT_KIND_CANCELLED: AuditEventKind.ValueType  # 8
 """Ended because nobody wanted it any more."""
-DECISION_KIND_EXPIRED: DecisionKind.ValueType  # 9
+AUDIT_EVENT_KIND_EXPIRED: AuditEventKind.ValueType  # 9
 """Ended because its deadline passed."""
-DECISION_KIND_FAILED: DecisionKind.ValueType  # 10
+AUDIT_EVENT_KIND_FAILED: AuditEventKind.ValueType  # 10
 """Ended by a failure."""
-DECISION_KIND_SLOTS_CHANGED: DecisionKind.ValueType  # 11
+AUDIT_EVENT_KIND_SLOTS_CHANGED: AuditEventKind.ValueType  # 11
 """The limit of slots in use moved; about no request."""
-DECISION_KIND_STAGE_DONE: DecisionKind.ValueType  # 12
+AUDIT_EVENT_KIND_STAGE_DONE: AuditEventKind.ValueType  # 12
 """A stage before the generator is done with it: `queue_s` it waited there, `compute_s` it took."""
-DECISION_KIND_PLACED: DecisionKind.ValueType  # 13
+AUDIT_EVENT_KIND_PLACED: AuditEventKind.ValueType  # 13
 """It was decided where the answer is written: here, on another machine or on both."""
-DECISION_KIND_SENT: DecisionKind.ValueType  # 14
+AUDIT_EVENT_KIND_SENT: AuditEventKind.ValueType  # 14
 """Something was sent to another machine: the reason names it and the SHA-256 of what was sent, the numbers its size."""
-DECISION_KIND_HEDGED: DecisionKind.ValueType  # 15
+AUDIT_EVENT_KIND_HEDGED: AuditEventKind.ValueType  # 15
 """The answer was begun here as well, since the other machine is slow; or there, since it is slow here."""
-DECISION_KIND_TAKEN_OVER: DecisionKind.ValueType  # 16
+AUDIT_EVENT_KIND_TAKEN_OVER: AuditEventKind.ValueType  # 16
 """The answer goes on here where another machine stopped."""
-DECISION_KIND_BREAKER: DecisionKind.ValueType  # 17
+AUDIT_EVENT_KIND_BREAKER: AuditEventKind.ValueType  # 17
 """Whether another machine is asked has changed; about no request."""
-DECISION_KIND_THROTTLED: DecisionKind.ValueType  # 20
+AUDIT_EVENT_KIND_THROTTLED: AuditEventKind.ValueType  # 20
 """The share of slots and tokens that may be used moved, down or back, because of heat or power; about no request."""
-DECISION_KIND_PAUSED: DecisionKind.ValueType  # 19
+AUDIT_EVENT_KIND_PAUSED: AuditEventKind.ValueType  # 19
 """Gave its slot and its pages up because its reader does not keep up; goes on once it does."""
-DECISION_KIND_SHED: DecisionKind.ValueType  # 21
+AUDIT_EVENT_KIND_SHED: AuditEventKind.ValueType  # 21
 """Something is given up while memory is short, or no longer; about no request."""
-DECISION_KIND_ANTICIPATED: DecisionKind.ValueType  # 22
+AUDIT_EVENT_KIND_PREFETCHED: AuditEventKind.ValueType  # 22
 """Its likely prompt was computed before it came, while nothing else was to do: `computed_tokens` of `expected_tokens`."""
-Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
+Global___AuditEventKind: _TypeAlias = AuditEventKind  # noqa: Y015
 
 @_typing.final
 class BackupRequest(_message.Message):
@@ -561,10 +561,10 @@ class PlannedMemory(_message.Message):
 
     BUDGET_BYTES_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
-    HALVINGS_FIELD_NUMBER: _builtins.int
+    SHRINK_STEPS_FIELD_NUMBER: _builtins.int
     budget_bytes: _builtins.int
     """What could be had, all told, bytes."""
-    halvings: _builtins.int
+    shrink_steps: _builtins.int
     """How many times slots, steps and batches were halved to fit; 0 where memory was enough."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryItem]:
@@ -575,11 +575,11 @@ class PlannedMemory(_message.Message):
         *,
         budget_bytes: _builtins.int = ...,
         items: _abc.Iterable[Global___MemoryItem] | None = ...,
-        halvings: _builtins.int = ...,
+        shrink_steps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "halvings", b"halvings", "items", b"items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "items", b"items", "shrink_steps", b"shrink_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -623,13 +623,13 @@ class MemoryPressure(_message.Message):
 
     HEADROOM_BYTES_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
-    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    SHED_FIELD_NUMBER: _builtins.int
     headroom_bytes: _builtins.int
     """What can still be taken before a limit is reached or the box has none left, bytes; not set where nobody looks."""
     waiting: _builtins.float
     """Share of the last 10 seconds in which something waited for memory, 0 to 1; not set where the kernel does not say."""
     @_builtins.property
-    def given_up(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def shed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What is given up: `prefix cache`, `batch requests`, `encoder arenas`."""
 
     def __init__(
@@ -637,11 +637,11 @@ class MemoryPressure(_message.Message):
         *,
         headroom_bytes: _builtins.int | None = ...,
         waiting: _builtins.float | None = ...,
-        given_up: _abc.Iterable[_builtins.str] | None = ...,
+        shed: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom_bytes", b"_headroom_bytes", "_waiting", b"_waiting", "headroom_bytes", b"headroom_bytes", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_bytes", b"_headroom_bytes", "_waiting", b"_waiting", "given_up", b"given_up", "headroom_bytes", b"headroom_bytes", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_bytes", b"_headroom_bytes", "_waiting", b"_waiting", "headroom_bytes", b"headroom_bytes", "shed", b"shed", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__headroom_bytes: _TypeAlias = _typing.Literal["headroom_bytes"]  # noqa: Y015
     _WhichOneofArgType__headroom_bytes: _TypeAlias = _typing.Literal["_headroom_bytes", b"_headroom_bytes"]  # noqa: Y015
@@ -779,7 +779,7 @@ class Remote(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     BREAKER_FIELD_NUMBER: _builtins.int
-    UNDER_WAY_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
     ANSWERS_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
     SENT_BYTES_FIELD_NUMBER: _builtins.int
@@ -796,7 +796,7 @@ class Remote(_message.Message):
     """Where it is."""
     breaker: _builtins.str
     """`closed` where it is asked, `open` where it is left alone after failures, `half_open` where one request tries it."""
-    under_way: _builtins.int
+    in_flight: _builtins.int
     """Requests of ours that it has."""
     answers: _builtins.int
     """Answers that it finished, since start."""
@@ -823,7 +823,7 @@ class Remote(_message.Message):
         kind: _builtins.str = ...,
         address: _builtins.str = ...,
         breaker: _builtins.str = ...,
-        under_way: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
         answers: _builtins.int = ...,
         failures: _builtins.int = ...,
         sent_bytes: _builtins.int = ...,
@@ -835,7 +835,7 @@ class Remote(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "answer_seconds", b"answer_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "address", b"address", "answer_seconds", b"answer_seconds", "answers", b"answers", "breaker", b"breaker", "embedded_texts", b"embedded_texts", "failures", b"failures", "kind", b"kind", "last_problem", b"last_problem", "name", b"name", "reranked", b"reranked", "sent_bytes", b"sent_bytes", "under_way", b"under_way", "uses", b"uses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds", "address", b"address", "answer_seconds", b"answer_seconds", "answers", b"answers", "breaker", b"breaker", "embedded_texts", b"embedded_texts", "failures", b"failures", "in_flight", b"in_flight", "kind", b"kind", "last_problem", b"last_problem", "name", b"name", "reranked", b"reranked", "sent_bytes", b"sent_bytes", "uses", b"uses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer_seconds: _TypeAlias = _typing.Literal["answer_seconds"]  # noqa: Y015
     _WhichOneofArgType__answer_seconds: _TypeAlias = _typing.Literal["_answer_seconds", b"_answer_seconds"]  # noqa: Y015
@@ -852,7 +852,7 @@ class VectorIndex(_message.Message):
     COLLECTION_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     VECTORS_FIELD_NUMBER: _builtins.int
-    FRESH_FIELD_NUMBER: _builtins.int
+    UNINDEXED_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
     BUILT_AT_FIELD_NUMBER: _builtins.int
@@ -864,7 +864,7 @@ class VectorIndex(_message.Message):
     """How it is searched."""
     vectors: _builtins.int
     """Vectors that can be found; not set where Milvus does not say."""
-    fresh: _builtins.int
+    unindexed: _builtins.int
     """Of these, how many are searched exactly beside a segment."""
     size_bytes: _builtins.int
     """Size of the segment's file, bytes; 0 without one."""
@@ -886,7 +886,7 @@ class VectorIndex(_message.Message):
         collection: _builtins.str = ...,
         kind: Global___IndexKind.ValueType = ...,
         vectors: _builtins.int | None = ...,
-        fresh: _builtins.int = ...,
+        unindexed: _builtins.int = ...,
         size_bytes: _builtins.int = ...,
         recall: _builtins.float | None = ...,
         built_at: _timestamp_pb2.Timestamp | None = ...,
@@ -895,7 +895,7 @@ class VectorIndex(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_build_seconds", b"_build_seconds", "_recall", b"_recall", "_vectors", b"_vectors", "build_seconds", b"build_seconds", "built_at", b"built_at", "recall", b"recall", "vectors", b"vectors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_build_seconds", b"_build_seconds", "_recall", b"_recall", "_vectors", b"_vectors", "build_seconds", b"build_seconds", "built_at", b"built_at", "collection", b"collection", "fresh", b"fresh", "kind", b"kind", "pending", b"pending", "recall", b"recall", "size_bytes", b"size_bytes", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_build_seconds", b"_build_seconds", "_recall", b"_recall", "_vectors", b"_vectors", "build_seconds", b"build_seconds", "built_at", b"built_at", "collection", b"collection", "kind", b"kind", "pending", b"pending", "recall", b"recall", "size_bytes", b"size_bytes", "unindexed", b"unindexed", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__build_seconds: _TypeAlias = _typing.Literal["build_seconds"]  # noqa: Y015
     _WhichOneofArgType__build_seconds: _TypeAlias = _typing.Literal["_build_seconds", b"_build_seconds"]  # noqa: Y015
@@ -917,20 +917,20 @@ class MoveIndexRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COLLECTION_FIELD_NUMBER: _builtins.int
-    HOME_FIELD_NUMBER: _builtins.int
+    BACKEND_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """Name of the collection. INVALID_ARGUMENT if it is not a legal one."""
-    home: Global___IndexHome.ValueType
+    backend: Global___IndexBackendKind.ValueType
     """Where to. INVALID_ARGUMENT if not set."""
     def __init__(
         self,
         *,
         collection: _builtins.str = ...,
-        home: Global___IndexHome.ValueType = ...,
+        backend: Global___IndexBackendKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "home", b"home"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "collection", b"collection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1040,13 +1040,13 @@ class Placement(_message.Message):
 
     WANTED_FIELD_NUMBER: _builtins.int
     USED_FIELD_NUMBER: _builtins.int
-    WHY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
     wanted: Global___ExecutionProvider.ValueType
     """Provider that the device profile puts first."""
     used: Global___ExecutionProvider.ValueType
     """Provider that it runs on."""
-    why: _builtins.str
+    reason: _builtins.str
     """Reason for that, for people."""
     precision: Global___Precision.ValueType
     """What it computes in."""
@@ -1055,12 +1055,12 @@ class Placement(_message.Message):
         *,
         wanted: Global___ExecutionProvider.ValueType = ...,
         used: Global___ExecutionProvider.ValueType = ...,
-        why: _builtins.str = ...,
+        reason: _builtins.str = ...,
         precision: Global___Precision.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["precision", b"precision", "used", b"used", "wanted", b"wanted", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["precision", b"precision", "reason", b"reason", "used", b"used", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1323,7 +1323,7 @@ class CollectionSize(_message.Message):
 Global___CollectionSize: _TypeAlias = CollectionSize  # noqa: Y015
 
 @_typing.final
-class ListDecisionsRequest(_message.Message):
+class ListAuditEventsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -1350,38 +1350,38 @@ class ListDecisionsRequest(_message.Message):
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
 
-Global___ListDecisionsRequest: _TypeAlias = ListDecisionsRequest  # noqa: Y015
+Global___ListAuditEventsRequest: _TypeAlias = ListAuditEventsRequest  # noqa: Y015
 
 @_typing.final
-class ListDecisionsResponse(_message.Message):
+class ListAuditEventsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    DECISION_FIELD_NUMBER: _builtins.int
-    MISSED_FIELD_NUMBER: _builtins.int
-    missed: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    DROPPED_ENTRIES_FIELD_NUMBER: _builtins.int
+    dropped_entries: _builtins.int
     """Decisions, about whomever, that were no longer kept when their turn to be looked at came, before this one and
     after the message before. The first message counts from the daemon's start.
     """
     @_builtins.property
-    def decision(self) -> Global___Decision:
+    def event(self) -> Global___AuditEvent:
         """A decision; not set where only a loss is told."""
 
     def __init__(
         self,
         *,
-        decision: Global___Decision | None = ...,
-        missed: _builtins.int = ...,
+        event: Global___AuditEvent | None = ...,
+        dropped_entries: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "missed", b"missed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_entries", b"dropped_entries", "event", b"event"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListDecisionsResponse: _TypeAlias = ListDecisionsResponse  # noqa: Y015
+Global___ListAuditEventsResponse: _TypeAlias = ListAuditEventsResponse  # noqa: Y015
 
 @_typing.final
-class Decision(_message.Message):
+class AuditEvent(_message.Message):
     """One decision: what, about whom, why, on which numbers."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1415,12 +1415,12 @@ class Decision(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     NUMBERS_FIELD_NUMBER: _builtins.int
-    IN_FAVOUR_OF_FIELD_NUMBER: _builtins.int
+    PREEMPTED_FOR_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1 for the first since the daemon's start, then one more each; a number left out is a decision not sent."""
     monotonic_seconds: _builtins.float
     """When, seconds on a clock that is never set; for the time between two decisions."""
-    kind: Global___DecisionKind.ValueType
+    kind: Global___AuditEventKind.ValueType
     """What."""
     request_id: _builtins.str
     """About which request; empty for a decision about none."""
@@ -1430,7 +1430,7 @@ class Decision(_message.Message):
     """Its class; unspecified for a decision about no request."""
     reason: _builtins.str
     """Why, a short sentence."""
-    in_favour_of: _builtins.str
+    preempted_for: _builtins.str
     """For a preemption, the request that needed the slot or the pages; empty otherwise."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
@@ -1446,21 +1446,21 @@ class Decision(_message.Message):
         number: _builtins.int = ...,
         at: _timestamp_pb2.Timestamp | None = ...,
         monotonic_seconds: _builtins.float = ...,
-        kind: Global___DecisionKind.ValueType = ...,
+        kind: Global___AuditEventKind.ValueType = ...,
         request_id: _builtins.str = ...,
         client: _builtins.str = ...,
         priority: _rag_pb2.Priority.ValueType = ...,
         reason: _builtins.str = ...,
         numbers: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        in_favour_of: _builtins.str = ...,
+        preempted_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "client", b"client", "in_favour_of", b"in_favour_of", "kind", b"kind", "monotonic_seconds", b"monotonic_seconds", "number", b"number", "numbers", b"numbers", "priority", b"priority", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "client", b"client", "kind", b"kind", "monotonic_seconds", b"monotonic_seconds", "number", b"number", "numbers", b"numbers", "preempted_for", b"preempted_for", "priority", b"priority", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Decision: _TypeAlias = Decision  # noqa: Y015
+Global___AuditEvent: _TypeAlias = AuditEvent  # noqa: Y015
 
 @_typing.final
 class UseModelRequest(_message.Message):

@@ -45,10 +45,10 @@ class AdminStub:
                 request_serializer=edge__rag_dot_v1_dot_admin__pb2.WatchStatusRequest.SerializeToString,
                 response_deserializer=edge__rag_dot_v1_dot_admin__pb2.WatchStatusResponse.FromString,
                 _registered_method=True)
-        self.ListDecisions = channel.unary_stream(
-                '/edge_rag.v1.Admin/ListDecisions',
-                request_serializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsRequest.SerializeToString,
-                response_deserializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsResponse.FromString,
+        self.ListAuditEvents = channel.unary_stream(
+                '/edge_rag.v1.Admin/ListAuditEvents',
+                request_serializer=edge__rag_dot_v1_dot_admin__pb2.ListAuditEventsRequest.SerializeToString,
+                response_deserializer=edge__rag_dot_v1_dot_admin__pb2.ListAuditEventsResponse.FromString,
                 _registered_method=True)
         self.GetUsage = channel.unary_unary(
                 '/edge_rag.v1.Admin/GetUsage',
@@ -91,7 +91,7 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListDecisions(self, request, context):
+    def ListAuditEvents(self, request, context):
         """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
         INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
         """
@@ -154,10 +154,10 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=edge__rag_dot_v1_dot_admin__pb2.WatchStatusRequest.FromString,
                     response_serializer=edge__rag_dot_v1_dot_admin__pb2.WatchStatusResponse.SerializeToString,
             ),
-            'ListDecisions': grpc.unary_stream_rpc_method_handler(
-                    servicer.ListDecisions,
-                    request_deserializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsRequest.FromString,
-                    response_serializer=edge__rag_dot_v1_dot_admin__pb2.ListDecisionsResponse.SerializeToString,
+            'ListAuditEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListAuditEvents,
+                    request_deserializer=edge__rag_dot_v1_dot_admin__pb2.ListAuditEventsRequest.FromString,
+                    response_serializer=edge__rag_dot_v1_dot_admin__pb2.ListAuditEventsResponse.SerializeToString,
             ),
             'GetUsage': grpc.unary_unary_rpc_method_handler(
                     servicer.GetUsage,
@@ -246,7 +246,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def ListDecisions(request,
+    def ListAuditEvents(request,
             target,
             options=(),
             channel_credentials=None,
@@ -259,9 +259,9 @@ class Admin:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/edge_rag.v1.Admin/ListDecisions',
-            edge__rag_dot_v1_dot_admin__pb2.ListDecisionsRequest.SerializeToString,
-            edge__rag_dot_v1_dot_admin__pb2.ListDecisionsResponse.FromString,
+            '/edge_rag.v1.Admin/ListAuditEvents',
+            edge__rag_dot_v1_dot_admin__pb2.ListAuditEventsRequest.SerializeToString,
+            edge__rag_dot_v1_dot_admin__pb2.ListAuditEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

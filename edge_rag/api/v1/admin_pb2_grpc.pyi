@@ -39,7 +39,7 @@ class AdminStub:
     """Sends what the daemon is doing now, and again and again, until the call is cancelled or the daemon shuts down; the
     last message says that it drains. INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
     """
-    ListDecisions: _grpc.UnaryStreamMultiCallable[_admin_pb2.ListDecisionsRequest, _admin_pb2.ListDecisionsResponse]
+    ListAuditEvents: _grpc.UnaryStreamMultiCallable[_admin_pb2.ListAuditEventsRequest, _admin_pb2.ListAuditEventsResponse]
     """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
     INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
     """
@@ -80,7 +80,7 @@ class AdminAsyncStub(AdminStub):
     """Sends what the daemon is doing now, and again and again, until the call is cancelled or the daemon shuts down; the
     last message says that it drains. INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
     """
-    ListDecisions: _aio.UnaryStreamMultiCallable[_admin_pb2.ListDecisionsRequest, _admin_pb2.ListDecisionsResponse]  # type: ignore[assignment]
+    ListAuditEvents: _aio.UnaryStreamMultiCallable[_admin_pb2.ListAuditEventsRequest, _admin_pb2.ListAuditEventsResponse]  # type: ignore[assignment]
     """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
     INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
     """
@@ -132,11 +132,11 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def ListDecisions(
+    def ListAuditEvents(
         self,
-        request: _admin_pb2.ListDecisionsRequest,
+        request: _admin_pb2.ListAuditEventsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_admin_pb2.ListDecisionsResponse], _abc.AsyncIterator[_admin_pb2.ListDecisionsResponse]]:
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.ListAuditEventsResponse], _abc.AsyncIterator[_admin_pb2.ListAuditEventsResponse]]:
         """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
         INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
         """

@@ -174,7 +174,7 @@ class GenerateResponse(_message.Message):
         """First message."""
 
     @_builtins.property
-    def tokens(self) -> Global___SaidTokens:
+    def tokens(self) -> Global___TokenChunk:
         """The next tokens."""
 
     @_builtins.property
@@ -190,7 +190,7 @@ class GenerateResponse(_message.Message):
         *,
         load: Global___Load | None = ...,
         text: _builtins.str = ...,
-        tokens: Global___SaidTokens | None = ...,
+        tokens: Global___TokenChunk | None = ...,
         quoted: Global___QuotedSentence | None = ...,
         finished: _rag_pb2.Finished | None = ...,
     ) -> None: ...
@@ -239,7 +239,7 @@ class Load(_message.Message):
 Global___Load: _TypeAlias = Load  # noqa: Y015
 
 @_typing.final
-class SaidTokens(_message.Message):
+class TokenChunk(_message.Message):
     """Tokens of an answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -260,7 +260,7 @@ class SaidTokens(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SaidTokens: _TypeAlias = SaidTokens  # noqa: Y015
+Global___TokenChunk: _TypeAlias = TokenChunk  # noqa: Y015
 
 @_typing.final
 class QuotedSentence(_message.Message):

@@ -54,7 +54,7 @@ def _show(decisions: Iterable[AuditEntry | DecisionsMissed], as_json: bool) -> b
         match item:
             case DecisionsMissed(count=count):
                 if as_json:
-                    emit({"missed": count})
+                    emit({"dropped_entries": count})
                 else:
                     notes().print(f"{count} earlier decisions are no longer kept", style="dim")
             case AuditEntry():
@@ -83,7 +83,7 @@ class Timeline:
             if made.kind in _LAST:
                 del self._first[made.request_id]
         rank = "" if made.priority is None else f" ({made.priority.name.lower()}, {made.client})"
-        favoured = f" in favour of {made.in_favour_of}" if made.in_favour_of else ""
+        favoured = f" in favour of {made.preempted_for}" if made.preempted_for else ""
         numbers = " · ".join(_number(name, value) for name, value in sorted(made.numbers.items()))
         why = f"{made.reason}{favoured}" + (f" [{numbers}]" if numbers else "")
         return f"{clock} {since:>11}  {made.kind.value:<{_KIND_WIDTH}}  {who}{rank}: {why}"

@@ -111,7 +111,7 @@ def memory_lines(memory: PlannedMemory) -> list[str]:
     """Returns what the memory was planned for, for people; nothing where a daemon does not say."""
     if not memory.items:
         return []
-    short = f", halved {memory.halvings} times to fit" if memory.halvings else ""
+    short = f", halved {memory.shrink_steps} times to fit" if memory.shrink_steps else ""
     uses = ", ".join(f"{item.name} {-(-item.bytes // 2**20)}" for item in memory.items)
     return [f"memory       {memory.planned_bytes >> 20} of {memory.budget_bytes >> 20} MiB planned{short}: {uses}"]
 
@@ -121,7 +121,7 @@ def placement_line(placement: Placement) -> str:
     on = f"on {placement.used.value}"
     if placement.precision is not Precision.MODEL:
         on += f" in {placement.precision.value}"
-    return f"{on} instead of {placement.wanted.value}: {placement.why}" if placement.stepped_down else on
+    return f"{on} instead of {placement.wanted.value}: {placement.reason}" if placement.stepped_down else on
 
 
 def remote_line(remote: RemoteInUse) -> str:
@@ -132,7 +132,7 @@ def remote_line(remote: RemoteInUse) -> str:
     encoded += f"{remote.reranked} questions' passages ranked, " if "rerank" in remote.uses else ""
     line = (
         f"{remote.name}, {remote.kind} at {remote.address}: {state.get(remote.breaker, remote.breaker)},"
-        f" {remote.under_way} under way, {remote.answers} done, {remote.failures} failed{speed},"
+        f" {remote.in_flight} under way, {remote.answers} done, {remote.failures} failed{speed},"
         f" {encoded}{remote.sent_bytes / 2**20:.1f} MiB sent"
     )
     return f"{line}; last: {remote.last_problem}" if remote.last_problem else line
@@ -143,7 +143,7 @@ def index_line(index: IndexInUse) -> str:
     line = f"{index.collection}: {index.kind.value}, {'?' if index.vectors is None else index.vectors} vectors"
     if index.recall is not None and index.built_at is not None and index.build_s is not None:
         line += (
-            f", {index.fresh} beside {index.size_bytes / 2**20:.1f} MiB, recall@10 {index.recall:.3f},"
+            f", {index.unindexed} beside {index.size_bytes / 2**20:.1f} MiB, recall@10 {index.recall:.3f},"
             f" built {index.built_at:%Y-%m-%d %H:%M} in {duration(index.build_s)}"
         )
     return f"{line}, being renewed" if index.pending else line

@@ -134,7 +134,7 @@ def model_object(model: ModelInUse) -> dict[str, Any]:
         "detail": model.detail,
         "execution_provider": placement.used.value,
         "wanted_provider": placement.wanted.value,
-        "why": placement.why,
+        "reason": placement.reason,
         "precision": placement.precision.value,
     }
 
@@ -146,7 +146,7 @@ def throttling_object(throttling: Throttling) -> dict[str, Any]:
 
 def pressure_object(memory: MemoryPressureState) -> dict[str, Any]:
     """Returns how short memory is."""
-    return {**asdict(memory), "given_up": [ballast.value for ballast in memory.given_up]}
+    return {**asdict(memory), "shed": [ballast.value for ballast in memory.shed]}
 
 
 def engine_object(engine: EngineSnapshot) -> dict[str, Any]:

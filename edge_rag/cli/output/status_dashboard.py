@@ -316,8 +316,8 @@ def _board(throttling: Throttling, memory: MemoryPressureState) -> Text:
         line.append(f"held back to {throttling.share:.0%} by {causes}   ", "bold red")
     for slowdown in throttling.slowdowns:
         line.append(f"{visible(slowdown)}   ", "red")
-    if memory.given_up:
-        line.append(f"for want of memory: no {', no '.join(each.value for each in memory.given_up)}   ", "bold red")
+    if memory.shed:
+        line.append(f"for want of memory: no {', no '.join(each.value for each in memory.shed)}   ", "bold red")
     if throttling.watts is not None:
         line.append(f"{throttling.watts:.1f} W   ")
     if throttling.joules_per_token is not None:
@@ -347,5 +347,5 @@ def pressure_lines(memory: MemoryPressureState) -> list[str]:
     if memory.headroom_bytes is None:
         return []
     waiting = "" if memory.waiting is None else f", {memory.waiting:.0%} of the time waited for it"
-    given_up = "".join(f", {ballast.value} given up" for ballast in memory.given_up)
+    given_up = "".join(f", {ballast.value} given up" for ballast in memory.shed)
     return [f"{memory.headroom_bytes / 2**20:,.0f} MiB can still be taken{waiting}{given_up}"]

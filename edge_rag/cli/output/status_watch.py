@@ -47,7 +47,7 @@ def status_line(report: DaemonStatus, now: datetime) -> str:
     queues = ", ".join(f"{s.name} {s.running}+{s.waiting}" for s in report.stages)
     devices = "".join(f", {device.name} {device.busy:.0%}" for device in report.devices)
     heat = "".join(f", {reading.zone} {reading.celsius:.0f} °C" for reading in report.temperatures)
-    shed = "".join(f", {ballast.value} given up" for ballast in report.pressure.given_up)
+    shed = "".join(f", {ballast.value} given up" for ballast in report.pressure.shed)
     held = "".join(f", {line}" for line in throttling_lines(report.throttling)) + shed
     return (
         f"{now:%H:%M:%S} {report.state.value}: {queues}; slots {engine.slots_busy}/{engine.slots},"

@@ -14,7 +14,7 @@ from edge_rag.client.call_flow import (
     BACKUP,
     GET_STATUS,
     GET_USAGE,
-    LIST_DECISIONS,
+    LIST_AUDIT_EVENTS,
     MOVE_INDEX,
     USE_MODEL,
     WATCH_HEALTH,
@@ -38,7 +38,7 @@ from edge_rag.core.identity import Identity
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, ModelInUse
 
-_HOMES: Final = {HomeKind.FAISS: admin_pb2.INDEX_HOME_FAISS, HomeKind.MILVUS: admin_pb2.INDEX_HOME_MILVUS}
+_HOMES: Final = {HomeKind.FAISS: admin_pb2.INDEX_BACKEND_FAISS, HomeKind.MILVUS: admin_pb2.INDEX_BACKEND_MILVUS}
 _HEALTH: Final = {
     health_pb2.HealthCheckResponse.SERVING: Health.SERVING,
     health_pb2.HealthCheckResponse.NOT_SERVING: Health.NOT_SERVING,
@@ -152,7 +152,7 @@ def move_index(terms: CallOptions, collection: str, home: HomeKind) -> Flow[Inde
     Example:
         >>> client.move_index("default", HomeKind.FAISS)
     """
-    request = admin_pb2.MoveIndexRequest(collection=collection, home=_HOMES[home])
+    request = admin_pb2.MoveIndexRequest(collection=collection, backend=_HOMES[home])
     return status_replies.index_in_use((yield from exchange(MOVE_INDEX, request, terms)).index)
 
 
@@ -211,10 +211,12 @@ def decisions(
         >>> for entry in client.decisions(limit=10):
         ...     print(entry)
     """
-    request = admin_pb2.ListDecisionsRequest(request_id=sendable("request_id", request_id), follow=follow, limit=limit)
-    yield Begin(LIST_DECISIONS, request, terms.timeout_s)
-    while (message := (yield from received(LIST_DECISIONS))) is not None:
-        if message.missed:
-            yield Tell(DecisionsMissed(message.missed))
-        if message.HasField("decision"):
-            yield Tell(admin_replies.audit_entry(message.decision))
+    request = admin_pb2.ListAuditEventsRequest(
+        request_id=sendable("request_id", request_id), follow=follow, limit=limit
+    )
+    yield Begin(LIST_AUDIT_EVENTS, request, terms.timeout_s)
+    while (message := (yield from received(LIST_AUDIT_EVENTS))) is not None:
+        if message.dropped_entries:
+            yield Tell(DecisionsMissed(message.dropped_entries))
+        if message.HasField("event"):
+            yield Tell(admin_replies.audit_entry(message.event))

@@ -61,7 +61,7 @@ class AuditEvent:
         reason: Why, as a short sentence without numbers.
         numbers: The numbers it was decided on, by name; units are in the names (``_s``, ``_tokens``, ``pages_...``).
         at_s: ``time.monotonic()`` seconds.
-        in_favour_of: For PREEMPTED, the request that needed the slot or the pages; None otherwise.
+        preempted_for: For PREEMPTED, the request that needed the slot or the pages; None otherwise.
     """
 
     kind: AuditEventKind | Unrecognized
@@ -71,7 +71,7 @@ class AuditEvent:
     reason: str
     numbers: Mapping[str, float]
     at_s: float
-    in_favour_of: RequestId | None = None
+    preempted_for: RequestId | None = None
 
 
 @dataclass(frozen=True, slots=True)

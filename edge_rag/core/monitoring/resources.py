@@ -33,12 +33,12 @@ class PlannedMemory:
     Attributes:
         budget_bytes: What could be had.
         items: Every use, the KV pages last.
-        halvings: How many times slots, steps and batches were halved to fit.
+        shrink_steps: How many times slots, steps and batches were halved to fit.
     """
 
     budget_bytes: int
     items: tuple[MemoryItem, ...]
-    halvings: int
+    shrink_steps: int
 
     @property
     def planned_bytes(self) -> int:
@@ -62,12 +62,12 @@ class MemoryPressureState:
         headroom_bytes: What can still be taken; None before the first look, and where nobody looks.
         waiting: Share of the last 10 seconds in which something waited for memory, 0 to 1; None where the kernel does
             not say.
-        given_up: What is given up, first what went first.
+        shed: What is given up, first what went first.
     """
 
     headroom_bytes: int | None = None
     waiting: float | None = None
-    given_up: tuple[ShedTarget, ...] = ()
+    shed: tuple[ShedTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class IndexInUse:
         collection: Name of the collection.
         kind: How it is searched.
         vectors: Vectors that can be found; None where a server that has them does not say.
-        fresh: Of these, how many are searched exactly beside a segment.
+        unindexed: Of these, how many are searched exactly beside a segment.
         size_bytes: Size of the segment's file; 0 without one.
         recall: Share of the 10 exact nearest neighbours that the segment's search found when it was built, 0 to 1;
             None without a segment.
@@ -205,7 +205,7 @@ class IndexInUse:
     collection: str
     kind: IndexKind | Unrecognized
     vectors: int | None
-    fresh: int = 0
+    unindexed: int = 0
     size_bytes: int = 0
     recall: float | None = None
     built_at: datetime | None = None
@@ -223,7 +223,7 @@ class RemoteInUse:
         address: Where it is.
         breaker: ``closed`` where it is asked, ``open`` where it is left alone after failures, ``half_open`` where one
             request tries it.
-        under_way: Requests of ours that it has.
+        in_flight: Requests of ours that it has.
         answers: Answers that it finished, since start.
         failures: Times it failed, was too slow or said what it must not, since start.
         sent_bytes: What was sent to it, since start.
@@ -238,7 +238,7 @@ class RemoteInUse:
     kind: str
     address: str
     breaker: str
-    under_way: int
+    in_flight: int
     answers: int
     failures: int
     sent_bytes: int

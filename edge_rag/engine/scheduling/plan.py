@@ -49,7 +49,7 @@ class SchedulingEvent:
     sequence: SequenceId
     reason: str  # a short sentence without numbers
     numbers: Mapping[str, float]  # what it was decided on; units are in the names
-    in_favour_of: SequenceId | None = None  # who needed what a preempted sequence held
+    preempted_for: SequenceId | None = None  # who needed what a preempted sequence held
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class EncoderState:
     def facts(self, work: Work, now: float) -> EncoderFacts:
         """Returns what a decision is made on."""
         pace = self.paces[work]
-        candidate = Candidate(self.name, pace.texts_per_s, self.desk.under_way)
+        candidate = Candidate(self.name, pace.texts_per_s, self.desk.in_flight)
         return EncoderFacts(candidate, pace, self.desk.breaker.lets_through(now), self.able(work, now))
 
 
@@ -193,7 +193,7 @@ class EncoderCaller:
             RemoteFailed: It did not, or not as it must; that is noted.
             PermissionDenied: Nothing may leave; nothing was sent.
         """
-        desk.desk.under_way += 1
+        desk.desk.in_flight += 1
         try:
             async with asyncio.timeout(within_s):
                 return await self._ask(desk, parcel, within_s)
@@ -209,7 +209,7 @@ class EncoderCaller:
         except Exception as error:
             raise self._wrong(desk, RemoteFailed(f"asking it failed: {error!r}")) from error
         finally:
-            desk.desk.under_way -= 1
+            desk.desk.in_flight -= 1
 
     async def introduce(self, desk: EncoderState, within_s: float) -> None:
         """Asks a machine which models it has, before anything is to be done, and says so aloud where it has others."""
@@ -394,4 +394,4 @@ def _within(wanted: EncodeRequest, now: float) -> float | None:
 
 def _loaded(facts: EncoderFacts, given: Mapping[str, int]) -> EncoderFacts:
     candidate = facts.candidate
-    return replace(facts, candidate=replace(candidate, under_way=candidate.under_way + given.get(candidate.name, 0)))
+    return replace(facts, candidate=replace(candidate, in_flight=candidate.in_flight + given.get(candidate.name, 0)))

@@ -141,7 +141,7 @@ def numbers(facts: EncodingFacts) -> dict[str, float]:
         found |= {
             f"{name}_able": float(remote.able),
             f"{name}_lets_through": float(remote.lets_through),
-            f"{name}_under_way": remote.candidate.under_way,
+            f"{name}_under_way": remote.candidate.in_flight,
         }
         if remote.pace.per_text_s is not None:
             found |= {f"{name}_round_trip_s": remote.pace.round_trip_s, f"{name}_queue_s": remote.pace.queue_s}

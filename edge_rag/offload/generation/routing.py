@@ -32,13 +32,13 @@ class Candidate:
     Attributes:
         name: Unique.
         speed: Requests a second that it can serve, as measured; None where nothing was.
-        under_way: Requests of ours that it has.
+        in_flight: Requests of ours that it has.
         spare: Requests it could take at once without making them wait; None where it does not say.
     """
 
     name: str
     speed: float | None
-    under_way: int
+    in_flight: int
     spare: int | None = None
 
 
@@ -52,16 +52,16 @@ def ranking(key: bytes, candidates: Sequence[Candidate]) -> tuple[str, ...]:
     measured = [each.speed for each in candidates if each.speed is not None]
     assumed = sum(measured) / len(measured) if measured else 1.0
     weights = {each.name: _rounded(assumed if each.speed is None else each.speed) for each in candidates}
-    total, load = sum(weights.values()), 1 + sum(each.under_way for each in candidates)
+    total, load = sum(weights.values()), 1 + sum(each.in_flight for each in candidates)
 
     def order(each: Candidate) -> tuple[bool, float]:
         share = math.ceil(BOUND * load * weights[each.name] / total)
-        full = each.under_way + 1 > share or (each.spare is not None and each.spare <= 0)
+        full = each.in_flight + 1 > share or (each.spare is not None and each.spare <= 0)
         return full, -weights[each.name] / -math.log(_hash(key, each.name))
 
     ordered = sorted(candidates, key=order)
     if all(order(each)[0] for each in candidates):
-        ordered = sorted(candidates, key=lambda each: (each.under_way + 1) / weights[each.name])
+        ordered = sorted(candidates, key=lambda each: (each.in_flight + 1) / weights[each.name])
     return tuple(each.name for each in ordered)
 
 
@@ -195,7 +195,7 @@ def numbers(facts: Facts) -> dict[str, float]:
     for remote in facts.remotes:
         name = remote.candidate.name
         found |= _expected(name, remote.outlook)
-        found |= {f"{name}_under_way": remote.candidate.under_way, f"{name}_lets_through": float(remote.lets_through)}
+        found |= {f"{name}_under_way": remote.candidate.in_flight, f"{name}_lets_through": float(remote.lets_through)}
         if remote.candidate.spare is not None:
             found[f"{name}_spare"] = remote.candidate.spare
     return found

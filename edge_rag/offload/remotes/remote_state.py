@@ -41,7 +41,7 @@ class RemoteState:
         self.remote = remote
         self.breaker = breaker
         self.meters = {kind: LatencyModel() for kind in Kind}
-        self.under_way = 0
+        self.in_flight = 0
         self.answers = 0
         self.failures = 0
         self.sent_bytes = 0
@@ -54,20 +54,20 @@ class RemoteState:
     def hear(self, busy: Busy) -> None:
         """Takes what the remote says of its load; what is not ours, others brought."""
         self._slots = busy.slots
-        self._others = max(0, busy.running + busy.waiting - (self.under_way - 1))
+        self._others = max(0, busy.running + busy.waiting - (self.in_flight - 1))
 
     def facts(self, kind: Kind, prompt_tokens: int, max_tokens: int, able: bool, now: float) -> RemoteFacts:
         """Returns what a decision is made on."""
         meter, slots = self.meters[kind], self._slots or _USUAL_SLOTS
-        outlook = meter.outlook(prompt_tokens, max_tokens, self.under_way + self._others, slots)
+        outlook = meter.outlook(prompt_tokens, max_tokens, self.in_flight + self._others, slots)
         speed = None if not meter.service_s else slots / meter.service_s
-        spare = None if self._slots is None else self._slots - self.under_way - self._others
-        candidate = Candidate(self.remote.name, speed, self.under_way, spare)
+        spare = None if self._slots is None else self._slots - self.in_flight - self._others
+        candidate = Candidate(self.remote.name, speed, self.in_flight, spare)
         return RemoteFacts(candidate, outlook, self.breaker.lets_through(now), able)
 
     def outlook(self, kind: Kind, prompt_tokens: int, max_tokens: int) -> Estimate:
         """Returns what is expected of one more request."""
-        ahead = self.under_way + self._others
+        ahead = self.in_flight + self._others
         return self.meters[kind].outlook(prompt_tokens, max_tokens, ahead, self._slots or _USUAL_SLOTS)
 
     def snapshot(self) -> RemoteInUse:
@@ -78,7 +78,7 @@ class RemoteState:
             kind=self.remote.kind,
             address=self.remote.address,
             breaker=self.breaker.state.value,
-            under_way=self.under_way,
+            in_flight=self.in_flight,
             answers=self.answers,
             failures=self.failures,
             sent_bytes=self.sent_bytes,

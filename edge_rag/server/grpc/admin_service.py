@@ -45,10 +45,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                     return
                 await self._calls.drains_within(interval_s)
 
-    async def ListDecisions(  # noqa: N802, D102 - named and described by the proto
-        self, request: admin_pb2.ListDecisionsRequest, context: ServicerContext
-    ) -> AsyncIterator[admin_pb2.ListDecisionsResponse]:
-        async with self._calls.serve(Role.ADMIN, "ListDecisions", context) as call:
+    async def ListAuditEvents(  # noqa: N802, D102 - named and described by the proto
+        self, request: admin_pb2.ListAuditEventsRequest, context: ServicerContext
+    ) -> AsyncIterator[admin_pb2.ListAuditEventsResponse]:
+        async with self._calls.serve(Role.ADMIN, "ListAuditEvents", context) as call:
             request_id, limit = wire.about(request)
             trail = call.backend.trail
             page = trail.entries(request_id, limit=limit)
@@ -106,9 +106,9 @@ def _close(pieces: Iterator[bytes]) -> None:
         pieces.close()
 
 
-def _responses(page: AuditPage) -> list[admin_pb2.ListDecisionsResponse]:
-    responses = [admin_pb2.ListDecisionsResponse(decision=admin_messages.decision(entry)) for entry in page.entries]
-    if page.missed:
-        responses = responses or [admin_pb2.ListDecisionsResponse()]
-        responses[0].missed = page.missed
+def _responses(page: AuditPage) -> list[admin_pb2.ListAuditEventsResponse]:
+    responses = [admin_pb2.ListAuditEventsResponse(event=admin_messages.decision(entry)) for entry in page.entries]
+    if page.dropped_entries:
+        responses = responses or [admin_pb2.ListAuditEventsResponse()]
+        responses[0].dropped_entries = page.dropped_entries
     return responses

@@ -10,7 +10,7 @@ _LONG: Final = frozenset(
         "StartIngest",
         "WatchJob",
         "WatchStatus",
-        "ListDecisions",
+        "ListAuditEvents",
         "Backup",
         "UseModel",
         "MoveIndex",

@@ -97,7 +97,7 @@ class BoardMetrics:
             )
         shed = GaugeMetricFamily("edge_rag_memory_shed", "Whether it is given up for want of memory.", labels=("what",))
         for ballast in ShedTarget:
-            shed.add_metric((ballast.value,), ballast in memory.given_up)
+            shed.add_metric((ballast.value,), ballast in memory.shed)
         yield shed
 
 
@@ -116,7 +116,7 @@ class OffloadMetrics:
         asked = GaugeMetricFamily(
             "edge_rag_remote_asked", "1 where a machine is asked, 0 where it rests after failures.", labels=("remote",)
         )
-        under_way = GaugeMetricFamily(
+        in_flight = GaugeMetricFamily(
             "edge_rag_remote_requests_running", "Requests of ours that a machine has.", labels=("remote",)
         )
         answers = CounterMetricFamily("edge_rag_remote_answers", "Answers that a machine finished.", labels=("remote",))
@@ -134,13 +134,13 @@ class OffloadMetrics:
         )
         for remote in self._remotes():
             asked.add_metric((remote.name,), float(remote.breaker != "open"))
-            under_way.add_metric((remote.name,), remote.under_way)
+            in_flight.add_metric((remote.name,), remote.in_flight)
             answers.add_metric((remote.name,), remote.answers)
             failures.add_metric((remote.name,), remote.failures)
             sent.add_metric((remote.name,), remote.sent_bytes)
             embedded.add_metric((remote.name,), remote.embedded_texts)
             reranked.add_metric((remote.name,), remote.reranked)
-        yield from (asked, under_way, answers, failures, sent, embedded, reranked)
+        yield from (asked, in_flight, answers, failures, sent, embedded, reranked)
 
 
 class PlacementMetrics:

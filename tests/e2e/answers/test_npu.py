@@ -58,8 +58,8 @@ def test_without_the_plugin_the_daemon_says_aloud_that_it_runs_on_the_cpu(
     with Client(daemon.address) as client:
         (embedder,) = (model for model in client.status().models if model.role == "embedder")
     assert (embedder.placement.wanted, embedder.placement.used) == (Provider.QNN, Provider.CPU)
-    assert "taken away by the test" in embedder.placement.why
-    assert "install onnxruntime-qnn" in embedder.placement.why
+    assert "taken away by the test" in embedder.placement.reason
+    assert "install onnxruntime-qnn" in embedder.placement.reason
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as reply:
         metrics = reply.read().decode()
     assert 'edge_rag_stage_stepped_down{stage="embedder",used="cpu",wanted="qnn"} 1.0' in metrics
@@ -67,4 +67,4 @@ def test_without_the_plugin_the_daemon_says_aloud_that_it_runs_on_the_cpu(
     (warning,) = (
         message for message in messages(daemon) if message.get("stage") == "embedder" and message["level"] == "warning"
     )
-    assert warning["why"] == embedder.placement.why
+    assert warning["reason"] == embedder.placement.reason

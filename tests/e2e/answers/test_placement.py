@@ -21,8 +21,8 @@ def test_a_step_down_is_in_the_status_the_log_and_a_metric(start: Callable[..., 
     with Client(running.address) as client:
         embedder = client.status().models[0].placement
     assert (embedder.wanted, embedder.used) == (Provider.TENSORRT, Provider.CPU)
-    assert "tensorrt cannot be used: " in embedder.why
-    assert "cuda cannot be used: " in embedder.why
+    assert "tensorrt cannot be used: " in embedder.reason
+    assert "cuda cannot be used: " in embedder.reason
     said = [line for line in running.log.read_text().splitlines() if "a stage stepped down" in line]
     assert len(said) == 3
     assert all("warning" in line and "wanted=" in line for line in said)

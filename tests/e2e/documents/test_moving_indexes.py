@@ -67,14 +67,14 @@ def test_a_move_that_cannot_be_says_why(start: Callable[..., RunningDaemon]) -> 
     with grpc.insecure_channel(daemon.address) as channel:
         admin = admin_pb2_grpc.AdminStub(channel)
         for request, code, told in (
-            (admin_pb2.MoveIndexRequest(collection="default"), grpc.StatusCode.INVALID_ARGUMENT, "home"),
+            (admin_pb2.MoveIndexRequest(collection="default"), grpc.StatusCode.INVALID_ARGUMENT, "backend"),
             (
-                admin_pb2.MoveIndexRequest(collection="none", home=admin_pb2.INDEX_HOME_FAISS),
+                admin_pb2.MoveIndexRequest(collection="none", backend=admin_pb2.INDEX_BACKEND_FAISS),
                 grpc.StatusCode.NOT_FOUND,
                 "none",
             ),
             (
-                admin_pb2.MoveIndexRequest(collection="default", home=admin_pb2.INDEX_HOME_MILVUS),
+                admin_pb2.MoveIndexRequest(collection="default", backend=admin_pb2.INDEX_BACKEND_MILVUS),
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "retriever.milvus.uri",
             ),

@@ -231,14 +231,14 @@ def answered(connection: RawConnection) -> bool:
     return connection.read_until_ended(stream, 30).ended
 
 
-def decisions_of(daemon: RunningDaemon, request_id: str, last: admin_pb2.DecisionKind.ValueType) -> list[str]:
+def decisions_of(daemon: RunningDaemon, request_id: str, last: admin_pb2.AuditEventKind.ValueType) -> list[str]:
     """Follows a request's decisions up to one of a kind."""
     kinds = []
     with grpc.insecure_channel(daemon.address) as channel:
-        request = admin_pb2.ListDecisionsRequest(request_id=request_id, follow=True)
-        for response in admin_pb2_grpc.AdminStub(channel).ListDecisions(request, timeout=60):
-            kinds.append(admin_pb2.DecisionKind.Name(response.decision.kind).removeprefix("DECISION_KIND_"))
-            if response.decision.kind == last:
+        request = admin_pb2.ListAuditEventsRequest(request_id=request_id, follow=True)
+        for response in admin_pb2_grpc.AdminStub(channel).ListAuditEvents(request, timeout=60):
+            kinds.append(admin_pb2.AuditEventKind.Name(response.event.kind).removeprefix("AUDIT_EVENT_KIND_"))
+            if response.event.kind == last:
                 return kinds
     raise AssertionError(kinds)
 
@@ -253,11 +253,11 @@ def test_an_answer_whose_reader_stops_is_paused_and_goes_on_when_it_reads_again(
         whole = list(rag_pb2_grpc.RagStub(channel).Ask(long_question("quick"), timeout=60))
     with RawConnection(limited.address, window=200, source=ATTACKER) as slow:
         stream = slow.call(ASK, long_question("slow").SerializeToString())
-        decisions_of(limited, "slow", admin_pb2.DECISION_KIND_PAUSED)
+        decisions_of(limited, "slow", admin_pb2.AUDIT_EVENT_KIND_PAUSED)
         ended = slow.read_until_ended(stream, 60)
     assert ended.headers["grpc-status"] == "0"
     assert answer_of(ended.messages) == "".join(response.text.text for response in whole)
-    kinds = decisions_of(limited, "slow", admin_pb2.DECISION_KIND_FINISHED)
+    kinds = decisions_of(limited, "slow", admin_pb2.AUDIT_EVENT_KIND_FINISHED)
     assert kinds.index("PAUSED") < kinds.index("RESUMED")
 
 
@@ -265,7 +265,7 @@ def test_an_answer_whose_reader_stops_is_paused_and_goes_on_when_it_reads_again(
 def test_an_answer_that_is_not_read_ends_and_so_does_its_connection(limited: RunningDaemon) -> None:
     with RawConnection(limited.address, window=200, source=ATTACKER) as slow:
         stream = slow.call(ASK, long_question("unread").SerializeToString())
-        kinds = decisions_of(limited, "unread", admin_pb2.DECISION_KIND_EXPIRED)
+        kinds = decisions_of(limited, "unread", admin_pb2.AUDIT_EVENT_KIND_EXPIRED)
         assert "PAUSED" in kinds
         ended = slow.read_until_ended(stream, 60, reading=False)
         assert slow.closed
@@ -275,7 +275,7 @@ def test_an_answer_that_is_not_read_ends_and_so_does_its_connection(limited: Run
 def test_a_reader_that_comes_back_too_late_is_told_why_its_answer_ended(limited: RunningDaemon) -> None:
     with RawConnection(limited.address, window=200, source=ATTACKER) as slow:
         stream = slow.call(ASK, long_question("late").SerializeToString())
-        decisions_of(limited, "late", admin_pb2.DECISION_KIND_EXPIRED)
+        decisions_of(limited, "late", admin_pb2.AUDIT_EVENT_KIND_EXPIRED)
         ended = slow.read_until_ended(stream, 30)
     assert ended.headers["grpc-status"] == str(grpc.StatusCode.ABORTED.value[0])
     assert "was not read for 6 s" in ended.headers["grpc-message"]

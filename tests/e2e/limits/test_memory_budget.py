@@ -111,11 +111,11 @@ def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
                 load.wait_for_answers(40)
 
                 # Now there is less than the daemon wants: the limit follows what it holds until all is given up.
-                while len(next(reports).pressure.given_up) < len(ShedTarget):
+                while len(next(reports).pressure.shed) < len(ShedTarget):
                     memory.limit(memory.used_bytes + 24 * MIB)
                 load.wait_for_answers(3)
                 memory.limit(None)
-                while next(reports).pressure.given_up:
+                while next(reports).pressure.shed:
                     pass
             assert load.failed == []
             with Client(running.address) as client:

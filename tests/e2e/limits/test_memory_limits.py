@@ -64,7 +64,7 @@ def test_at_95_percent_of_the_plan_nothing_is_killed(
     cgroup: MemoryCgroup, start: Callable[..., RunningDaemon], tmp_path: Path
 ) -> None:
     whole = planned(cgroup, AMPLE, tmp_path / "data")
-    assert whole["halvings"] == 0
+    assert whole["shrink_steps"] == 0
     limit = whole["planned_bytes"] * 95 // 100
     cgroup.limit(limit)
     daemon = start(prefix=cgroup.prefix)
@@ -79,7 +79,7 @@ def test_with_half_the_memory_the_plan_shrinks_and_the_daemon_serves(
 ) -> None:
     whole = planned(cgroup, AMPLE, tmp_path / "data")
     half = planned(cgroup, AMPLE // 2, tmp_path / "data")
-    assert half["halvings"] > 0
+    assert half["shrink_steps"] > 0
     assert half["pages"] < whole["pages"]
     assert half["slots"] < whole["slots"]
     assert half["step_tokens"] < whole["step_tokens"]
@@ -88,7 +88,7 @@ def test_with_half_the_memory_the_plan_shrinks_and_the_daemon_serves(
     with Client(daemon.address) as client:
         report = client.status()
         engine = report.engine
-    assert report.memory.halvings == half["halvings"]
+    assert report.memory.shrink_steps == half["shrink_steps"]
     assert daemon.stop() == 0
     assert engine.slots <= whole["slots"] // 2
     assert engine.pages < whole["pages"]

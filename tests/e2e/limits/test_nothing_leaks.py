@@ -108,7 +108,7 @@ def told(address: str, port: int) -> bytes:
     with grpc.insecure_channel(address) as channel:
         admin = admin_pb2_grpc.AdminStub(channel)
         replies = [admin.GetStatus(admin_pb2.GetStatusRequest()), admin.GetUsage(admin_pb2.GetUsageRequest())]
-        replies += list(admin.ListDecisions(admin_pb2.ListDecisionsRequest()))
+        replies += list(admin.ListAuditEvents(admin_pb2.ListAuditEventsRequest()))
     metrics: bytes = urlopen(f"http://127.0.0.1:{port}/metrics").read()
     return b"".join(reply.SerializeToString() for reply in replies) + metrics
 

@@ -149,8 +149,8 @@ def test_no_request_is_more_urgent_than_its_caller_may_be(box: Box) -> None:
     with box.channel("batch") as channel:
         list(rag_pb2_grpc.RagStub(channel).Ask(request))
     with box.channel("admin") as channel:
-        about = admin_pb2.ListDecisionsRequest(request_id="urgent")
-        decisions = [reply.decision for reply in admin_pb2_grpc.AdminStub(channel).ListDecisions(about)]
+        about = admin_pb2.ListAuditEventsRequest(request_id="urgent")
+        decisions = [reply.event for reply in admin_pb2_grpc.AdminStub(channel).ListAuditEvents(about)]
     assert {decision.client for decision in decisions} == {"batch"}
     assert {decision.priority for decision in decisions} == {rag_pb2.PRIORITY_BATCH}
 

@@ -44,7 +44,7 @@ PLACES: dict[tuple[str, str], dict[str, Any]] = {
     ("Collections", "Get"): {},
     ("Collections", "Update"): {"settings": {"description": "x"}, "updateMask": "description"},
     ("Collections", "Delete"): {},
-    ("Admin", "MoveIndex"): {"home": "INDEX_HOME_FAISS"},
+    ("Admin", "MoveIndex"): {"backend": "INDEX_BACKEND_FAISS"},
 }
 """What a request about a collection needs besides its name; where the request is a stream, its first one's header."""
 

@@ -149,7 +149,7 @@ def test_ctrl_c_ends_following_without_a_word(daemon: RunningDaemon) -> None:
         following.send_signal(signal.SIGINT)
         rest, errors = following.communicate(timeout=60)
     assert following.returncode == 130
-    assert all("number" in json.loads(line) or "missed" in json.loads(line) for line in rest.splitlines())
+    assert all("number" in json.loads(line) or "dropped_entries" in json.loads(line) for line in rest.splitlines())
     assert errors == ""
 
 

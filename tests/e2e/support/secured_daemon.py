@@ -70,7 +70,7 @@ WRITE = {("Documents", name) for name in ("Ingest", "StartIngest", "WatchJob", "
 WRITE |= {("Collections", name) for name in ("Create", "Update", "Delete")}
 OPERATE = {
     ("Admin", name)
-    for name in ("GetStatus", "WatchStatus", "ListDecisions", "GetUsage", "UseModel", "MoveIndex", "Backup")
+    for name in ("GetStatus", "WatchStatus", "ListAuditEvents", "GetUsage", "UseModel", "MoveIndex", "Backup")
 }
 BORROW = {("Generation", "Generate")}
 BORROW |= {("Encoding", name) for name in ("DescribeEncoders", "Embed", "Rerank")}

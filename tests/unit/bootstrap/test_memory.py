@@ -22,7 +22,7 @@ def test_the_models_that_came_along_fit_every_recorded_board(board: str, tmp_pat
     settings = load_settings(None, {"data_directory": tmp_path})
     plan = MemoryPlanner(settings, profile, facts, FOLDERS).plan(FOLDERS.generator)
     assert plan.planned_bytes <= facts.memory.usable_bytes
-    assert plan.halvings == 0
+    assert plan.shrink_steps == 0
     assert plan.sizes.slots == profile.max_slots
     assert parsing_bytes(plan) >= profile.reserve_bytes // 2
 

@@ -84,8 +84,8 @@ class ScriptedDaemon(rag_pb2_grpc.RagServicer, documents_pb2_grpc.DocumentsServi
     def GetUsage(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._next("GetUsage")(request, context)
 
-    def ListDecisions(self, request: Any, context: Any) -> Any:  # noqa: N802
-        yield from self._next("ListDecisions")(request, context)
+    def ListAuditEvents(self, request: Any, context: Any) -> Any:  # noqa: N802
+        yield from self._next("ListAuditEvents")(request, context)
 
 
 def start(daemon: ScriptedDaemon, address: str) -> grpc.Server:

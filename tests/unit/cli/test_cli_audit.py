@@ -24,8 +24,8 @@ from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, refusing
 from tests.unit.telemetry.decisions import decision
 
 
-def sent(number: int, kind: admin_pb2.DecisionKind.ValueType, at_s: float, **more: Any) -> admin_pb2.Decision:
-    return admin_pb2.Decision(
+def sent(number: int, kind: admin_pb2.AuditEventKind.ValueType, at_s: float, **more: Any) -> admin_pb2.AuditEvent:
+    return admin_pb2.AuditEvent(
         number=number,
         at=Timestamp(seconds=1_790_000_000 + int(at_s)),
         monotonic_seconds=at_s,
@@ -37,30 +37,30 @@ def sent(number: int, kind: admin_pb2.DecisionKind.ValueType, at_s: float, **mor
     )
 
 
-QUEUED = sent(5, admin_pb2.DECISION_KIND_QUEUED, 10.0, reason="waits for a slot", numbers={"waiting_requests": 3})
+QUEUED = sent(5, admin_pb2.AUDIT_EVENT_KIND_QUEUED, 10.0, reason="waits for a slot", numbers={"waiting_requests": 3})
 PREEMPTED = sent(
     6,
-    admin_pb2.DECISION_KIND_PREEMPTED,
+    admin_pb2.AUDIT_EVENT_KIND_PREEMPTED,
     12.5,
     reason="pages ran out",
     numbers={"pages_free": 0, "waited_s": 0.25},
-    in_favour_of="q-2",
+    preempted_for="q-2",
 )
 
 
-def listing(*responses: admin_pb2.ListDecisionsResponse) -> Any:
-    def handler(request: admin_pb2.ListDecisionsRequest, _: Any) -> Iterator[admin_pb2.ListDecisionsResponse]:
+def listing(*responses: admin_pb2.ListAuditEventsResponse) -> Any:
+    def handler(request: admin_pb2.ListAuditEventsRequest, _: Any) -> Iterator[admin_pb2.ListAuditEventsResponse]:
         yield from responses
 
     return handler
 
 
-def decided(made: admin_pb2.Decision, missed: int = 0) -> admin_pb2.ListDecisionsResponse:
-    return admin_pb2.ListDecisionsResponse(decision=made, missed=missed)
+def decided(made: admin_pb2.AuditEvent, dropped_entries: int = 0) -> admin_pb2.ListAuditEventsResponse:
+    return admin_pb2.ListAuditEventsResponse(event=made, dropped_entries=dropped_entries)
 
 
 def test_a_timeline_says_when_what_who_why_and_on_which_numbers(runner: CliRunner, scripted: ScriptedDaemon) -> None:
-    scripted.script("ListDecisions", listing(decided(QUEUED, missed=4), decided(PREEMPTED)))
+    scripted.script("ListAuditEvents", listing(decided(QUEUED, dropped_entries=4), decided(PREEMPTED)))
     result = runner.invoke(main, ["audit", "--server", scripted.address])
     assert result.exit_code == 0
     first, second = (re.sub(r"^\d\d:\d\d:\d\d\.000", "TIME", line) for line in result.stdout.splitlines())
@@ -77,13 +77,13 @@ def test_a_timeline_says_when_what_who_why_and_on_which_numbers(runner: CliRunne
 def test_as_json_decisions_and_losses_are_lines_in_their_stable_shape(
     runner: CliRunner, scripted: ScriptedDaemon
 ) -> None:
-    lost = admin_pb2.ListDecisionsResponse(missed=2)
-    scripted.script("ListDecisions", listing(decided(PREEMPTED), lost))
+    lost = admin_pb2.ListAuditEventsResponse(dropped_entries=2)
+    scripted.script("ListAuditEvents", listing(decided(PREEMPTED), lost))
     result = runner.invoke(main, ["audit", "--json", "--server", scripted.address])
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert lines[1] == {"missed": 2}
+    assert lines[1] == {"dropped_entries": 2}
     assert lines[0]["kind"] == "preempted"
-    assert lines[0]["in_favour_of"] == "q-2"
+    assert lines[0]["preempted_for"] == "q-2"
     assert lines[0]["numbers"] == {"pages_free": 0.0, "waited_s": 0.25}
     assert lines[0].keys() == entry_object_keys()
 
@@ -93,24 +93,24 @@ def entry_object_keys() -> set[str]:
 
 
 def test_a_reason_cannot_steer_the_terminal(runner: CliRunner, scripted: ScriptedDaemon) -> None:
-    nasty = sent(1, admin_pb2.DECISION_KIND_FAILED, 1.0, reason="\x1b[2Jgone")
-    scripted.script("ListDecisions", listing(decided(nasty)))
+    nasty = sent(1, admin_pb2.AUDIT_EVENT_KIND_FAILED, 1.0, reason="\x1b[2Jgone")
+    scripted.script("ListAuditEvents", listing(decided(nasty)))
     assert "\x1b" not in runner.invoke(main, ["audit", "--server", scripted.address]).stdout
 
 
 def test_the_filter_the_limit_and_following_reach_the_daemon(runner: CliRunner, scripted: ScriptedDaemon) -> None:
-    asked: list[admin_pb2.ListDecisionsRequest] = []
+    asked: list[admin_pb2.ListAuditEventsRequest] = []
 
-    def handler(request: admin_pb2.ListDecisionsRequest, _: Any) -> Iterator[admin_pb2.ListDecisionsResponse]:
+    def handler(request: admin_pb2.ListAuditEventsRequest, _: Any) -> Iterator[admin_pb2.ListAuditEventsResponse]:
         asked.append(request)
         yield from ()
 
-    scripted.script("ListDecisions", handler)
+    scripted.script("ListAuditEvents", handler)
     for arguments in ([], ["--request", "q-1", "--limit", "0", "--follow"]):
         assert runner.invoke(main, ["audit", *arguments, "--server", scripted.address]).exit_code == 0
     assert asked == [
-        admin_pb2.ListDecisionsRequest(),
-        admin_pb2.ListDecisionsRequest(request_id="q-1", limit=0, follow=True),
+        admin_pb2.ListAuditEventsRequest(),
+        admin_pb2.ListAuditEventsRequest(request_id="q-1", limit=0, follow=True),
     ]
 
 
@@ -118,7 +118,7 @@ def test_a_kind_of_decision_that_only_a_newer_daemon_knows_is_shown_among_the_ot
     runner: CliRunner, scripted: ScriptedDaemon
 ) -> None:
     later = sent(6, 4000, 11.0, reason="moved to the attic")  # type: ignore[arg-type]
-    scripted.script("ListDecisions", listing(decided(QUEUED), decided(later), decided(PREEMPTED)))
+    scripted.script("ListAuditEvents", listing(decided(QUEUED), decided(later), decided(PREEMPTED)))
     lines = runner.invoke(main, ["audit", "--server", scripted.address]).stdout.splitlines()
     assert [line.split("s  ")[1].split()[0] for line in lines] == ["queued", "unrecognized_4000", "preempted"]
     assert lines[1].endswith("q-1 (batch, ipv4:127.0.0.1): moved to the attic")

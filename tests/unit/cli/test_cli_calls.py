@@ -281,7 +281,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
                 placement=admin_pb2.Placement(
                     wanted=admin_pb2.EXECUTION_PROVIDER_CUDA,
                     used=admin_pb2.EXECUTION_PROVIDER_CPU,
-                    why="no driver",
+                    reason="no driver",
                     precision=admin_pb2.PRECISION_MODEL,
                 ),
             )
@@ -292,7 +292,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
         ),
         collections=[admin_pb2.CollectionSize(name="default", documents=11)],
         memory=admin_pb2.PlannedMemory(
-            budget_bytes=512 << 20, halvings=1, items=[admin_pb2.MemoryItem(name="KV pages", bytes=51 << 20)]
+            budget_bytes=512 << 20, shrink_steps=1, items=[admin_pb2.MemoryItem(name="KV pages", bytes=51 << 20)]
         ),
         indexes=[
             admin_pb2.VectorIndex(collection="default", kind=admin_pb2.INDEX_KIND_EXACT, vectors=40),
@@ -300,7 +300,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
                 collection="large",
                 kind=admin_pb2.INDEX_KIND_SEGMENT,
                 vectors=90_000,
-                fresh=12,
+                unindexed=12,
                 size_bytes=33 << 20,
                 recall=0.981,
                 built_at=Timestamp(seconds=1_777_638_600),
@@ -327,7 +327,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
     assert as_json["memory"] == {
         "budget_bytes": 512 << 20,
         "planned_bytes": 51 << 20,
-        "halvings": 1,
+        "shrink_steps": 1,
         "items": [{"name": "KV pages", "bytes": 51 << 20, "detail": ""}],
     }
     assert as_json["models"] == [
@@ -337,7 +337,7 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
             "detail": "paged, int8 kv",
             "execution_provider": "cpu",
             "wanted_provider": "cuda",
-            "why": "no driver",
+            "reason": "no driver",
             "precision": "model",
         }
     ]

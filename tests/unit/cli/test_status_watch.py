@@ -208,7 +208,7 @@ def test_a_report_survives_the_wire(scripted: ScriptedDaemon, runner: CliRunner)
     assert first["pressure"] == {
         "headroom_bytes": 5 << 30,
         "waiting": 0.125,
-        "given_up": ["prefix cache", "batch requests"],
+        "shed": ["prefix cache", "batch requests"],
     }
     assert first["throttling"] == {
         "share": 0.5625,

@@ -31,7 +31,7 @@ LATER: Final = 4000
 
 READERS: Final[dict[type[Message], Callable[[Any], object]]] = {
     access_pb2.WhoAmIResponse: access_replies.identity,
-    admin_pb2.Decision: admin_replies.audit_entry,
+    admin_pb2.AuditEvent: admin_replies.audit_entry,
     admin_pb2.GetStatusResponse: status_replies.daemon_status,
     admin_pb2.GetUsageResponse: admin_replies.usage_report,
     admin_pb2.Model: status_replies.model_in_use,
@@ -103,9 +103,9 @@ def test_whatever_number_an_enumeration_has_the_rest_is_read(kind: type[Message]
 
 
 def test_what_a_client_does_not_know_has_a_name_where_known_things_have_theirs() -> None:
-    decision = admin_replies.audit_entry(admin_pb2.Decision(kind=LATER, reason="moved to the attic")).decision  # type: ignore[arg-type]
+    decision = admin_replies.audit_entry(admin_pb2.AuditEvent(kind=LATER, reason="moved to the attic")).decision  # type: ignore[arg-type]
     assert (decision.kind, decision.reason) == (Unrecognized("unrecognized_4000"), "moved to the attic")
-    assert admin_replies.audit_entry(admin_pb2.Decision()).decision.kind == Unrecognized("unspecified")
+    assert admin_replies.audit_entry(admin_pb2.AuditEvent()).decision.kind == Unrecognized("unspecified")
     model = status_replies.model_in_use(admin_pb2.Model(role="translator", name="small"))
     assert (model.role, model.name) == ("translator", "small")
 

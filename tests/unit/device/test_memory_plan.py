@@ -36,18 +36,18 @@ def bounds(budget_mib: int, kv_mib: int | None = None) -> MemoryBounds:
 
 def test_a_box_with_memory_enough_gets_all_that_was_wanted_and_twice_the_pages_of_full_slots() -> None:
     plan = plan_memory(bounds(16_384), [PROCESS], RERANKER, GENERATOR, SIZES)
-    assert (plan.sizes, plan.halvings, plan.pages) == (SIZES, 0, 2 * 8 * 64)
+    assert (plan.sizes, plan.shrink_steps, plan.pages) == (SIZES, 0, 2 * 8 * 64)
 
 
 def test_pages_take_no_more_than_their_share_once_the_slots_have_enough() -> None:
     plan = plan_memory(bounds(1400), [PROCESS], RERANKER, GENERATOR, SIZES)
-    assert (plan.halvings, plan.kv_bytes) == (0, 896 * 400 * 1024)  # a quarter of 1,400 MiB
+    assert (plan.shrink_steps, plan.kv_bytes) == (0, 896 * 400 * 1024)  # a quarter of 1,400 MiB
 
 
 def test_half_the_memory_halves_slots_step_batch_and_cache_and_still_fits() -> None:
     whole = plan_memory(bounds(1200), [PROCESS], RERANKER, GENERATOR, SIZES)
     half = plan_memory(bounds(700), [PROCESS], RERANKER, GENERATOR, SIZES)
-    assert (whole.halvings, half.halvings) == (0, 2)
+    assert (whole.shrink_steps, half.shrink_steps) == (0, 2)
     assert half.sizes == BatchSizes(slots=2, step_tokens=128, questions=1, cache_bytes=16 * MIB)
     assert half.pages < whole.pages
     assert half.planned_bytes + half.spare_bytes == half.budget_bytes
@@ -56,7 +56,7 @@ def test_half_the_memory_halves_slots_step_batch_and_cache_and_still_fits() -> N
 def test_a_model_that_can_read_much_more_than_is_asked_of_it_does_not_cost_slots() -> None:
     long = replace(GENERATOR, max_context=32_768, least_context=32_768)
     plan = plan_memory(bounds(1500), [PROCESS], RERANKER, long, SIZES)
-    assert (plan.sizes.slots, plan.halvings) == (8, 0)
+    assert (plan.sizes.slots, plan.shrink_steps) == (8, 0)
     assert plan.pages >= long.sequence_pages
 
 

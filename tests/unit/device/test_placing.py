@@ -43,7 +43,8 @@ def test_a_step_down_says_what_was_in_the_way_of_every_provider_before() -> None
     )
     assert placement.stepped_down
     assert (
-        placement.why == "tensorrt cannot be used: no libnvinfer; cuda cannot be used: CUDA 12 is there, 13 is needed"
+        placement.reason
+        == "tensorrt cannot be used: no libnvinfer; cuda cannot be used: CUDA 12 is there, 13 is needed"
     )
 
 

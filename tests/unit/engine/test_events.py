@@ -74,7 +74,7 @@ def test_a_request_that_had_to_give_way_can_be_told_for_whom_and_what_it_cost() 
     growing = [request(p, max_tokens=150, request_id=n) for p, n in zip(prompts(2, 40, 40), "ab", strict=True)]
     run(Engine(tiny_decoder(pages=9), LIMITS, max_waiting=10, decisions=trail), growing)
     preempted = next(d for d in trail.of("b") if d.kind is AuditEventKind.PREEMPTED)
-    assert preempted.in_favour_of == "a"
+    assert preempted.preempted_for == "a"
     assert preempted.numbers["pages_held"] > 0
     resumed = next(d for d in trail.of("b") if d.kind is AuditEventKind.RESUMED)
     assert resumed.numbers["cached_tokens"] + resumed.numbers["recompute_tokens"] > 40

@@ -32,7 +32,7 @@ def test_documents_spread_by_measured_speed() -> None:
 
 def test_a_remote_over_its_share_or_without_room_is_passed_over() -> None:
     first = ranking(KEYS[0], THREE)[0]
-    loaded = tuple(replace(each, under_way=9 if each.name == first else 1) for each in THREE)
+    loaded = tuple(replace(each, in_flight=9 if each.name == first else 1) for each in THREE)
     assert ranking(KEYS[0], loaded)[0] != first
     full = tuple(replace(each, spare=0 if each.name == first else 3) for each in THREE)
     assert ranking(KEYS[0], full)[0] != first
@@ -40,13 +40,13 @@ def test_a_remote_over_its_share_or_without_room_is_passed_over() -> None:
 
 @given(st.lists(st.sampled_from(KEYS[:5]), min_size=1, max_size=200))
 def test_no_remote_gets_much_more_than_its_share_however_alike_requests_are(keys: list[bytes]) -> None:
-    under_way = Counter[str]()
+    in_flight = Counter[str]()
     for count, key in enumerate(keys, start=1):
-        chosen = ranking(key, [replace(each, under_way=under_way[each.name]) for each in THREE])[0]
-        under_way[chosen] += 1
-        assert under_way[chosen] <= BOUND * count / len(THREE) + 1
+        chosen = ranking(key, [replace(each, in_flight=in_flight[each.name]) for each in THREE])[0]
+        in_flight[chosen] += 1
+        assert in_flight[chosen] <= BOUND * count / len(THREE) + 1
 
 
 def test_when_all_are_full_the_least_loaded_one_is_asked() -> None:
-    full = tuple(replace(each, spare=0, under_way=n) for n, each in enumerate(THREE, start=1))
+    full = tuple(replace(each, spare=0, in_flight=n) for n, each in enumerate(THREE, start=1))
     assert ranking(KEYS[0], full) == ("a", "b", "c")

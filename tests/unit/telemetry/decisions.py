@@ -15,7 +15,7 @@ def decision(
     reason: str = "waits for a slot",
     numbers: Mapping[str, float] | None = None,
     at_s: float = 100.0,
-    in_favour_of: str | None = None,
+    preempted_for: str | None = None,
     client: str = "ipv4:127.0.0.1",
 ) -> AuditEvent:
     return AuditEvent(
@@ -26,5 +26,5 @@ def decision(
         reason=reason,
         numbers=numbers or {"waiting": 1.0},
         at_s=at_s,
-        in_favour_of=None if in_favour_of is None else RequestId(in_favour_of),
+        preempted_for=None if preempted_for is None else RequestId(preempted_for),
     )

@@ -25,7 +25,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_the_shape_of_a_line_is_stable() -> None:
     made = decision(
-        AuditEventKind.PREEMPTED, "r-7", "pages ran out", {"pages_free": 0.0}, at_s=12.5, in_favour_of="r-9"
+        AuditEventKind.PREEMPTED, "r-7", "pages ran out", {"pages_free": 0.0}, at_s=12.5, preempted_for="r-9"
     )
     assert entry_object(AuditEntry(3, NOON, made)) == {
         "number": 3,
@@ -36,7 +36,7 @@ def test_the_shape_of_a_line_is_stable() -> None:
         "client": "ipv4:127.0.0.1",
         "priority": "interactive",
         "reason": "pages ran out",
-        "in_favour_of": "r-9",
+        "preempted_for": "r-9",
         "numbers": {"pages_free": 0.0},
     }
 

@@ -44,7 +44,7 @@ def test_decisions_are_numbered_from_one_and_stamped_with_the_wall_clock() -> No
 def test_the_oldest_make_room_and_are_told_as_missed(length: int) -> None:
     page = filled(length, "a", "b", "c", "d").entries()
     assert numbers(page) == [1, 2, 3, 4][-length:]
-    assert page.missed == 4 - length
+    assert page.dropped_entries == 4 - length
     assert page.last == 4
 
 
@@ -68,19 +68,19 @@ def test_a_limit_takes_the_latest_and_none_takes_none() -> None:
 )
 def test_a_reader_gets_every_decision_once_or_is_told_that_it_missed_it(length: int, actions: list[str]) -> None:
     trail = AuditTrail(length)
-    recorded, read, missed, last = 0, list[int](), 0, 0
+    recorded, read, dropped_entries, last = 0, list[int](), 0, 0
     for action in [*actions, "read"]:
         if action == "read":
             page = trail.entries(after=last)
             assert numbers(page) == list(range(page.last - len(page.entries) + 1, page.last + 1))
             read += numbers(page)
-            missed += page.missed
+            dropped_entries += page.dropped_entries
             last = page.last
         else:
             trail.record(decision(request_id=action))
             recorded += 1
             assert len(trail.entries().entries) == min(recorded, length)
-    assert len(read) + missed == recorded == last
+    assert len(read) + dropped_entries == recorded == last
     assert read == sorted(set(read))
 
 
@@ -131,7 +131,7 @@ async def test_a_follower_that_is_too_slow_is_told_how_many_it_missed() -> None:
         for _ in range(5):
             trail.record(decision())
         page = await anext(pages)
-    assert (numbers(page), page.missed) == ([5, 6], 3)
+    assert (numbers(page), page.dropped_entries) == ([5, 6], 3)
 
 
 async def test_closing_ends_followers_after_what_they_have_not_read() -> None:

@@ -61,12 +61,12 @@ def test_a_small_box_keeps_room_for_a_first_run_and_a_large_one_no_more_than_it_
 def test_what_goes_first_comes_back_last_with_a_decision_each() -> None:
     policy = Shedding()
     changes = [change for _ in range(10) for change in policy.observe(reading(0.1))]
-    assert [(change.ballast, change.given_up) for change in changes] == [(each, True) for each in ORDER]
+    assert [(change.ballast, change.shed) for change in changes] == [(each, True) for each in ORDER]
     assert changes[0].numbers["headroom_bytes"] == int(0.1 * GIB)
-    assert list(policy.given_up) == ORDER
+    assert list(policy.shed) == ORDER
     back = [change for _ in range(20) for change in policy.observe(reading(2.0))]
-    assert [(change.ballast, change.given_up) for change in back] == [(each, False) for each in reversed(ORDER)]
-    assert list(policy.given_up) == []
+    assert [(change.ballast, change.shed) for change in back] == [(each, False) for each in reversed(ORDER)]
+    assert list(policy.shed) == []
 
 
 def test_between_short_and_plenty_nothing_changes() -> None:
@@ -74,17 +74,17 @@ def test_between_short_and_plenty_nothing_changes() -> None:
     for _ in range(2):
         policy.observe(reading(0.1))
     assert not any(policy.observe(reading(0.3)) for _ in range(100))
-    assert list(policy.given_up) == [ShedTarget.PREFIX_CACHE]
+    assert list(policy.shed) == [ShedTarget.PREFIX_CACHE]
 
 
 @given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 100) | st.none(), st.floats(0, 100) | st.none()), max_size=80))
 def test_only_a_beginning_of_the_order_is_ever_given_up(looks: list[tuple[float, float | None, float | None]]) -> None:
-    policy, given_up = Shedding(), set[ShedTarget]()
+    policy, shed = Shedding(), set[ShedTarget]()
     for headroom, some, full in looks:
         for change in policy.observe(reading(headroom, some, full)):
-            (given_up.add if change.given_up else given_up.remove)(change.ballast)
-        assert list(policy.given_up) == ORDER[: len(given_up)]
-        assert set(policy.given_up) == given_up
+            (shed.add if change.shed else shed.remove)(change.ballast)
+        assert list(policy.shed) == ORDER[: len(shed)]
+        assert set(policy.shed) == shed
 
 
 def memory_tree(available_mib: int, some: float = 0.0) -> dict[str, str]:
@@ -149,14 +149,14 @@ def test_a_watch_sheds_in_order_and_takes_everything_up_again(tmp_path: Path) ->
     assert box.relieved == [(True, False), (True, False), (True, True), (True, True), (True, True)]
     assert box.kept == [False]
     assert box.trims == 5
-    assert list(box.watch.state.given_up) == ORDER
+    assert list(box.watch.state.shed) == ORDER
     assert box.watch.state.headroom_bytes == 150 << 20
     write_tree(tmp_path, memory_tree(3000))
     for _ in range(20):
         box.watch.look()
     assert box.relieved[-1] == (False, False)
     assert box.kept == [False, True]
-    assert list(box.watch.state.given_up) == []
+    assert list(box.watch.state.shed) == []
     assert {decision.kind for decision in box.decisions} == {AuditEventKind.SHED}
     assert [decision.reason for decision in box.decisions[:3]] == [
         "cached pages are given back",

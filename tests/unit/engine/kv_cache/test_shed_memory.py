@@ -72,7 +72,7 @@ def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> No
     go_on.set()
     gave_way = trail.wait_for(AuditEventKind.PREEMPTED, "batch")
     assert gave_way.reason == "memory is short, and it can wait"
-    assert gave_way.in_favour_of is None
+    assert gave_way.preempted_for is None
     with pytest.raises(MemoryPressure) as refused:
         engine.submit(request(prompts(1)[0], priority=Priority.BATCH, request_id="late"), Recorder())
     assert refused.value.retry_after_s > 0

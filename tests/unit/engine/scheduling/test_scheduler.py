@@ -233,7 +233,7 @@ def test_every_decision_says_why_and_on_which_numbers() -> None:
     (admitted, preempted, _, resumed) = bench.verdicts[low.id]
     expected: dict[str, float] = {"slots": 1, "slots_busy": 0, "prompt_tokens": 3, "cached_tokens": 0}
     assert {name: admitted.numbers[name] for name in expected} == expected
-    assert (preempted.kind, preempted.in_favour_of) == (AuditEventKind.PREEMPTED, urgent.id)
+    assert (preempted.kind, preempted.preempted_for) == (AuditEventKind.PREEMPTED, urgent.id)
     assert preempted.reason == PreemptionReason.SLOT.value
     expected = {"class": 0, "class_of_preempted": 2, "computed_tokens": 3, "pages_held": 1}
     assert {name: preempted.numbers[name] for name in expected} == expected
