@@ -30,17 +30,17 @@ from edge_rag.server.lifecycle import Backend, Lifecycle
 from edge_rag.server.limits.transport import make_room_for
 from edge_rag.server.status_report import StatusCollector
 from edge_rag.telemetry.activity import Activity
-from edge_rag.telemetry.audit_log import AuditTrail
-from edge_rag.telemetry.audit_log_file import AuditFile
-from edge_rag.telemetry.engine_observer import EngineWatch, Pulses
+from edge_rag.telemetry.audit_log import AuditLog
+from edge_rag.telemetry.audit_log_file import AuditLogFile
+from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.logs import configure_logging
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.components import BoardMetrics, OffloadMetrics, PlacementMetrics, StageMetrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics
-from edge_rag.telemetry.systemd_notify import ServiceManager
+from edge_rag.telemetry.systemd_notify import SystemdNotifier
 from edge_rag.telemetry.tracing import UNTRACED, Traces
-from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.telemetry.usage import UsageMeter
 from edge_rag.throttle.sensors import temperatures
 
 _LAST_WORDS_SECONDS: Final = 2.0
@@ -71,8 +71,8 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
     collect_less_often()
     make_room_for(settings.limits.connections)
     audit = settings.audit
-    audit_file = None if audit.file is None else AuditFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
-    manager = ServiceManager.of(os.environ)
+    audit_file = None if audit.file is None else AuditLogFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
+    manager = SystemdNotifier.of(os.environ)
     traces: Traces = UNTRACED
     try:
         traces = make_traces(settings.traces)
@@ -88,8 +88,8 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
 async def _serve(
     settings: Settings,
     read: Callable[[], Settings],
-    audit_file: AuditFile | None,
-    manager: ServiceManager,
+    audit_file: AuditLogFile | None,
+    manager: SystemdNotifier,
     traces: Traces,
 ) -> None:
     asked = _Asked()
@@ -102,8 +102,10 @@ async def _serve(
     registry = CollectorRegistry()
     latencies = Latencies()
     metrics = Metrics(registry, latencies)
-    trail = AuditTrail(settings.audit.entries, None if audit_file is None else audit_file.write)
-    watch = EngineWatch(trail, EngineMetrics(registry), latencies, UsageLedger(), Activity(), Pulses(manager.alive))
+    trail = AuditLog(settings.audit.entries, None if audit_file is None else audit_file.write)
+    watch = EngineObserver(
+        trail, EngineMetrics(registry), latencies, UsageMeter(), Activity(), LivenessMonitor(manager.alive)
+    )
     registry.register(watch.usage)
     gate = Lifecycle()
     doors, doorkeeper = make_entrance(settings)

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import track
 
 from edge_rag.errors import EdgeRagError
-from edge_rag.retriever.opening import RetrieverSettings
+from edge_rag.retriever.opening import RetrieverOptions
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
@@ -59,7 +59,7 @@ def measure(
     """Measures every ranking of the questions."""
     comparison = Comparison(open_rerankers(encoder, cross_encoder), candidates)
     texts = {name: each.text for name, each in documents.items()}
-    settings = RetrieverSettings()
+    settings = RetrieverOptions()
     folder = collection_folder(cache, encoder, settings, texts)
     with opened_collection(folder, encoder, settings, texts, console) as directory:
         for item in track(items, "asking", console=console):

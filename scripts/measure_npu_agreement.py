@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.placement import Stage
+from edge_rag.core.placement import ModelStage
 from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.runtime.encoder.npu.opening import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
@@ -72,7 +72,7 @@ def main() -> None:
     asked = [paragraph["qas"][0]["question"] for paragraph in paragraphs][:: -(-len(paragraphs) // arguments.questions)]
     told = [paragraph["context"] for paragraph in paragraphs][:: -(-len(paragraphs) // arguments.passages)]
     (profile,) = (profile for profile in builtin_profiles() if profile.name == "qnn-htp")
-    options = profile.stages[Stage.EMBEDDER].providers[0].options
+    options = profile.stages[ModelStage.EMBEDDER].providers[0].options
     with ExitStack() as scratch:
         compiled = arguments.compiled or Path(scratch.enter_context(tempfile.TemporaryDirectory()))
         npu = open_text_encoder_on_npu(arguments.model, options, compiled, lambda graph: print(graph, flush=True))

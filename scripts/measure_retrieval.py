@@ -25,7 +25,7 @@ from rich.progress import track
 
 from edge_rag.core.passage import RankedPassage, RerankRequest, Retrieved
 from edge_rag.errors import EdgeRagError
-from edge_rag.retriever.opening import RetrieverSettings
+from edge_rag.retriever.opening import RetrieverOptions
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
@@ -86,7 +86,7 @@ def retrieve_all(
 ) -> list[Retrieved]:
     """Ingests the documents into a data directory of its own and asks it every question."""
     with tempfile.TemporaryDirectory() as scratch:
-        with opened_collection(Path(scratch), encoder, RetrieverSettings(), documents, console) as directory:
+        with opened_collection(Path(scratch), encoder, RetrieverOptions(), documents, console) as directory:
             return [
                 retrieved(directory.retriever, question.text, DEPTH)
                 for question in track(questions, "retrieving", console=console)

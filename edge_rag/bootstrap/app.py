@@ -20,7 +20,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.monitoring.resources import MemoryPressureState, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse, device_of
-from edge_rag.core.placement import Stage
+from edge_rag.core.placement import ModelStage
 from edge_rag.device.choosing import Choice
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
@@ -45,14 +45,14 @@ from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
+from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverOptions, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
 from edge_rag.runtime.session.process import give_back_free_memory, set_aside_what_stays
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
 from edge_rag.storage.backup import KV, describe
 from edge_rag.telemetry.activity import Activity
-from edge_rag.telemetry.engine_observer import EngineWatch
+from edge_rag.telemetry.engine_observer import EngineObserver
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.throttle.board_monitor import BoardWatch, Levers
 from edge_rag.throttle.memory_monitor import MemoryShedder, MemoryWatch
@@ -177,7 +177,7 @@ class App:
         self.directory.close()
 
 
-def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Callable[[str], None]) -> App:
+def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress: Callable[[str], None]) -> App:
     """Builds every part and starts the engine.
 
     Args:
@@ -201,11 +201,19 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
     say_plan(plan)
     stages = profile.stages
     encoders = EncoderOpener(settings.data_directory / COMPILED_FOLDER, progress, facts)
-    embedder, embedder_placement = place(Stage.EMBEDDER, stages[Stage.EMBEDDER], encoders.embedder(folders.embedder))
+    embedder, embedder_placement = place(
+        ModelStage.EMBEDDER, stages[ModelStage.EMBEDDER], encoders.embedder(folders.embedder)
+    )
     embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", embedder_placement)
     keepers: list[Callable[[bool], None]] = [embedder.keep_memory]
     reranker, reranker_name, reranker_model = _reranker(
-        folders.reranker, embedder, embedder_model, stages[Stage.RERANKER], plan.sizes.cache_bytes, encoders, keepers
+        folders.reranker,
+        embedder,
+        embedder_model,
+        stages[ModelStage.RERANKER],
+        plan.sizes.cache_bytes,
+        encoders,
+        keepers,
     )
     say_placement(embedder_model)
     say_placement(reranker_model)
@@ -216,7 +224,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineWatch, progress: Ca
         wall_seconds=settings.ingest.parse_seconds,
         memory_bytes=min(settings.ingest.parse_memory_mib * _MIB, parsing_bytes(plan)),
     )
-    retrieval = RetrieverSettings(
+    retrieval = RetrieverOptions(
         parsing=parsing,
         scan_languages=settings.ingest.scan_languages,
         indexes=IndexLimits(settings.retriever.exact_vectors),
@@ -346,10 +354,10 @@ def _reranker(
     """Opens the reranker; returns it with what names its scores, and what fills the role."""
     if folder is None:
         # The embedder's session does its work.
-        placement = replace(embedder_model.placement, stage=Stage.RERANKER)
+        placement = replace(embedder_model.placement, stage=ModelStage.RERANKER)
         named = ModelInUse(embedder_model.name, "max-sim of token vectors", placement)
         return MaxSimReranker(embedder, cache_bytes=cache_bytes), f"{max_sim.METHOD} {embedder.name}", named
-    encoder, placement = place(Stage.RERANKER, wanted, encoders.reranker(folder))
+    encoder, placement = place(ModelStage.RERANKER, wanted, encoders.reranker(folder))
     keepers.append(encoder.keep_memory)
     name = f"{cross_encoder.METHOD} {encoder.identity} {embedder.name}"
     return CrossEncoderReranker(encoder, embedder), name, ModelInUse(folder.name, "cross-encoder", placement)

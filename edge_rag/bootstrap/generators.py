@@ -16,7 +16,7 @@ from edge_rag.bootstrap.placement import paged_opener, say_placement, serial_ope
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.monitoring.status import ModelInUse, device_of
-from edge_rag.core.placement import Stage
+from edge_rag.core.placement import ModelStage
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
 from edge_rag.device.probing.probe import probe
@@ -42,7 +42,7 @@ from edge_rag.runtime.decoder.page_identity import page_identity
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
-from edge_rag.telemetry.engine_observer import EngineWatch
+from edge_rag.telemetry.engine_observer import EngineObserver
 
 FIRST_STEP: Final = PackedStep(
     input_ids=np.zeros(1, np.int64),
@@ -112,14 +112,19 @@ class GeneratorMaker:
     """
 
     def __init__(
-        self, settings: Settings, store: ModelStore, profile: DeviceProfile, memory: MemoryPlanner, watch: EngineWatch
+        self,
+        settings: Settings,
+        store: ModelStore,
+        profile: DeviceProfile,
+        memory: MemoryPlanner,
+        watch: EngineObserver,
     ) -> None:
         wanted = settings.generator
         self._settings = wanted
         self._pause_s = settings.limits.unread_seconds
         self.store = store
         self._watch = watch
-        self._placing = profile.stages[Stage.GENERATOR]
+        self._placing = profile.stages[ModelStage.GENERATOR]
         self._heat = PassageHeat()
         self._disk: KvDisk | None = None
         self._kept: tuple[Path, PageTier] | None = None
@@ -200,7 +205,7 @@ class GeneratorMaker:
         return self._make(name, plan)
 
     def _make(self, name: str, plan: _Plan) -> Installed:
-        runner, placement = place(Stage.GENERATOR, self._placing, plan.open)
+        runner, placement = place(ModelStage.GENERATOR, self._placing, plan.open)
         runner.run(FIRST_STEP)
         wanted = self._settings
         target = wanted.target_tpot_ms

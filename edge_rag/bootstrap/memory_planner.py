@@ -8,7 +8,7 @@ from typing import Final
 
 from edge_rag.config.settings import Settings
 from edge_rag.core.monitoring.resources import MemoryItem
-from edge_rag.core.placement import Provider, Stage
+from edge_rag.core.placement import ModelStage, Provider
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import (
     SMALLEST_STEP,
@@ -153,7 +153,7 @@ def _fixed(embedder: Path, vectors: Path) -> Iterator[MemoryItem]:
 
 def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
     """What encoders on an NPU take beside what they would on processor cores, where the profile puts any there."""
-    opened = {Stage.EMBEDDER: folders.embedder, Stage.RERANKER: folders.reranker}
+    opened = {ModelStage.EMBEDDER: folders.embedder, ModelStage.RERANKER: folders.reranker}
     graphs, took = 0, 0
     for stage, folder in opened.items():
         if folder is not None and profile.stages[stage].providers[0].provider is Provider.QNN:

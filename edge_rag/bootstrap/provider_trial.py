@@ -23,7 +23,7 @@ from edge_rag.bootstrap.encoders import EncoderOpener
 from edge_rag.bootstrap.generators import FIRST_STEP
 from edge_rag.bootstrap.placement import paged_opener, serial_opener
 from edge_rag.config.settings import Settings, load_settings
-from edge_rag.core.placement import Stage
+from edge_rag.core.placement import ModelStage
 from edge_rag.device.probing.probe import probe
 from edge_rag.device.profile import ProviderChoice
 from edge_rag.errors import EdgeRagError
@@ -51,7 +51,7 @@ class Trial:
     run_s: float = 0.0
 
 
-def try_stage(stage: Stage, number: int, config: Path | None, data_dir: Path | None) -> Trial:
+def try_stage(stage: ModelStage, number: int, config: Path | None, data_dir: Path | None) -> Trial:
     """Has another process open a stage on the provider of that number and run it once.
 
     Args:
@@ -81,7 +81,7 @@ def try_stage(stage: Stage, number: int, config: Path | None, data_dir: Path | N
 def main() -> None:
     """Runs the trial that the arguments name."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("stage", type=Stage)
+    parser.add_argument("stage", type=ModelStage)
     parser.add_argument("number", type=int)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--data-dir", type=Path)
@@ -94,7 +94,7 @@ def main() -> None:
     sys.stdout.write(json.dumps(asdict(trial)) + "\n")
 
 
-def _try(settings: Settings, stage: Stage, number: int) -> Trial:
+def _try(settings: Settings, stage: ModelStage, number: int) -> Trial:
     facts = probe(provider_devices())
     profile = choose_profile(settings, facts).profile
     choice = profile.stages[stage].providers[number]
@@ -108,20 +108,22 @@ def _try(settings: Settings, stage: Stage, number: int) -> Trial:
         return Trial(True, "", opened - begun, time.perf_counter() - opened)
 
 
-def _opened(settings: Settings, stage: Stage, choice: ProviderChoice, encoders: EncoderOpener) -> Callable[[], object]:
+def _opened(
+    settings: Settings, stage: ModelStage, choice: ProviderChoice, encoders: EncoderOpener
+) -> Callable[[], object]:
     """Opens a stage; returns what runs it once."""
     folders = fill_roles(settings, store_of(settings))
     match stage:
-        case Stage.EMBEDDER:
+        case ModelStage.EMBEDDER:
             embedder = encoders.embedder(folders.embedder)(choice)
             return lambda: embedder.embed(["one sentence"])
-        case Stage.RERANKER if folders.reranker is not None:
+        case ModelStage.RERANKER if folders.reranker is not None:
             reranker = encoders.reranker(folders.reranker)(choice)
             return lambda: reranker.score([("one question", "one sentence")])
-        case Stage.RERANKER:
+        case ModelStage.RERANKER:
             vectors = encoders.embedder(folders.embedder)(choice)
             return lambda: vectors.token_vectors(["one sentence"])
-        case Stage.GENERATOR:
+        case ModelStage.GENERATOR:
             folder = folders.generator
             form = verify_model_folder(folder, ModelRole.GENERATOR).form
             opener = serial_opener(folder, 1) if form is GeneratorForm.SERIAL else paged_opener(folder, 1)

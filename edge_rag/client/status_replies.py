@@ -8,11 +8,11 @@ from pathlib import Path
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.client.recognizing import read_word
 from edge_rag.core.ids import RequestId, Unrecognized
-from edge_rag.core.monitoring.metrics import Latency, Measure
+from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
 from edge_rag.core.monitoring.resources import (
     MemoryItem,
+    MemoryPlanReport,
     MemoryPressureState,
-    PlannedMemory,
     ShedTarget,
     Temperature,
     ThrottleCause,
@@ -31,7 +31,7 @@ from edge_rag.core.monitoring.status import (
     SlotUse,
     StageSnapshot,
 )
-from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.core.query import Priority
 
 _STATES = {
@@ -40,18 +40,18 @@ _STATES = {
     admin_pb2.DAEMON_STATE_DRAINING: DaemonState.DRAINING,
 }
 _MEASURES = {
-    admin_pb2.MEASURE_QUEUE: Measure.QUEUE,
-    admin_pb2.MEASURE_FIRST_TOKEN: Measure.FIRST_TOKEN,
-    admin_pb2.MEASURE_PER_TOKEN: Measure.PER_TOKEN,
-    admin_pb2.MEASURE_TOKEN_GAP: Measure.TOKEN_GAP,
-    admin_pb2.MEASURE_COMPLETION: Measure.COMPLETION,
+    admin_pb2.MEASURE_QUEUE: LatencyMetric.QUEUE,
+    admin_pb2.MEASURE_FIRST_TOKEN: LatencyMetric.FIRST_TOKEN,
+    admin_pb2.MEASURE_PER_TOKEN: LatencyMetric.PER_TOKEN,
+    admin_pb2.MEASURE_TOKEN_GAP: LatencyMetric.TOKEN_GAP,
+    admin_pb2.MEASURE_COMPLETION: LatencyMetric.COMPLETION,
 }
 _INDEX_KINDS = {
     admin_pb2.INDEX_KIND_EXACT: IndexKind.EXACT,
     admin_pb2.INDEX_KIND_SEGMENT: IndexKind.SEGMENT,
     admin_pb2.INDEX_KIND_MILVUS: IndexKind.MILVUS,
 }
-_STAGES = {stage.value: stage for stage in Stage}
+_STAGES = {stage.value: stage for stage in ModelStage}
 _PROVIDERS = {
     admin_pb2.EXECUTION_PROVIDER_CPU: Provider.CPU,
     admin_pb2.EXECUTION_PROVIDER_CUDA: Provider.CUDA,
@@ -143,9 +143,9 @@ def _pressure(message: admin_pb2.MemoryPressure) -> MemoryPressureState:
     )
 
 
-def _memory(message: admin_pb2.PlannedMemory) -> PlannedMemory:
+def _memory(message: admin_pb2.PlannedMemory) -> MemoryPlanReport:
     items = tuple(MemoryItem(item.name, item.bytes, item.detail) for item in message.items)
-    return PlannedMemory(message.budget_bytes, items, message.shrink_steps)
+    return MemoryPlanReport(message.budget_bytes, items, message.shrink_steps)
 
 
 def _throttling(message: admin_pb2.Throttling) -> Throttling:

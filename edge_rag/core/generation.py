@@ -88,7 +88,7 @@ GenerationEvent = TextDelta | Citation | Unsupported | Generated | GenerationFai
 
 
 @dataclass(frozen=True, slots=True)
-class SaidText:
+class TextChunk:
     """The next text of an answer that is written freely, before markers and sentences are looked at.
 
     Attributes:
@@ -110,7 +110,7 @@ class TokenChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidSentence:
+class QuoteChunk:
     """The next sentence of an answer that quotes.
 
     Attributes:
@@ -122,7 +122,7 @@ class SaidSentence:
     sentence: int
 
 
-Said = SaidText | TokenChunk | SaidSentence
+GeneratedChunk = TextChunk | TokenChunk | QuoteChunk
 
-SaidEvent = Said | Generated | GenerationFailed
+ChunkEvent = GeneratedChunk | Generated | GenerationFailed
 """The last event is ``Generated`` or ``GenerationFailed``, exactly one of them, exactly once."""

@@ -9,7 +9,7 @@ from edge_rag.core.documents.filters import Filter
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import NOBODY, KvReuse, RequestContext
+from edge_rag.core.query import NO_CONTEXT, KvReuse, RequestContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class RetrievalRequest:
         limit: Most hits to return, 1 to 1,000; so many are found if there are so many.
         filter: Which passages may be found; all if None.
         explain: Whether hits say how similar they are to the question.
-        asker: For whom it is.
+        context: For whom it is.
     """
 
     question: str
@@ -126,7 +126,7 @@ class RetrievalRequest:
     limit: int
     filter: Filter | None = None
     explain: bool = False
-    asker: RequestContext = NOBODY
+    context: RequestContext = NO_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +216,10 @@ class RerankRequest:
         question: Non-empty text.
         retrieved: What the retriever found.
         limit: Most passages to return.
-        asker: For whom it is.
+        context: For whom it is.
     """
 
     question: str
     retrieved: Retrieved
     limit: int
-    asker: RequestContext = NOBODY
+    context: RequestContext = NO_CONTEXT

@@ -21,7 +21,7 @@ class Provider(Enum):
     OPENVINO = "openvino"
 
 
-class Stage(Enum):
+class ModelStage(Enum):
     """A stage that runs a model."""
 
     EMBEDDER = "embedder"
@@ -65,7 +65,7 @@ class Placement:
         precision: What it computes in.
     """
 
-    stage: Stage | Unrecognized
+    stage: ModelStage | Unrecognized
     wanted: Provider | Unrecognized
     used: Provider | Unrecognized
     reason: str

@@ -170,7 +170,7 @@ class RequestContext:
     collection: str = ""
 
 
-NOBODY: Final = RequestContext()
+NO_CONTEXT: Final = RequestContext()
 """Nobody waits, or who waits is not known."""
 
 
@@ -181,12 +181,12 @@ class Question:
     Attributes:
         text: The question.
         rule: What of the collection that is asked may leave this box, the question included.
-        asker: Who asks.
+        context: Who asks.
     """
 
     text: str
     rule: OffloadRule
-    asker: RequestContext
+    context: RequestContext
 
 
 class PassageOrder(Enum):

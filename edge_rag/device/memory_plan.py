@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from edge_rag.core.monitoring.resources import MemoryItem, PlannedMemory
+from edge_rag.core.monitoring.resources import MemoryItem, MemoryPlanReport
 from edge_rag.errors import ConfigurationError
 
 _MIB: Final = 1 << 20
@@ -148,9 +148,9 @@ class MemoryPlan:
     spare_bytes: int
 
     @property
-    def summary(self) -> PlannedMemory:
+    def summary(self) -> MemoryPlanReport:
         """What is reported of it."""
-        return PlannedMemory(self.budget_bytes, self.items, self.shrink_steps)
+        return MemoryPlanReport(self.budget_bytes, self.items, self.shrink_steps)
 
     @property
     def kv_bytes(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from edge_rag.core.placement import Placement, Provider, Stage, WhenUnmet
+from edge_rag.core.placement import ModelStage, Placement, Provider, WhenUnmet
 from edge_rag.device.facts import Accelerator, DeviceFacts
 from edge_rag.device.profile import ProviderChoice, StageProfile
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
@@ -17,7 +17,7 @@ _Opened = TypeVar("_Opened")
 
 
 def place(
-    stage: Stage, wanted: StageProfile, open_on: Callable[[ProviderChoice], _Opened]
+    stage: ModelStage, wanted: StageProfile, open_on: Callable[[ProviderChoice], _Opened]
 ) -> tuple[_Opened, Placement]:
     """Opens a stage on the first provider that it can be opened on.
 
@@ -101,7 +101,7 @@ def _major(version: str) -> str:
     return version.split(".")[0]
 
 
-def outlook(stage: Stage, wanted: StageProfile, facts: DeviceFacts) -> tuple[Provider | None, str]:
+def outlook(stage: ModelStage, wanted: StageProfile, facts: DeviceFacts) -> tuple[Provider | None, str]:
     """Says where a stage is likely to run.
 
     Args:

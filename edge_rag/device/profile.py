@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil
 
-from edge_rag.core.placement import Precision, Provider, Stage, WhenUnmet
+from edge_rag.core.placement import ModelStage, Precision, Provider, WhenUnmet
 from edge_rag.device.facts import Accelerator, DeviceFacts
 
 
@@ -116,7 +116,7 @@ class DeviceProfile:
     max_slots: int
     max_step_tokens: int
     prefill_share: float
-    stages: Mapping[Stage, StageProfile]
+    stages: Mapping[ModelStage, StageProfile]
     thermal: ThermalPolicy
 
     def threads(self, facts: DeviceFacts) -> int:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from edge_rag.core.placement import Precision, Provider, Stage, WhenUnmet
+from edge_rag.core.placement import ModelStage, Precision, Provider, WhenUnmet
 from edge_rag.device.facts import Accelerator
 from edge_rag.device.profile import (
     ComputingCores,
@@ -195,9 +195,9 @@ def _checked(name: str, source: str, values: dict[str, Any]) -> DeviceProfile:
         )
         raise ConfigurationError(f"{source}: {problems}") from error
     stages = {
-        Stage.EMBEDDER: table.stages.embedder.value(table.when_unmet),
-        Stage.RERANKER: table.stages.reranker.value(table.when_unmet),
-        Stage.GENERATOR: table.stages.generator.value(table.when_unmet),
+        ModelStage.EMBEDDER: table.stages.embedder.value(table.when_unmet),
+        ModelStage.RERANKER: table.stages.reranker.value(table.when_unmet),
+        ModelStage.GENERATOR: table.stages.generator.value(table.when_unmet),
     }
     thermal = table.thermal
     return DeviceProfile(

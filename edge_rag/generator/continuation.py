@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import Said, SaidSentence, SaidText, TokenChunk
+from edge_rag.core.generation import GeneratedChunk, QuoteChunk, TextChunk, TokenChunk
 from edge_rag.engine.constraint import AnyToken, Constraint, Ended, Forced, Masked, Move, OneOf
 from edge_rag.engine.ports import Outcome, TokenSink
 from edge_rag.engine.request import TokenRequest
@@ -74,7 +74,7 @@ class Continuation:
         """Number of tokens said so far; of text, as the tokenizer here cuts its pieces."""
         return len(self._tokens) + self._heard
 
-    def say(self, said: Said) -> FinishReason | None:
+    def say(self, said: GeneratedChunk) -> FinishReason | None:
         """Takes what was said next and tells it.
 
         Returns:
@@ -84,11 +84,11 @@ class Continuation:
             RemoteFailed: It may not be said; nothing of it was told.
         """
         match said:
-            case SaidSentence():
+            case QuoteChunk():
                 ended = self._extend(self._sentence(said))
             case TokenChunk():
                 ended = self._extend(said.tokens)
-            case SaidText():
+            case TextChunk():
                 ended = self._hear(said.text)
         if ended:
             return FinishReason.STOP
@@ -163,7 +163,7 @@ class Continuation:
             model_steps=min(claimed.model_steps, prompt + said),
         )
 
-    def _sentence(self, said: SaidSentence) -> tuple[int, ...]:
+    def _sentence(self, said: QuoteChunk) -> tuple[int, ...]:
         """Returns the tokens of a sentence that may be quoted next."""
         quotation, passages = self._constraint, self.prompt.passages
         if not isinstance(quotation, Quotation) or not 0 <= said.passage < len(passages):

@@ -162,7 +162,7 @@ class _Held:
     """Drift below which no build is tried again after one that failed."""
 
 
-class EmbeddedIndexes:
+class LocalIndexes:
     """Implements ``IndexBackend`` by FAISS."""
 
     def __init__(

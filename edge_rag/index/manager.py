@@ -9,7 +9,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.monitoring.status import IndexInUse, IndexKind
 from edge_rag.errors import ConfigurationError, StorageError
@@ -34,11 +34,11 @@ class VectorIndexes:
         homes: The homes there are.
     """
 
-    def __init__(self, homes: Mapping[HomeKind, IndexBackend], stored: StoredVectors, dimension: int) -> None:
+    def __init__(self, homes: Mapping[BackendKind, IndexBackend], stored: StoredVectors, dimension: int) -> None:
         self.homes = homes
         self._stored = stored
         self._dimension = dimension
-        self._home_of: dict[int, HomeKind] = {}
+        self._home_of: dict[int, BackendKind] = {}
         self._changing = threading.Lock()
         self._moving = threading.Lock()
 
@@ -90,7 +90,7 @@ class VectorIndexes:
                 home.drop(collection)
             self._home_of.pop(collection, None)
 
-    def move(self, collection: Collection, kind: HomeKind) -> None:
+    def move(self, collection: Collection, kind: BackendKind) -> None:
         """Has a collection's vectors indexed in another home from now on.
 
         The other home is filled from SQLite while searches go on over the present one, the number of its vectors and a
@@ -142,8 +142,8 @@ class VectorIndexes:
         for home in self.homes.values():
             home.close()
 
-    def _kind(self, collection: int) -> HomeKind:
-        return self._home_of.get(collection, HomeKind.FAISS)
+    def _kind(self, collection: int) -> BackendKind:
+        return self._home_of.get(collection, BackendKind.FAISS)
 
     def _require_agreement(self, collection: Collection, home: IndexBackend) -> None:
         source = self._stored.of(collection.number, self._dimension)

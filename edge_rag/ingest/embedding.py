@@ -17,7 +17,7 @@ TEXTS_AT_ONCE: Final = 8
 """Passages that are embedded at once, so that a question never waits for more than so many."""
 
 
-class OwnEmbedding:
+class LocalEmbedding:
     """Implements ``Embedding`` with an embedder. May be used from any thread.
 
     Args:

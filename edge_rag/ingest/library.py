@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings, HomeKind
+from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
 from edge_rag.core.documents.metadata import Metadata, MetadataValue, checked_metadata
@@ -26,7 +26,7 @@ from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.errors import CollectionNotFound, DocumentRejected, InvalidRequest
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits, chunk_document, index_text
-from edge_rag.ingest.embedding import OwnEmbedding
+from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.documents import DocumentStore
@@ -36,7 +36,7 @@ from edge_rag.storage.statements import Change, NewDocument
 Progress = Callable[[IngestPhase, int, int], None]
 
 
-class Library:
+class LocalDocumentLibrary:
     """Implements the pipeline's ``DocumentLibrary``. All methods may be called from any thread.
 
     A collection that nobody created is there as long as it holds a document: the first one makes it, and it goes with
@@ -72,7 +72,7 @@ class Library:
         self._vectors = vectors
         self._parser = parser
         self._embedder = embedder
-        self._embedding = embedding or OwnEmbedding(embedder)
+        self._embedding = embedding or LocalEmbedding(embedder)
         self._chunk_limits = chunk_limits
         self._give_way = give_way
         self._forget = forget
@@ -212,7 +212,7 @@ class Library:
         """Returns how the vectors of each collection are searched, by name."""
         return self._vectors.describe(self._store.collections())
 
-    def move_index(self, collection: str, home: HomeKind) -> IndexInUse:
+    def move_index(self, collection: str, home: BackendKind) -> IndexInUse:
         """Has a collection's vectors indexed elsewhere; searches go on meanwhile. Returns how it is searched then.
 
         Raises:
@@ -280,10 +280,10 @@ def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:
         raise DocumentRejected(f"its metadata and what was given with it are too much together: {error}") from error
 
 
-class CollectionLibrary:
-    """Implements the pipeline's ``CollectionLibrary``. All methods may be called from any thread."""
+class LocalCollectionLibrary:
+    """Implements the pipeline's ``LocalCollectionLibrary``. All methods may be called from any thread."""
 
-    def __init__(self, store: CollectionStore, library: Library) -> None:
+    def __init__(self, store: CollectionStore, library: LocalDocumentLibrary) -> None:
         self._store = store
         self._library = library
 

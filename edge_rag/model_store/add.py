@@ -11,7 +11,7 @@ from edge_rag.model_store.convert.encoders import make_encoder
 from edge_rag.model_store.convert.genai import check_converter
 from edge_rag.model_store.convert.generators import GENAI_WANTED, as_it_came, converted, make_generator
 from edge_rag.model_store.convert.staging import StagingDir
-from edge_rag.model_store.convert.subprocess import Progress
+from edge_rag.model_store.convert.subprocess import AddProgress
 from edge_rag.model_store.copying import copy_files, matching, plain_files
 from edge_rag.model_store.directory import StoreDirectory, refuse_hard_links
 from edge_rag.model_store.hub import FetchedModel, fetch, forget
@@ -33,7 +33,7 @@ from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
 _IGNORED_FOLDERS = frozenset({".cache", ".git"})
 
 
-def add(store: StoreDirectory, wish: AddRequest, progress: Progress) -> ModelManifest:
+def add(store: StoreDirectory, wish: AddRequest, progress: AddProgress) -> ModelManifest:
     """Adds a model to the store. Nothing of its files is opened by ONNX Runtime before all of them were checked.
 
     Args:

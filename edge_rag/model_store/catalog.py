@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edge_rag.errors import ConfigurationError
-from edge_rag.model_store.convert.genai import BLOCK, Precision
+from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision
 
 CATALOG_FILE = "catalog.toml"
 
@@ -102,7 +102,7 @@ def needs(entry: CatalogEntry) -> Needs:
     embedding that is not tied to the head stays float32. A token of the cache takes a byte an element and a scale a
     head, for keys and for values.
     """
-    shape, bits = entry.shape, 4 if entry.precision == Precision.INT4.value else 8
+    shape, bits = entry.shape, 4 if entry.precision == ModelPrecision.INT4.value else 8
     query, key = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     hidden, inner = shape.hidden, shape.intermediate
     layer = sum(

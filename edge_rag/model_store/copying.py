@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from edge_rag.errors import ModelFolderInvalid, StorageFull
-from edge_rag.model_store.convert.subprocess import Progress
+from edge_rag.model_store.convert.subprocess import AddProgress
 
 _BLOCK = 1 << 20
 _MOST_ENTRIES = 4096
@@ -55,7 +55,7 @@ def plain_files(folder: Path, ignored: frozenset[str] = frozenset()) -> dict[str
     return found
 
 
-def copy_files(folder: Path, files: dict[str, int], target: Path, progress: Progress) -> None:
+def copy_files(folder: Path, files: dict[str, int], target: Path, progress: AddProgress) -> None:
     """Copies files without following a link that was put in their place meanwhile.
 
     Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import wanted_files
-from edge_rag.model_store.convert.subprocess import Progress
+from edge_rag.model_store.convert.subprocess import AddProgress
 from edge_rag.model_store.copying import check_room
 from edge_rag.model_store.source import HubModel
 
@@ -42,7 +42,7 @@ class FetchedModel:
     files: dict[str, int]
 
 
-def fetch(model: HubModel, downloads: Path, progress: Progress) -> FetchedModel:
+def fetch(model: HubModel, downloads: Path, progress: AddProgress) -> FetchedModel:
     """Fetches a model's weights, configuration and tokenizer. What an interrupted run fetched is not fetched again.
 
     The hub's address and the token for models that need one are taken from the environment (``HF_ENDPOINT``,
@@ -107,7 +107,7 @@ def _wanted(model: HubModel, info: ModelInfo) -> dict[str, int]:
     return files
 
 
-def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path, progress: Progress) -> None:
+def _fetch_file(model: HubModel, commit: str, sibling: RepoSibling, folder: Path, progress: AddProgress) -> None:
     """Fetches a file, from where an earlier run stopped, and gives it its name once it is whole and right."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
@@ -161,7 +161,7 @@ def _unreachable(model: HubModel, error: Exception) -> ModelNotAdded:
     )
 
 
-def _reporting(progress: Progress) -> Any:
+def _reporting(progress: AddProgress) -> Any:
     """Returns a progress bar that draws nothing and tells ours."""
     from huggingface_hub.utils.tqdm import tqdm
 

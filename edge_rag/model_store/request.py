@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_rag.model_store.convert.genai import Precision
+from edge_rag.model_store.convert.genai import ModelPrecision
 from edge_rag.model_store.source import Source
 from edge_rag.runtime.model_folder.manifest import ModelRole
 
@@ -26,7 +26,7 @@ class AddRequest:
 
     source: Source
     name: str
-    precision: Precision | None
+    precision: ModelPrecision | None
     licence: str | None
     role: ModelRole | None = None
     keys: tuple[Path, ...] = ()

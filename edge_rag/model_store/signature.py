@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edge_rag.errors import ConfigurationError, ModelFolderInvalid, ModelNotAdded
-from edge_rag.model_store.convert.subprocess import Progress
+from edge_rag.model_store.convert.subprocess import AddProgress
 from edge_rag.model_store.copying import copy_files
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
@@ -52,7 +52,7 @@ def acceptable_keys(trusted: Sequence[Path], given: Sequence[Path]) -> tuple[Pat
 
 
 def check_signature(
-    folder: Path, ignored: frozenset[str], keys: Sequence[Path], scratch: Path, progress: Progress
+    folder: Path, ignored: frozenset[str], keys: Sequence[Path], scratch: Path, progress: AddProgress
 ) -> Mapping[str, str]:
     """Checks that one of some keys has signed a folder as it is.
 

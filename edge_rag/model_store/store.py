@@ -17,7 +17,7 @@ from edge_rag.core.atomic_file import replace_file
 from edge_rag.core.ids import is_newer
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
 from edge_rag.model_store.add import add
-from edge_rag.model_store.convert.subprocess import Progress
+from edge_rag.model_store.convert.subprocess import AddProgress
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.source import check_name
@@ -144,7 +144,7 @@ class ModelStore:
                 return place.path / name
         raise ModelNotFound(name, tuple(sorted({*self._came_along.names(), *self._directory.names()})))
 
-    def add(self, wish: AddRequest, progress: Progress) -> ModelManifest:
+    def add(self, wish: AddRequest, progress: AddProgress) -> ModelManifest:
         """Adds a model; see ``adding.add``.
 
         Raises:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import NOBODY, RequestContext
+from edge_rag.core.query import NO_CONTEXT, RequestContext
 from edge_rag.offload.encoding.routing import EncodingFacts, Work
 from edge_rag.offload.encoding.routing import numbers as encoding_numbers
 from edge_rag.offload.generation.routing import Choice, Facts, Place, numbers
@@ -81,31 +81,33 @@ class EncodingAnnouncer:
     def __init__(self, sink: AuditSink) -> None:
         self._sink = sink
 
-    def placed(self, asker: RequestContext, facts: EncodingFacts, choice: Choice, now: float) -> None:
+    def placed(self, context: RequestContext, facts: EncodingFacts, choice: Choice, now: float) -> None:
         """It was decided where texts are encoded."""
         reason = f"{_DONE[facts.work]} {_PLACES[choice.place]}: {choice.reason}"
-        self._say(AuditEventKind.PLACED, asker, reason, encoding_numbers(facts), now)
+        self._say(AuditEventKind.PLACED, context, reason, encoding_numbers(facts), now)
 
-    def sent(self, asker: RequestContext, remote: str, work: Work, sealed: bytes, texts: int, now: float) -> None:
+    def sent(self, context: RequestContext, remote: str, work: Work, sealed: bytes, texts: int, now: float) -> None:
         """Something was sent to a remote."""
         reason = f"sent to {remote} for {work.value}, as it is, SHA-256 {hashlib.sha256(sealed).hexdigest()}"
-        self._say(AuditEventKind.SENT, asker, reason, {"bytes": len(sealed), "texts": texts}, now)
+        self._say(AuditEventKind.SENT, context, reason, {"bytes": len(sealed), "texts": texts}, now)
 
-    def hedged(self, asker: RequestContext, work: Work, waited_s: float, now: float) -> None:
+    def hedged(self, context: RequestContext, work: Work, waited_s: float, now: float) -> None:
         """It is done here as well."""
         reason = f"{_DONE[work]} here as well: the other machine takes longer than it mostly does"
-        self._say(AuditEventKind.HEDGED, asker, reason, {"waited_s": waited_s}, now)
+        self._say(AuditEventKind.HEDGED, context, reason, {"waited_s": waited_s}, now)
 
-    def taken_over(self, asker: RequestContext, work: Work, remote: str, problem: str, texts: int, now: float) -> None:
+    def taken_over(
+        self, context: RequestContext, work: Work, remote: str, problem: str, texts: int, now: float
+    ) -> None:
         """It is done here."""
         reason = f"{_DONE[work]} here instead of {remote}: {problem}"
-        self._say(AuditEventKind.TAKEN_OVER, asker, reason, {"texts": texts}, now)
+        self._say(AuditEventKind.TAKEN_OVER, context, reason, {"texts": texts}, now)
 
     def unfit(self, remote: str, work: Work, problem: str, now: float) -> None:
         """A machine is not asked for such work, whatever its breaker says."""
-        self._say(AuditEventKind.BREAKER, NOBODY, f"{remote} is not asked for {work.value}: {problem}", {}, now)
+        self._say(AuditEventKind.BREAKER, NO_CONTEXT, f"{remote} is not asked for {work.value}: {problem}", {}, now)
 
     def _say(
-        self, kind: AuditEventKind, asker: RequestContext, reason: str, given: Mapping[str, float], now: float
+        self, kind: AuditEventKind, context: RequestContext, reason: str, given: Mapping[str, float], now: float
     ) -> None:
-        self._sink.record(AuditEvent(kind, asker.request_id, asker.client, asker.priority, reason, given, now))
+        self._sink.record(AuditEvent(kind, context.request_id, context.client, context.priority, reason, given, now))

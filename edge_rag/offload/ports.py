@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import GenerationEvent, GenerationRequest, Said
+from edge_rag.core.generation import GeneratedChunk, GenerationEvent, GenerationRequest
 from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode
@@ -49,7 +49,7 @@ class Ended:
     compute_s: float = 0.0
 
 
-Heard = Said | Busy | Ended
+Heard = GeneratedChunk | Busy | Ended
 
 
 class Remote(Protocol):
@@ -129,7 +129,7 @@ class Continuation(Protocol):
         """Tokens said so far."""
         ...
 
-    def say(self, said: Said) -> FinishReason | None:
+    def say(self, said: GeneratedChunk) -> FinishReason | None:
         """Takes what was said next; returns why the answer ends here, if it does.
 
         Raises:

@@ -185,14 +185,14 @@ class Pipeline:
 
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
         candidates = max(query.limit, self._candidates)
-        asker = RequestContext(query.request_id, deadline=query.deadline, collection=query.collection)
-        request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain, asker)
+        context = RequestContext(query.request_id, deadline=query.deadline, collection=query.collection)
+        request = RetrievalRequest(query.query, query.collection, candidates, query.filter, query.explain, context)
         retrieved = await self._retrieve(request, query.deadline, trace)
         stages = [StageTime("retriever", retrieved.queue_s, retrieved.compute_s)]
         if not query.rerank:
             found = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.limit])
             return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
-        ranked = await self._rerank(query.query, retrieved.value, query.limit, asker, trace)
+        ranked = await self._rerank(query.query, retrieved.value, query.limit, context, trace)
         stages.append(StageTime("reranker", ranked.queue_s, ranked.compute_s))
         found = ranked.value.passages
         return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
@@ -228,9 +228,9 @@ class Pipeline:
 
     async def _answer(self, query: Query, events: EventBuffer[AnswerEvent], reason: GivenUp, trace: CallTrace) -> None:
         started = self._clock()
-        asker = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
+        context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
         with self._announcer.within(query, "retriever"):
-            wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter, asker=asker)
+            wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter, context=context)
             retrieved = await self._retrieve(wanted, query.deadline, trace)
         self._announcer.done(query, "retriever", retrieved)
         if self._anticipate is not None:
@@ -238,7 +238,7 @@ class Pipeline:
             coming = _generation(query, retrieved.value, Reranked(likely, 1.0))
             asyncio.get_running_loop().run_in_executor(None, self._anticipate, coming)
         with self._announcer.within(query, "reranker"):
-            ranked = await self._rerank(query.question, retrieved.value, query.passages, asker, trace)
+            ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
         self._announcer.done(query, "reranker", ranked)
         events.put(PassagesFound(ranked.value.passages, ranked.value.evidence))
         before_generator = self._clock() - started
@@ -290,9 +290,9 @@ class Pipeline:
             return retrieved
 
     async def _rerank(
-        self, question: str, retrieved: Retrieved, limit: int, asker: RequestContext, trace: CallTrace
+        self, question: str, retrieved: Retrieved, limit: int, context: RequestContext, trace: CallTrace
     ) -> Timed[Reranked]:
-        request, deadline = RerankRequest(question, retrieved, limit, asker), asker.deadline
+        request, deadline = RerankRequest(question, retrieved, limit, context), context.deadline
         with trace.stage("reranker") as span:
             ranked = await self._within("reranker", self._reranking.submit(request, deadline), deadline)
             span.note(times(ranked.queue_s, ranked.compute_s))

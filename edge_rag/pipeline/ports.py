@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings, HomeKind
+from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.documents.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
@@ -223,7 +223,7 @@ class DocumentLibrary(Protocol):
         """Returns how the vectors of each collection are searched, by name."""
         ...
 
-    def move_index(self, collection: str, home: HomeKind) -> IndexInUse:
+    def move_index(self, collection: str, home: BackendKind) -> IndexInUse:
         """Has a collection's vectors indexed elsewhere; searches go on meanwhile. Returns how it is searched then.
 
         Raises:

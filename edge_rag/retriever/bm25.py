@@ -12,7 +12,7 @@ from math import log
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.text import FUNCTION_WORDS
 from edge_rag.storage.database import Database
-from edge_rag.storage.filter_sql import Condition, SqlValue
+from edge_rag.storage.filter_sql import SqlCondition, SqlValue
 from edge_rag.storage.migrations import fulltext_table
 
 _WORD = re.compile(r"[^\W_]+")
@@ -37,14 +37,14 @@ def match_expression(terms: tuple[str, ...]) -> str:
     return " OR ".join(f'"{term}"' for term in terms)
 
 
-class LexicalIndex:
+class Bm25Index:
     """Ranks a collection's chunks by the words they share with a question. May be used from any thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def search(
-        self, collection: int, question: str, limit: int, within: Condition | None = None
+        self, collection: int, question: str, limit: int, within: SqlCondition | None = None
     ) -> dict[ChunkId, float]:
         """Returns the best chunks by BM25 (FTS5's, k1 = 1.2, b = 0.75) with their scores, best first; ties by id.
 

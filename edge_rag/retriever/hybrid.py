@@ -15,8 +15,8 @@ from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.core.query import Question
 from edge_rag.errors import EdgeRagError, NotFound, StorageError
 from edge_rag.index.manager import VectorIndexes
-from edge_rag.ingest.embedding import OwnEmbedding
-from edge_rag.retriever.bm25 import LexicalIndex
+from edge_rag.ingest.embedding import LocalEmbedding
+from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.fusion import fuse
 from edge_rag.retriever.passages import PassageRanker
 from edge_rag.storage.documents import DocumentStore
@@ -56,12 +56,12 @@ class HybridRetriever:
         embedder: Embedder,
         store: DocumentStore,
         vectors: VectorIndexes,
-        lexical: LexicalIndex,
+        lexical: Bm25Index,
         allowed: AllowedChunks,
         depth: SearchDepth,
         embedding: Embedding | None = None,
     ) -> None:
-        self._embedding = embedding or OwnEmbedding(embedder)
+        self._embedding = embedding or LocalEmbedding(embedder)
         self._store = store
         self._vectors = vectors
         self._lexical = lexical
@@ -77,7 +77,7 @@ class HybridRetriever:
         answers: list[Retrieved | Exception] = []
         collections = [self._collection(request) for request in requests]
         asked = {
-            index: Question(request.question, collection.settings.offload, request.asker)
+            index: Question(request.question, collection.settings.offload, request.context)
             for index, (request, collection) in enumerate(zip(requests, collections, strict=True))
             if isinstance(collection, Collection)
         }

@@ -7,19 +7,19 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.errors import ConfigurationError
-from edge_rag.index.local import EmbeddedIndexes, IndexLimits
+from edge_rag.index.local import IndexLimits, LocalIndexes
 from edge_rag.index.manager import VectorIndexes
 from edge_rag.index.ports import IndexBackend
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
-from edge_rag.ingest.embedding import OwnEmbedding
-from edge_rag.ingest.library import CollectionLibrary, Library
+from edge_rag.ingest.embedding import LocalEmbedding
+from edge_rag.ingest.library import LocalCollectionLibrary, LocalDocumentLibrary
 from edge_rag.ingest.parsing.limits import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.ingest.reembedding import reembed
-from edge_rag.retriever.bm25 import LexicalIndex
+from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
 from edge_rag.storage.backup import Backups
 from edge_rag.storage.collections import CollectionStore
@@ -56,7 +56,7 @@ class MilvusAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class RetrieverSettings:
+class RetrieverOptions:
     """What can be chosen about retrieval.
 
     Attributes:
@@ -99,12 +99,12 @@ class OpenedDirectory:
         self,
         identity: str,
         store: DocumentStore,
-        library: Library,
+        library: LocalDocumentLibrary,
         retriever: HybridRetriever,
         indexes: VectorIndexes,
         jobs: JobStore,
         backups: Backups,
-        collections: CollectionLibrary,
+        collections: LocalCollectionLibrary,
         resources: ExitStack,
     ) -> None:
         self.identity = identity
@@ -132,7 +132,7 @@ class OpenedDirectory:
 def open_data_directory(
     path: Path,
     embedder: Embedder,
-    settings: RetrieverSettings | None = None,
+    settings: RetrieverOptions | None = None,
     *,
     give_way: Callable[[float], None] = _go_on,
     forget: Callable[[str, int], None] = _nothing_else,
@@ -160,7 +160,7 @@ def open_data_directory(
         ConfigurationError: The embedder cannot read chunks as small as these.
         InferenceFailed: Vectors had to be made anew and the model could not be run.
     """
-    settings = settings or RetrieverSettings()
+    settings = settings or RetrieverOptions()
     limits = _chunk_limits(embedder, settings)
     with ExitStack() as resources:
         resources.enter_context(DataDirectory(path))
@@ -168,21 +168,21 @@ def open_data_directory(
         resources.callback(database.close)
         store = DocumentStore(database)
         stored = StoredVectors(database)
-        reembed(database, store.collections(), embedder, embedding or OwnEmbedding(embedder))
+        reembed(database, store.collections(), embedder, embedding or LocalEmbedding(embedder))
         vectors = VectorIndexes(_homes(path, embedder, stored, settings), stored, embedder.dimension)
         resources.callback(vectors.close)
         vectors.load(store.collections())
         identity = stored.directory()
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
-        library = Library(store, vectors, parser, embedder, limits, give_way, forget, working, embedding)
+        library = LocalDocumentLibrary(store, vectors, parser, embedder, limits, give_way, forget, working, embedding)
         spool = Spool(path / "spool")
         jobs = JobStore(database, spool, settings.spool_bytes)
         jobs.recover()
-        lexical = LexicalIndex(database)
+        lexical = Bm25Index(database)
         allowed = AllowedChunks(database)
         retriever = HybridRetriever(embedder, store, vectors, lexical, allowed, settings.depth, embedding)
-        collections = CollectionLibrary(CollectionStore(database), library)
+        collections = LocalCollectionLibrary(CollectionStore(database), library)
         backups = Backups(path, database, spool)
         return OpenedDirectory(
             identity, store, library, retriever, vectors, jobs, backups, collections, resources.pop_all()
@@ -190,10 +190,10 @@ def open_data_directory(
 
 
 def _homes(
-    path: Path, embedder: Embedder, stored: StoredVectors, settings: RetrieverSettings
-) -> dict[HomeKind, IndexBackend]:
-    homes: dict[HomeKind, IndexBackend] = {
-        HomeKind.FAISS: EmbeddedIndexes(path / "vectors", embedder.name, embedder.dimension, stored, settings.indexes)
+    path: Path, embedder: Embedder, stored: StoredVectors, settings: RetrieverOptions
+) -> dict[BackendKind, IndexBackend]:
+    homes: dict[BackendKind, IndexBackend] = {
+        BackendKind.FAISS: LocalIndexes(path / "vectors", embedder.name, embedder.dimension, stored, settings.indexes)
     }
     if settings.milvus is not None:
         try:
@@ -204,11 +204,11 @@ def _homes(
                 f"retriever.milvus.uri: {error.name} is not installed; pip install 'edge-rag[milvus]'"
             ) from error
         milvus = Milvus(settings.milvus.uri, settings.milvus.token, settings.milvus.timeout_s)
-        homes[HomeKind.MILVUS] = MilvusIndexes(milvus, stored, embedder.name, embedder.dimension)
+        homes[BackendKind.MILVUS] = MilvusIndexes(milvus, stored, embedder.name, embedder.dimension)
     return homes
 
 
-def _chunk_limits(embedder: Embedder, settings: RetrieverSettings) -> ChunkLimits:
+def _chunk_limits(embedder: Embedder, settings: RetrieverOptions) -> ChunkLimits:
     target = min(settings.chunk_tokens, embedder.max_tokens - settings.context_tokens - SPECIAL_TOKENS)
     if target < 1 or settings.context_tokens < 0:
         raise ConfigurationError(

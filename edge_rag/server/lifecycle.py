@@ -14,8 +14,8 @@ from edge_rag.pipeline.ingest_worker import IngestJobs
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary
 from edge_rag.pipeline.shared_encoders import EncoderService
-from edge_rag.telemetry.audit_log import AuditTrail
-from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.telemetry.audit_log import AuditLog
+from edge_rag.telemetry.usage import UsageMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Backend:
     jobs: IngestJobs
     library: DocumentLibrary
     status: Callable[[], DaemonStatus]
-    trail: AuditTrail
-    usage: UsageLedger
+    trail: AuditLog
+    usage: UsageMeter
     use_model: Callable[[str, str], ModelInUse]
     backup: Callable[[], Iterator[bytes]]
     collections: CollectionLibrary

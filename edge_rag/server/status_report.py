@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 import edge_rag
-from edge_rag.core.monitoring.resources import MemoryPressureState, PlannedMemory, Temperature, Throttling
+from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
@@ -58,7 +58,7 @@ class StatusCollector:
     activity: Activity
     temperatures: Callable[[], tuple[Temperature, ...]]
     throttling: Callable[[], Throttling]
-    memory: PlannedMemory
+    memory: MemoryPlanReport
     pressure: Callable[[], MemoryPressureState]
     models: Callable[[], tuple[ModelInUse, ...]]
     remotes: Callable[[], tuple[RemoteInUse, ...]]

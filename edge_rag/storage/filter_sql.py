@@ -50,7 +50,7 @@ _OPERATORS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SqlCondition:
     """A condition of a WHERE clause over chunks ``k`` and documents ``d``; true or false, never NULL.
 
     Attributes:
@@ -62,7 +62,7 @@ class Condition:
     parameters: tuple[SqlValue, ...]
 
 
-def condition(wanted: Filter, collection: int) -> Condition:
+def condition(wanted: Filter, collection: int) -> SqlCondition:
     """Returns the condition that holds for exactly the chunks a filter allows.
 
     Args:
@@ -76,7 +76,7 @@ def condition(wanted: Filter, collection: int) -> Condition:
             return _joined(" OR ", [condition(each, collection) for each in filters])
         case Negated(negated):
             inner = condition(negated, collection)
-            return Condition(f"NOT ({inner.sql})", inner.parameters)
+            return SqlCondition(f"NOT ({inner.sql})", inner.parameters)
         case Comparison(field, comparator, value):
             return _compared(field, _OPERATORS[comparator], value, collection)
         case OneOf(field, values):
@@ -91,34 +91,36 @@ def condition(wanted: Filter, collection: int) -> Condition:
 _DOCUMENTS: Final = "d.document IN (SELECT document FROM document_metadata WHERE collection = ? AND key = ?"
 
 
-def _compared(field: FilterField, operator: str, value: FilterValue, collection: int) -> Condition:
+def _compared(field: FilterField, operator: str, value: FilterValue, collection: int) -> SqlCondition:
     kind, stored = _stored(field, value)
     return _of_field(field, kind, f"{{0}} {operator} ?", (stored,), collection)
 
 
-def _among(field: FilterField, values: tuple[FilterValue, ...], collection: int) -> Condition:
+def _among(field: FilterField, values: tuple[FilterValue, ...], collection: int) -> SqlCondition:
     stored = [_stored(field, value) for value in values]
     marks = ", ".join("?" * len(stored))
     return _of_field(field, stored[0][0], f"{{0}} IN ({marks})", tuple(value for _, value in stored), collection)
 
 
-def _present(field: FilterField, collection: int) -> Condition:
+def _present(field: FilterField, collection: int) -> SqlCondition:
     match field:
         case MetadataField(key):
-            return Condition(f"{_DOCUMENTS})", (collection, key))
+            return SqlCondition(f"{_DOCUMENTS})", (collection, key))
         case BuiltinField():
-            return Condition(f"{_COLUMNS[field]} IS NOT NULL", ())
+            return SqlCondition(f"{_COLUMNS[field]} IS NOT NULL", ())
 
 
-def _of_field(field: FilterField, kind: str, test: str, parameters: tuple[SqlValue, ...], collection: int) -> Condition:
+def _of_field(
+    field: FilterField, kind: str, test: str, parameters: tuple[SqlValue, ...], collection: int
+) -> SqlCondition:
     """A test of a field's value, which stands for ``{0}`` in it."""
     match field:
         case MetadataField(key):
             sql = f"{_DOCUMENTS} AND kind = ? AND {test.format('value')})"
-            return Condition(sql, (collection, key, kind, *parameters))
+            return SqlCondition(sql, (collection, key, kind, *parameters))
         case BuiltinField():
             column = _COLUMNS[field]
-            return Condition(f"({column} IS NOT NULL AND {test.format(column)})", parameters)
+            return SqlCondition(f"({column} IS NOT NULL AND {test.format(column)})", parameters)
 
 
 def _stored(field: FilterField, value: FilterValue) -> tuple[str, SqlValue]:
@@ -135,12 +137,12 @@ def _by_kind(values: tuple[FilterValue, ...]) -> list[tuple[FilterValue, ...]]:
     return [tuple(same) for same in kinds.values()]
 
 
-def _joined(word: str, conditions: list[Condition]) -> Condition:
+def _joined(word: str, conditions: list[SqlCondition]) -> SqlCondition:
     sql = word.join(f"({each.sql})" for each in conditions)
-    return Condition(sql, tuple(parameter for each in conditions for parameter in each.parameters))
+    return SqlCondition(sql, tuple(parameter for each in conditions for parameter in each.parameters))
 
 
-_Key = tuple[int, str, Condition]
+_Key = tuple[int, str, SqlCondition]
 
 
 class AllowedChunks:
@@ -160,7 +162,7 @@ class AllowedChunks:
         self._kept: OrderedDict[_Key, NDArray[np.int64]] = OrderedDict()
         self._bytes = 0
 
-    def read(self, collection: Collection, condition: Condition) -> NDArray[np.int64]:
+    def read(self, collection: Collection, condition: SqlCondition) -> NDArray[np.int64]:
         """Returns the ids of the chunks, int64, ascending.
 
         Args:
@@ -184,7 +186,7 @@ class AllowedChunks:
                     self._bytes -= self._kept.popitem(last=False)[1].nbytes
         return found
 
-    def _read(self, collection: int, condition: Condition) -> NDArray[np.int64]:
+    def _read(self, collection: int, condition: SqlCondition) -> NDArray[np.int64]:
         with self._database.snapshot() as connection:
             rows = connection.execute(
                 "SELECT k.chunk FROM documents d JOIN chunks k ON k.document = d.document "

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.errors import StorageCorrupt
 from edge_rag.storage.database import Database
 from edge_rag.storage.statements import (
@@ -48,13 +48,13 @@ class StoredVectors:
             row = connection.execute(f"{COLLECTIONS} WHERE collection = ?", (number,)).fetchone()
         return None if row is None else collection_of(row)
 
-    def homes(self) -> dict[int, HomeKind]:
+    def homes(self) -> dict[int, BackendKind]:
         """Returns where the vectors of collections are indexed, by row id; FAISS for those it does not have."""
         with self._database.reading() as connection:
             rows = connection.execute("SELECT collection, home FROM vector_homes").fetchall()
-        return {collection: HomeKind(home) for collection, home in rows}
+        return {collection: BackendKind(home) for collection, home in rows}
 
-    def record_home(self, collection: int, home: HomeKind) -> bool:
+    def record_home(self, collection: int, home: BackendKind) -> bool:
         """Chooses where a collection's vectors are indexed; returns whether it is still there."""
         with self._database.writing() as connection:
             connection.execute(

@@ -30,7 +30,7 @@ class AuditPage:
     dropped_entries: int
 
 
-class AuditTrail:
+class AuditLog:
     """Keeps the latest decisions in memory. May be used from any thread.
 
     Args:

@@ -38,7 +38,7 @@ def entry_object(entry: AuditEntry) -> dict[str, Any]:
     }
 
 
-class AuditFile:
+class AuditLogFile:
     """Appends entries to a file on a thread of its own.
 
     Args:

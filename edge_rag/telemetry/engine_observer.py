@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 from edge_rag.core.answer import Usage
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
-from edge_rag.core.monitoring.metrics import Measure, RequestReport, StepReport
+from edge_rag.core.monitoring.metrics import LatencyMetric, RequestReport, StepReport
 from edge_rag.telemetry.activity import Activity
-from edge_rag.telemetry.audit_log import AuditTrail
+from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.engine import EngineMetrics
-from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.telemetry.usage import UsageMeter
 
 
-class Pulses:
+class LivenessMonitor:
     """Says that the work goes on each time all engines that run have gone round since it was last said. Any thread.
 
     While a model takes the place of another there are two, and one that hangs must not hide behind the other.
@@ -30,10 +30,10 @@ class Pulses:
     def __init__(self, alive: Callable[[], None]) -> None:
         self._alive = alive
         self._lock = threading.Lock()
-        self._running: set[Pulse] = set()
-        self._awaited: set[Pulse] = set()
+        self._running: set[EngineLiveness] = set()
+        self._awaited: set[EngineLiveness] = set()
 
-    def turned(self, pulse: Pulse) -> None:
+    def turned(self, pulse: EngineLiveness) -> None:
         """An engine went round; from the first time on it is waited for."""
         with self._lock:
             self._running.add(pulse)
@@ -43,21 +43,21 @@ class Pulses:
             self._awaited = set(self._running)
         self._alive()
 
-    def ended(self, pulse: Pulse) -> None:
+    def ended(self, pulse: EngineLiveness) -> None:
         """An engine has ended and is waited for no more."""
         with self._lock:
             self._running.discard(pulse)
             self._awaited.discard(pulse)
 
 
-class Pulse:
+class EngineLiveness:
     """One engine's.
 
     Args:
         pulses: All of them.
     """
 
-    def __init__(self, pulses: Pulses) -> None:
+    def __init__(self, pulses: LivenessMonitor) -> None:
         self._pulses = pulses
 
     def turned(self) -> None:
@@ -69,7 +69,7 @@ class Pulse:
         self._pulses.ended(self)
 
 
-class EngineWatch:
+class EngineObserver:
     """Passes reports and decisions on. Called on the engine's thread, and on others for refusals.
 
     Args:
@@ -83,12 +83,12 @@ class EngineWatch:
 
     def __init__(
         self,
-        trail: AuditTrail,
+        trail: AuditLog,
         metrics: EngineMetrics,
         latencies: Latencies,
-        usage: UsageLedger,
+        usage: UsageMeter,
         activity: Activity,
-        pulses: Pulses,
+        pulses: LivenessMonitor,
     ) -> None:
         self.trail = trail
         self.metrics = metrics
@@ -96,13 +96,13 @@ class EngineWatch:
         self.usage = usage
         self.activity = activity
         self._pulses = pulses
-        pulse = Pulse(pulses)
+        pulse = EngineLiveness(pulses)
         self.on_turn = pulse.turned
         self.on_end = pulse.ended
 
-    def for_another(self) -> EngineWatch:
+    def for_another(self) -> EngineObserver:
         """Returns what another engine reports to: all the same but its pulse."""
-        return EngineWatch(self.trail, self.metrics, self.latencies, self.usage, self.activity, self._pulses)
+        return EngineObserver(self.trail, self.metrics, self.latencies, self.usage, self.activity, self._pulses)
 
     def on_step(self, report: StepReport) -> None:
         """A step was done, or failed."""
@@ -110,19 +110,19 @@ class EngineWatch:
         self.activity.computed.add(report.tokens)
         self.activity.generated.add(report.generated_tokens)
         if report.token_gaps_s:
-            self.latencies.add(Measure.TOKEN_GAP, report.token_gaps_s)
+            self.latencies.add(LatencyMetric.TOKEN_GAP, report.token_gaps_s)
 
     def on_request(self, report: RequestReport) -> None:
         """A request is over."""
         self.metrics.on_request(report)
         self.usage.ended(report)
         if report.usage.model_steps:
-            self.latencies.add(Measure.QUEUE, (report.queue_s,))
+            self.latencies.add(LatencyMetric.QUEUE, (report.queue_s,))
         if report.per_token_s is not None:
-            self.latencies.add(Measure.PER_TOKEN, (report.per_token_s,))
+            self.latencies.add(LatencyMetric.PER_TOKEN, (report.per_token_s,))
 
     def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
-        """Other machines wrote an answer, or a part of one; see ``UsageLedger.written_elsewhere``."""
+        """Other machines wrote an answer, or a part of one; see ``UsageMeter.written_elsewhere``."""
         self.usage.written_elsewhere(client, usage, alone)
 
     def record(self, decision: AuditEvent) -> None:

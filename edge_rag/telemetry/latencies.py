@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from edge_rag.core.monitoring.metrics import Latency, Measure
+from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
 
 REQUESTS: Final = 1_024
 """Requests that the percentiles of requests are of."""
@@ -38,10 +38,11 @@ class Latencies:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples = {
-            measure: deque[float](maxlen=GAPS if measure is Measure.TOKEN_GAP else REQUESTS) for measure in Measure
+            measure: deque[float](maxlen=GAPS if measure is LatencyMetric.TOKEN_GAP else REQUESTS)
+            for measure in LatencyMetric
         }
 
-    def add(self, measure: Measure, samples: Iterable[float]) -> None:
+    def add(self, measure: LatencyMetric, samples: Iterable[float]) -> None:
         """Adds samples, seconds, in order of time; the oldest make room."""
         with self._lock:
             self._samples[measure].extend(samples)

@@ -17,7 +17,7 @@ _SEND_S: Final = 1.0
 """How long a message that must arrive may wait for a manager that is busy."""
 
 
-class ServiceManager:
+class SystemdNotifier:
     """Tells a service manager how the daemon is. Any thread; what cannot be delivered is lost without an error.
 
     Args:
@@ -37,7 +37,7 @@ class ServiceManager:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if address is not None else None
 
     @classmethod
-    def of(cls, environment: MutableMapping[str, str]) -> ServiceManager:
+    def of(cls, environment: MutableMapping[str, str]) -> SystemdNotifier:
         """Takes what a manager put into the environment out of it, so that programs started later do not speak for us.
 
         A value that makes no sense counts as none: a daemon that serves is worth more than one that is watched.

@@ -20,7 +20,7 @@ OTHERS: Final = "other"
 """Label of the metrics of all clients that are not kept apart."""
 
 
-class UsageLedger:
+class UsageMeter:
     """Sums up what clients use. May be used from any thread.
 
     Args:

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, rag_pb2
-from edge_rag.core.generation import Generated, GenerationRequest, Said, SaidSentence, SaidText, TokenChunk
+from edge_rag.core.generation import Generated, GeneratedChunk, GenerationRequest, QuoteChunk, TextChunk, TokenChunk
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
@@ -89,14 +89,14 @@ def load_message(engine: EngineSnapshot, vocabulary: str) -> generation_pb2.Gene
     return generation_pb2.GenerateResponse(load=load)
 
 
-def said_message(said: Said | Generated) -> generation_pb2.GenerateResponse:
+def said_message(said: GeneratedChunk | Generated) -> generation_pb2.GenerateResponse:
     """Returns one message of an answer."""
     match said:
-        case SaidText():
+        case TextChunk():
             return generation_pb2.GenerateResponse(text=said.text)
         case TokenChunk():
             return generation_pb2.GenerateResponse(tokens=generation_pb2.TokenChunk(ids=said.tokens))
-        case SaidSentence():
+        case QuoteChunk():
             quoted = generation_pb2.QuotedSentence(passage=said.passage, sentence=said.sentence)
             return generation_pb2.GenerateResponse(quoted=quoted)
         case Generated():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_rag.api.v1 import admin_pb2, documents_pb2, generation_pb2, rag_pb2
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.documents.jobs import JobId
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId, is_model_name
@@ -24,7 +24,7 @@ LONGEST_FORMAT: Final = 65_536
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
-_HOMES: Final = {admin_pb2.INDEX_BACKEND_FAISS: HomeKind.FAISS, admin_pb2.INDEX_BACKEND_MILVUS: HomeKind.MILVUS}
+_HOMES: Final = {admin_pb2.INDEX_BACKEND_FAISS: BackendKind.FAISS, admin_pb2.INDEX_BACKEND_MILVUS: BackendKind.MILVUS}
 _PRIORITIES: Final = {
     rag_pb2.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
     rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
@@ -224,7 +224,7 @@ def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
     return request.role, request.name
 
 
-def index_move(request: admin_pb2.MoveIndexRequest) -> tuple[str, HomeKind]:
+def index_move(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendKind]:
     """Returns the collection and where its vectors are to be indexed.
 
     Raises:

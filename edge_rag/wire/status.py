@@ -9,8 +9,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.core.ids import recognized
-from edge_rag.core.monitoring.metrics import Measure
-from edge_rag.core.monitoring.resources import PlannedMemory, Throttling
+from edge_rag.core.monitoring.metrics import LatencyMetric
+from edge_rag.core.monitoring.resources import MemoryPlanReport, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
@@ -31,11 +31,11 @@ _STATES: Final = {
     DaemonState.DRAINING: admin_pb2.DAEMON_STATE_DRAINING,
 }
 _MEASURES: Final = {
-    Measure.QUEUE: admin_pb2.MEASURE_QUEUE,
-    Measure.FIRST_TOKEN: admin_pb2.MEASURE_FIRST_TOKEN,
-    Measure.PER_TOKEN: admin_pb2.MEASURE_PER_TOKEN,
-    Measure.TOKEN_GAP: admin_pb2.MEASURE_TOKEN_GAP,
-    Measure.COMPLETION: admin_pb2.MEASURE_COMPLETION,
+    LatencyMetric.QUEUE: admin_pb2.MEASURE_QUEUE,
+    LatencyMetric.FIRST_TOKEN: admin_pb2.MEASURE_FIRST_TOKEN,
+    LatencyMetric.PER_TOKEN: admin_pb2.MEASURE_PER_TOKEN,
+    LatencyMetric.TOKEN_GAP: admin_pb2.MEASURE_TOKEN_GAP,
+    LatencyMetric.COMPLETION: admin_pb2.MEASURE_COMPLETION,
 }
 _INDEX_KINDS: Final = {
     IndexKind.EXACT: admin_pb2.INDEX_KIND_EXACT,
@@ -145,7 +145,7 @@ def vector_index(index: IndexInUse) -> admin_pb2.VectorIndex:
     )
 
 
-def _memory(memory: PlannedMemory) -> admin_pb2.PlannedMemory:
+def _memory(memory: MemoryPlanReport) -> admin_pb2.PlannedMemory:
     return admin_pb2.PlannedMemory(
         budget_bytes=memory.budget_bytes,
         items=[admin_pb2.MemoryItem(name=each.name, bytes=each.bytes, detail=each.detail) for each in memory.items],

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from edge_rag.index.local import EmbeddedIndexes, IndexLimits
+from edge_rag.index.local import IndexLimits, LocalIndexes
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.vectors import StoredVectors
@@ -86,7 +86,7 @@ def compare(folder: Path, vectors: NDArray[np.float32], questions: NDArray[np.fl
     """Compares on a collection of these vectors; it gets a segment where there are more than are searched exactly."""
     fill(folder, vectors)
     database = Database(folder / "documents.sqlite3")
-    indexes = EmbeddedIndexes(folder / "vectors", EMBEDDER, vectors.shape[1], StoredVectors(database), IndexLimits())
+    indexes = LocalIndexes(folder / "vectors", EMBEDDER, vectors.shape[1], StoredVectors(database), IndexLimits())
     (collection,) = DocumentStore(database).collections()
     indexes.load((collection,))
     report = indexes.describe(collection)

@@ -10,7 +10,7 @@ from pathlib import Path
 from edge_rag.core.text import sentence_spans
 from edge_rag.ingest.chunking import ChunkLimits, chunk_document, index_text
 from edge_rag.ingest.parsing.parser import read_document
-from edge_rag.retriever.opening import RetrieverSettings
+from edge_rag.retriever.opening import RetrieverOptions
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,7 @@ def _some(texts: list[str], most: int = MOST_OF_A_KIND) -> list[str]:
 
 
 def _sample_chunks(encoder: TextEncoder) -> list[str]:
-    settings = RetrieverSettings()
+    settings = RetrieverOptions()
     limits = ChunkLimits(settings.chunk_tokens, settings.context_tokens)
     texts = []
     for file in sorted((ROOT / "deploy" / "samples").iterdir()):

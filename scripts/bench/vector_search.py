@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from edge_rag.index.local import EmbeddedIndexes
+from edge_rag.index.local import LocalIndexes
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.storage.database import Database
 from edge_rag.storage.documents import DocumentStore
@@ -156,7 +156,7 @@ def serve(path: Path, questions_file: Path, share: float) -> None:
     stored, store = StoredVectors(database), DocumentStore(database)
     questions = np.load(questions_file)
     began = time.monotonic()
-    indexes = EmbeddedIndexes(path / "vectors", EMBEDDER, questions.shape[1], stored)
+    indexes = LocalIndexes(path / "vectors", EMBEDDER, questions.shape[1], stored)
     indexes.load(store.collections())
     opened_s = time.monotonic() - began
     ids = stored.of(1, questions.shape[1]).ids()

@@ -14,13 +14,13 @@ from rich.progress import track
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.retriever.hybrid import HybridRetriever
-from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
+from edge_rag.retriever.opening import OpenedDirectory, RetrieverOptions, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 COLLECTION: Final = "measured"
 
 
-def collection_folder(cache: Path, encoder: TextEncoder, settings: RetrieverSettings, texts: Mapping[str, str]) -> Path:
+def collection_folder(cache: Path, encoder: TextEncoder, settings: RetrieverOptions, texts: Mapping[str, str]) -> Path:
     """Where a collection is kept: another folder for other documents, another encoder or chunks of another size."""
     digest = hashlib.sha256(f"{encoder.name} {settings.chunk_tokens} {settings.context_tokens}".encode())
     for name, text in sorted(texts.items()):
@@ -30,7 +30,7 @@ def collection_folder(cache: Path, encoder: TextEncoder, settings: RetrieverSett
 
 @contextmanager
 def opened_collection(
-    folder: Path, encoder: TextEncoder, settings: RetrieverSettings, texts: Mapping[str, str], console: Console
+    folder: Path, encoder: TextEncoder, settings: RetrieverOptions, texts: Mapping[str, str], console: Console
 ) -> Iterator[OpenedDirectory]:
     """Yields a data directory that holds the documents as plain text; those that it has already are not read again.
 

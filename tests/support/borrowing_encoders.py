@@ -17,7 +17,7 @@ from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
-from edge_rag.core.query import NOBODY, Question, RequestContext
+from edge_rag.core.query import NO_CONTEXT, Question, RequestContext
 from edge_rag.ingest.embedding import TEXTS_AT_ONCE
 from edge_rag.offload.context import LoopThread
 from edge_rag.offload.encoding.client import EncoderCaller, EncoderOffload, Encoders, EncoderState
@@ -81,9 +81,9 @@ class Borrower:
     desks: dict[str, RemoteState]
 
     def questions(
-        self, texts: Sequence[str], rule: OffloadRule = OffloadRule.ALLOWED, asker: RequestContext = NOBODY
+        self, texts: Sequence[str], rule: OffloadRule = OffloadRule.ALLOWED, context: RequestContext = NO_CONTEXT
     ) -> NDArray[np.float32]:
-        return self.embedding.questions([Question(text, rule, asker) for text in texts])
+        return self.embedding.questions([Question(text, rule, context) for text in texts])
 
     def passages(
         self,
@@ -95,10 +95,13 @@ class Borrower:
         return self.embedding.passages(texts, rule, here or self.own.embed, lambda took: None, told)
 
     def rank(
-        self, requests: Sequence[RerankRequest], rule: OffloadRule = OffloadRule.ALLOWED, asker: RequestContext = NOBODY
+        self,
+        requests: Sequence[RerankRequest],
+        rule: OffloadRule = OffloadRule.ALLOWED,
+        context: RequestContext = NO_CONTEXT,
     ) -> list[Reranked]:
         return self.reranker.rerank(
-            [replace(each, retrieved=replace(each.retrieved, offload=rule), asker=asker) for each in requests]
+            [replace(each, retrieved=replace(each.retrieved, offload=rule), context=context) for each in requests]
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_rag.core.placement import Stage
+from edge_rag.core.placement import ModelStage
 from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.runtime.encoder.bert_graph import BertShape, Floats, WeightPrecision, build_encoder
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
@@ -38,7 +38,7 @@ def npu_text_encoder(compiled: Path) -> TextEncoder:
 def profile_options() -> Mapping[str, str]:
     """What the device profile says to the provider."""
     (profile,) = (profile for profile in builtin_profiles() if profile.name == "qnn-htp")
-    return profile.stages[Stage.EMBEDDER].providers[0].options
+    return profile.stages[ModelStage.EMBEDDER].providers[0].options
 
 
 @cache

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.generation import Generated, GenerationFailed, GenerationRequest, SaidEvent, SaidText
+from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, GenerationRequest, TextChunk
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage
 from edge_rag.core.query import AnswerMode, Priority, Sampling
@@ -25,9 +25,9 @@ def openai_server(generator: AnswerGenerator) -> Iterator[HttpServer]:
     """Serves a generator on loopback."""
 
     async def complete(body: bytes, writer: asyncio.StreamWriter) -> None:
-        loop, heard = asyncio.get_running_loop(), asyncio.Queue[SaidEvent]()
+        loop, heard = asyncio.get_running_loop(), asyncio.Queue[ChunkEvent]()
 
-        def hear(said: SaidEvent) -> None:
+        def hear(said: ChunkEvent) -> None:
             loop.call_soon_threadsafe(heard.put_nowait, said)
 
         try:
@@ -38,7 +38,7 @@ def openai_server(generator: AnswerGenerator) -> Iterator[HttpServer]:
         try:
             writer.write(HEAD)
             while not isinstance(said := await heard.get(), Generated | GenerationFailed):
-                assert isinstance(said, SaidText)
+                assert isinstance(said, TextChunk)
                 writer.write(_choice({"content": said.text}, None))
                 await writer.drain()
             if isinstance(said, Generated):

@@ -7,7 +7,7 @@ from collections import Counter
 from edge_rag.core.answer import Usage
 from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
-from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.telemetry.usage import UsageMeter
 
 
 class UsageRecorder:
@@ -15,7 +15,7 @@ class UsageRecorder:
 
     def __init__(self) -> None:
         self.decisions: list[AuditEvent] = []
-        self.ledger = UsageLedger()
+        self.ledger = UsageMeter()
 
     def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)

@@ -14,7 +14,7 @@ from edge_rag.cli.output.status_dashboard import pressure_lines, throttling_line
 from edge_rag.cli.output.status_watch import watch_status
 from edge_rag.cli.output.terminal import emit, visible
 from edge_rag.client import Client
-from edge_rag.core.monitoring.resources import PlannedMemory
+from edge_rag.core.monitoring.resources import MemoryPlanReport
 from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, RemoteInUse
 from edge_rag.core.placement import Placement, Precision
 
@@ -107,7 +107,7 @@ def status_lines(report: DaemonStatus, now: datetime) -> list[str]:
     ]
 
 
-def memory_lines(memory: PlannedMemory) -> list[str]:
+def memory_lines(memory: MemoryPlanReport) -> list[str]:
     """Returns what the memory was planned for, for people; nothing where a daemon does not say."""
     if not memory.items:
         return []

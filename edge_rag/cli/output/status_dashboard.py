@@ -22,7 +22,7 @@ from rich.text import Text
 from edge_rag.cli.output.answers import duration
 from edge_rag.cli.output.terminal import visible
 from edge_rag.core.ids import Unrecognized
-from edge_rag.core.monitoring.metrics import Measure
+from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, EngineSnapshot, PageMap, SlotUse
 from edge_rag.core.query import Priority
@@ -117,11 +117,11 @@ _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _STATES: Final = {DaemonState.STARTING: "yellow", DaemonState.SERVING: "green", DaemonState.DRAINING: "yellow"}
 _CLASSES: Final = {Priority.INTERACTIVE: "bold", Priority.NORMAL: "", Priority.BATCH: "dim"}
 _MEASURES: Final = {
-    Measure.QUEUE: "wait for a slot",
-    Measure.FIRST_TOKEN: "first token",
-    Measure.PER_TOKEN: "per token",
-    Measure.TOKEN_GAP: "between tokens",
-    Measure.COMPLETION: "whole answer",
+    LatencyMetric.QUEUE: "wait for a slot",
+    LatencyMetric.FIRST_TOKEN: "first token",
+    LatencyMetric.PER_TOKEN: "per token",
+    LatencyMetric.TOKEN_GAP: "between tokens",
+    LatencyMetric.COMPLETION: "whole answer",
 }
 _WARM_C: Final = 70.0
 _HOT_C: Final = 85.0

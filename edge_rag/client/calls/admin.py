@@ -33,12 +33,12 @@ from edge_rag.client.call_flow import (
 from edge_rag.client.failures import CallStatus, ClientError, unreadable_reply
 from edge_rag.client.requests import sendable
 from edge_rag.client.values import DecisionsMissed, Health, UsageReport
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.identity import Identity
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, ModelInUse
 
-_HOMES: Final = {HomeKind.FAISS: admin_pb2.INDEX_BACKEND_FAISS, HomeKind.MILVUS: admin_pb2.INDEX_BACKEND_MILVUS}
+_HOMES: Final = {BackendKind.FAISS: admin_pb2.INDEX_BACKEND_FAISS, BackendKind.MILVUS: admin_pb2.INDEX_BACKEND_MILVUS}
 _HEALTH: Final = {
     health_pb2.HealthCheckResponse.SERVING: Health.SERVING,
     health_pb2.HealthCheckResponse.NOT_SERVING: Health.NOT_SERVING,
@@ -143,14 +143,14 @@ def use_model(terms: CallOptions, role: str, name: str) -> Flow[ModelInUse]:
     return status_replies.model_in_use((yield from exchange(USE_MODEL, request, terms)).model)
 
 
-def move_index(terms: CallOptions, collection: str, home: HomeKind) -> Flow[IndexInUse]:
+def move_index(terms: CallOptions, collection: str, home: BackendKind) -> Flow[IndexInUse]:
     """Has a collection's vectors indexed elsewhere; returns how it is searched then. Not repeated.
 
     Raises:
         ClientError: The call failed; where the daemon refused, the collection is where it was.
 
     Example:
-        >>> client.move_index("default", HomeKind.FAISS)
+        >>> client.move_index("default", BackendKind.FAISS)
     """
     request = admin_pb2.MoveIndexRequest(collection=collection, backend=_HOMES[home])
     return status_replies.index_in_use((yield from exchange(MOVE_INDEX, request, terms)).index)

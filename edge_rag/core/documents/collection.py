@@ -110,7 +110,7 @@ class CollectionInfo:
     created_at: datetime | None
 
 
-class HomeKind(Enum):
+class BackendKind(Enum):
     """A place that keeps vector indexes."""
 
     FAISS = "faiss"

@@ -84,7 +84,7 @@ class RequestReport:
         return (self.last_token_s - self.first_token_s) / (self.usage.generated_tokens - 1)
 
 
-class Measure(Enum):
+class LatencyMetric(Enum):
     """What percentiles are kept of.
 
     QUEUE: waiting for a slot. FIRST_TOKEN: from the call to the first text. PER_TOKEN: mean time of a token after the
@@ -111,7 +111,7 @@ class Latency:
         p99_s: 99th percentile, seconds.
     """
 
-    measure: Measure
+    measure: LatencyMetric
     samples: int
     p50_s: float
     p95_s: float

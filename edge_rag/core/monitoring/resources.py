@@ -27,7 +27,7 @@ class MemoryItem:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedMemory:
+class MemoryPlanReport:
     """What the memory is used for.
 
     Attributes:

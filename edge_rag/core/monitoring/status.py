@@ -11,7 +11,7 @@ from typing import Final
 
 from edge_rag.core.ids import RequestId, Unrecognized
 from edge_rag.core.monitoring.metrics import Latency
-from edge_rag.core.monitoring.resources import MemoryPressureState, PlannedMemory, Temperature, Throttling
+from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Temperature, Throttling
 from edge_rag.core.placement import Placement, Provider
 from edge_rag.core.query import Priority
 
@@ -292,5 +292,5 @@ class DaemonStatus:
     temperatures: tuple[Temperature, ...]
     remotes: tuple[RemoteInUse, ...]
     throttling: Throttling
-    memory: PlannedMemory
+    memory: MemoryPlanReport
     pressure: MemoryPressureState

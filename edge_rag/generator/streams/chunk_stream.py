@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidSentence, SaidText, TokenChunk
+from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, QuoteChunk, TextChunk, TokenChunk
 from edge_rag.engine.ports import Outcome
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraints.quote import Quotation
 from edge_rag.generator.prompt.tokenizer import Detokenizer
 from edge_rag.generator.streams.answer_stream import StopMatcher
 
-SaidListener = Callable[[SaidEvent], None]
+SaidListener = Callable[[ChunkEvent], None]
 """Hears all that is said; must return at once."""
 
 
@@ -24,7 +24,7 @@ class _SaidTeller:
         self._submitted = clock()
         self._first: float | None = None
 
-    def tell(self, said: SaidText | TokenChunk | SaidSentence) -> None:
+    def tell(self, said: TextChunk | TokenChunk | QuoteChunk) -> None:
         """Passes on what was said."""
         if self._first is None:
             self._first = self._clock()
@@ -73,7 +73,7 @@ class SaidTextStream:
 
     def _tell(self, text: str) -> None:
         if text:
-            self._teller.tell(SaidText(text))
+            self._teller.tell(TextChunk(text))
 
 
 class SaidTokenStream:
@@ -127,7 +127,7 @@ class SaidSentenceStream:
         before = len(self._quotation.quoted)
         self._quotation = self._quotation.after(tokens)
         for said in self._quotation.quoted[before:]:
-            self._teller.tell(SaidSentence(said.passage, self._places[said.passage, said.start]))
+            self._teller.tell(QuoteChunk(said.passage, self._places[said.passage, said.start]))
         return False
 
     def finish(self, outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ import edge_rag
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import Checkpoint
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
-from edge_rag.model_store.convert.genai import BLOCK, Precision
+from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision
 from edge_rag.model_store.convert.staging import StagingDir, check_folder
 from edge_rag.model_store.directory import origin_of
 from edge_rag.model_store.request import AddRequest
@@ -28,7 +28,7 @@ def make_encoder(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, s
         ModelNotAdded: It cannot be carried over, or computes something else than the original.
     """
     encoder = read_encoder(shop.source, checkpoint.role)
-    precision = wish.precision or Precision.INT8
+    precision = wish.precision or ModelPrecision.INT8
     origin = origin_of(wish.source, shop.source, commit)
     reference = shop.scratch / "reference.npz"
     role = checkpoint.role.value
@@ -40,7 +40,7 @@ def make_encoder(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, s
     for kept in (shop.source / "tokenizer.json", *shop.source.glob("LICENSE*")):
         shutil.copyfile(kept, shop.model / kept.name)
     check_folder(shop.model)
-    block = "" if precision is Precision.FP32 else f", block {BLOCK}"
+    block = "" if precision is ModelPrecision.FP32 else f", block {BLOCK}"
     parameters: dict[str, JsonValue] = {
         "max_tokens": encoder.shape.max_tokens,
         "weights": precision.value + block,
@@ -59,7 +59,7 @@ def make_encoder(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, s
     found = shop.step("compare", shop.model, reference, program=_PREPARATION)
     resident = found.pop("resident_bytes")
     if not found["good"]:
-        better = "; a higher --precision may do" if precision is not Precision.FP32 else ""
+        better = "; a higher --precision may do" if precision is not ModelPrecision.FP32 else ""
         raise ModelNotAdded(
             f"{wish.source}: in {precision.value} it strays from the original: {_figures(found)}{better}"
         )

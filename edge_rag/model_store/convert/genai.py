@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edge_rag.errors import ModelNotAdded
-from edge_rag.model_store.convert.subprocess import Progress, run_python
+from edge_rag.model_store.convert.subprocess import AddProgress, run_python
 
 BLOCK = 128
 """Weights that share a scale, where weights are quantized."""
@@ -17,7 +17,7 @@ _NEEDED = ("torch", "transformers", "sentence_transformers", "onnx_ir")
 _TIMEOUT_S = 4 * 3600.0
 
 
-class Precision(Enum):
+class ModelPrecision(Enum):
     """What weights are kept in."""
 
     INT4 = "int4"
@@ -40,7 +40,7 @@ def check_converter() -> None:
 
 
 def convert(
-    checkpoint: Path, target: Path, precision: Precision, scratch: Path, threads: int, progress: Progress
+    checkpoint: Path, target: Path, precision: ModelPrecision, scratch: Path, threads: int, progress: AddProgress
 ) -> None:
     """Makes a model folder of the builder's out of a checked checkpoint.
 
@@ -57,7 +57,7 @@ def convert(
     """
     check_converter()
     options = ["hf_remote=false"]
-    if precision is not Precision.FP32:
+    if precision is not ModelPrecision.FP32:
         options += ["accuracy_level=4", f"block_size={BLOCK}"]
     cache = str(scratch / "builder")  # which the builder deletes when it is done
     arguments = ["-i", str(checkpoint), "-o", str(target), "-p", precision.value, "-e", "cpu", "-c", cache]

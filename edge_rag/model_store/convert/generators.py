@@ -13,7 +13,7 @@ from pydantic import JsonValue
 import edge_rag
 from edge_rag.errors import ModelNotAdded
 from edge_rag.model_store.checkpoint import Checkpoint, licence_of
-from edge_rag.model_store.convert.genai import BLOCK, Precision, convert
+from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision, convert
 from edge_rag.model_store.convert.staging import StagingDir, check_folder
 from edge_rag.model_store.copying import matching
 from edge_rag.model_store.directory import origin_of
@@ -69,13 +69,13 @@ def converted(wish: AddRequest, checkpoint: Checkpoint, commit: str | None, shop
         ModelFolderInvalid: It holds something that is not allowed.
         ModelNotAdded: It is of no kind that can be converted, or the converter failed.
     """
-    precision = wish.precision or Precision.INT4
+    precision = wish.precision or ModelPrecision.INT4
     shop.progress.begin(f"converting to {precision.value}")
     convert(shop.source, shop.converted, precision, shop.scratch, len(os.sched_getaffinity(0)), shop.progress)
     for notice in shop.source.glob("LICENSE*"):
         shutil.copyfile(notice, shop.converted / notice.name)
     check_folder(shop.converted)
-    block = "" if precision is Precision.FP32 else f", block {BLOCK}"
+    block = "" if precision is ModelPrecision.FP32 else f", block {BLOCK}"
     parameters: dict[str, JsonValue] = {
         "weights": precision.value + block,
         "family": checkpoint.family,

@@ -25,7 +25,7 @@ import onnx
 from edge_rag.errors import EdgeRagError, ModelNotAdded
 from edge_rag.model_store.convert.comparison import compare_scores, compare_vectors
 from edge_rag.model_store.convert.encoder_checkpoint import read_encoder
-from edge_rag.model_store.convert.genai import BLOCK, Precision
+from edge_rag.model_store.convert.genai import BLOCK, ModelPrecision
 from edge_rag.runtime.encoder.bert_graph import Floats, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
@@ -59,9 +59,9 @@ FEWEST_PAIRS = 8
 """Pairs that scores are compared on, at least."""
 
 _WEIGHTS = {
-    Precision.FP32: None,
-    Precision.INT8: WeightPrecision(8, BLOCK),
-    Precision.INT4: WeightPrecision(4, BLOCK),
+    ModelPrecision.FP32: None,
+    ModelPrecision.INT8: WeightPrecision(8, BLOCK),
+    ModelPrecision.INT4: WeightPrecision(4, BLOCK),
 }
 
 
@@ -97,7 +97,7 @@ def run_original(checkpoint: Path, role: ModelRole, reference: Path) -> dict[str
     return {"pairs": len(fits)}
 
 
-def build(checkpoint: Path, role: ModelRole, precision: Precision, target: Path) -> dict[str, object]:
+def build(checkpoint: Path, role: ModelRole, precision: ModelPrecision, target: Path) -> dict[str, object]:
     """Writes the graph."""
     encoder, weights = read_encoder(checkpoint, role), _WEIGHTS[precision]
     try:
@@ -149,7 +149,7 @@ def main(arguments: list[str]) -> int:
             case "reference", [role, reference]:
                 found = run_original(Path(folder), ModelRole(role), Path(reference))
             case "build", [role, precision, target]:
-                found = build(Path(folder), ModelRole(role), Precision(precision), Path(target))
+                found = build(Path(folder), ModelRole(role), ModelPrecision(precision), Path(target))
             case "compare", [reference]:
                 found = compare(Path(folder), Path(reference))
             case _:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_rag.errors import ModelFolderInvalid
-from edge_rag.model_store.convert.subprocess import Progress, run_python
+from edge_rag.model_store.convert.subprocess import AddProgress, run_python
 from edge_rag.model_store.copying import plain_files
 from edge_rag.runtime.model_folder.graph_check import check_contents
 
@@ -27,7 +27,7 @@ class StagingDir:
     """
 
     folder: Path
-    progress: Progress
+    progress: AddProgress
 
     @property
     def source(self) -> Path:

@@ -19,7 +19,7 @@ import edge_rag
 from edge_rag.errors import ModelNotAdded
 
 
-class Progress(Protocol):
+class AddProgress(Protocol):
     """Shows what is being done. Called from one thread at a time."""
 
     def begin(self, what: str, total_bytes: int | None = None) -> None:
@@ -56,7 +56,7 @@ _LONGEST_LINE = 2000
 
 
 def run_python(
-    module: str, arguments: list[str], scratch: Path, progress: Progress, *, timeout_s: float, threads: int
+    module: str, arguments: list[str], scratch: Path, progress: AddProgress, *, timeout_s: float, threads: int
 ) -> list[str]:
     """Runs a module in an interpreter of its own, without network and without the caller's secrets.
 

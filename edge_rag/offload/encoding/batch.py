@@ -187,8 +187,8 @@ class _Batch(Generic[_In, _Out]):
                 trip.hedge_at = None
                 if not self._has_it_here(index):
                     trip.hedged = True
-                    asker = self._errands[index].wanted.asker
-                    self._loan.courier.announcer.hedged(asker, self._work, now - trip.started, now)
+                    context = self._errands[index].wanted.context
+                    self._loan.courier.announcer.hedged(context, self._work, now - trip.started, now)
                     self._owed.append(index)
 
     def _come_back(self, index: int, trip: _Trip[_Out], now: float) -> None:
@@ -202,7 +202,7 @@ class _Batch(Generic[_In, _Out]):
         if not self._has_it_here(index):
             wanted = self._errands[index].wanted
             announcer = self._loan.courier.announcer
-            announcer.taken_over(wanted.asker, self._work, trip.desk.name, problem, wanted.texts, now)
+            announcer.taken_over(wanted.context, self._work, trip.desk.name, problem, wanted.texts, now)
             self._owed.append(index)
 
     def _has_it_here(self, index: int) -> bool:

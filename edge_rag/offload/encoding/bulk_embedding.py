@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import NOBODY
+from edge_rag.core.query import NO_CONTEXT
 from edge_rag.errors import EdgeRagError
 from edge_rag.offload.encoding.client import (
     EncoderCall,
@@ -359,20 +359,22 @@ class BulkEmbedding:
     async def _send(self, desk: EncoderState, part: range) -> bool:
         """Has a machine do a batch; returns whether it did."""
         courier = self._loan.courier
-        patience = self._loan.waiting(desk, EncodeRequest(Work.PASSAGES, NOBODY, OffloadRule.ALLOWED, len(part), b""))
+        patience = self._loan.waiting(
+            desk, EncodeRequest(Work.PASSAGES, NO_CONTEXT, OffloadRule.ALLOWED, len(part), b"")
+        )
         now, expected = self._loan.clock(), desk.paces[Work.PASSAGES].expected_s(len(part))
         due_at = math.inf if expected is None else now + expected
         late_at = math.inf if patience.hedge_s is None else now + patience.hedge_s
         with self._changed:
             self._sent[part] = _Sent(desk, due_at, late_at)
             self._changed.notify_all()
-        parcel = EncoderCall(Work.PASSAGES, NOBODY, len(part), partial(self._seal, part), partial(self._ask, part))
+        parcel = EncoderCall(Work.PASSAGES, NO_CONTEXT, len(part), partial(self._seal, part), partial(self._ask, part))
         came: _Came | None = None
         try:
             came = _Came(desk, part, await courier.carry(desk, parcel, patience.give_up_s))
         except EdgeRagError as error:
             now = self._loan.clock()
-            courier.announcer.taken_over(NOBODY, Work.PASSAGES, desk.name, str(error), len(part), now)
+            courier.announcer.taken_over(NO_CONTEXT, Work.PASSAGES, desk.name, str(error), len(part), now)
             with self._changed:
                 self._takes_part = True
             return False

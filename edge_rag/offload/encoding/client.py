@@ -154,14 +154,14 @@ class EncoderCall(Generic[_Out]):
 
     Attributes:
         work: What is to be done.
-        asker: For whom.
+        context: For whom.
         texts: How many texts it is, at least 1.
         seal: Returns exactly the bytes that are sent; raises PermissionDenied where nothing may leave.
         ask: Sends them and returns what came back, checked; given the longest time, seconds. Raises RemoteFailed.
     """
 
     work: Work
-    asker: RequestContext
+    context: RequestContext
     texts: int
     seal: Callable[[EncodingRemote], bytes]
     ask: Callable[[EncodingRemote, bytes, float], Awaitable[EncoderResult[_Out]]]
@@ -238,7 +238,7 @@ class EncoderCaller:
         await self._agree(desk, parcel.work, within_s)
         sealed = parcel.seal(desk.remote)
         asked = dispatch.clock()
-        self.announcer.sent(parcel.asker, desk.name, parcel.work, sealed, parcel.texts, asked)
+        self.announcer.sent(parcel.context, desk.name, parcel.work, sealed, parcel.texts, asked)
         desk.desk.sent_bytes += len(sealed)
         arrived = await parcel.ask(desk.remote, sealed, max(0.001, within_s - (asked - began)))
         took = dispatch.clock() - asked
@@ -280,7 +280,7 @@ class EncodeRequest:
 
     Attributes:
         work: What is to be done.
-        asker: For whom.
+        context: For whom.
         rule: What of the collection may leave.
         texts: How many texts it is.
         key: What it has in common with requests about the same text.
@@ -288,7 +288,7 @@ class EncodeRequest:
     """
 
     work: Work
-    asker: RequestContext
+    context: RequestContext
     rule: OffloadRule
     texts: int
     key: bytes
@@ -347,7 +347,7 @@ class EncoderOffload:
         choice = choose_encoder(facts)
         used = any(wanted.work.use in desk.desk.remote.uses for desk in self.desks.values())
         if used and wanted.rule is not OffloadRule.NEVER:
-            self.courier.announcer.placed(wanted.asker, facts, choice, now)
+            self.courier.announcer.placed(wanted.context, facts, choice, now)
         return choice
 
     def asks(self, desk: EncoderState, work: Work) -> bool:
@@ -375,7 +375,7 @@ class EncoderOffload:
             mode=self._mode,
             rule=wanted.rule,
             sendable=wanted.sendable,
-            priority=wanted.asker.priority,
+            priority=wanted.context.priority,
             within_s=_within(wanted, now),
             texts=wanted.texts,
             ahead=ahead,
@@ -388,7 +388,7 @@ class EncoderOffload:
 
 
 def _within(wanted: EncodeRequest, now: float) -> float | None:
-    deadline = wanted.asker.deadline
+    deadline = wanted.context.deadline
     return None if deadline is None else max(0.001, STAGE_SHARE * (deadline - now))
 
 

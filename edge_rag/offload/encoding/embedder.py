@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.placement import OffloadRule
-from edge_rag.core.query import NOBODY, Question
+from edge_rag.core.query import NO_CONTEXT, Question
 from edge_rag.offload.encoding.batch import BatchItem, Sharing
 from edge_rag.offload.encoding.bulk_embedding import BulkEmbedding, HereToo
 from edge_rag.offload.encoding.client import EncoderCall, EncodeRequest, EncoderOffload, EncoderResult, EncodingRemote
@@ -50,7 +50,7 @@ class OffloadingEmbedding:
         told: Callable[[int], None],
     ) -> Vectors:
         """Embeds the passages of a document; see ``retriever.ports.Embedding``."""
-        choice = self._loan.place(EncodeRequest(Work.PASSAGES, NOBODY, rule(), len(texts), b"", bool(texts)))
+        choice = self._loan.place(EncodeRequest(Work.PASSAGES, NO_CONTEXT, rule(), len(texts), b"", bool(texts)))
         if choice.place is not Place.LOCAL:
             return BulkEmbedding(self._loan, choice, texts, rule, HereToo(here, give_way, self._at_once), told).run()
         parts: list[Vectors] = []
@@ -71,13 +71,13 @@ class OffloadingEmbedding:
         return list(self._questions_here([question.text for question in questions]))
 
     def _errand(self, question: Question) -> BatchItem[Vectors]:
-        text, asker = question.text, question.asker
+        text, context = question.text, question.context
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        wanted = EncodeRequest(Work.QUESTIONS, asker, question.rule, 1, key, fits((text,)))
-        return BatchItem(wanted, EncoderCall(Work.QUESTIONS, asker, 1, partial(self._seal, question), self._ask))
+        wanted = EncodeRequest(Work.QUESTIONS, context, question.rule, 1, key, fits((text,)))
+        return BatchItem(wanted, EncoderCall(Work.QUESTIONS, context, 1, partial(self._seal, question), self._ask))
 
     def _seal(self, question: Question, remote: EncodingRemote) -> bytes:
-        embedder, request_id = self._loan.courier.models.embedder, question.asker.request_id
+        embedder, request_id = self._loan.courier.models.embedder, question.context.request_id
         return remote.seal_texts(release_texts(question.rule, embedder, [question.text], True, request_id))
 
     async def _ask(self, remote: EncodingRemote, sealed: bytes, within_s: float) -> EncoderResult[Vectors]:

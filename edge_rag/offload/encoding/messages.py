@@ -109,15 +109,15 @@ def release_candidates(rule: OffloadRule, reranker: str, request: RerankRequest,
         PermissionDenied: They may not leave as they are.
     """
     _let_out(rule)
-    asker, retrieved = request.asker, request.retrieved
-    sharing = hashlib.sha256(salt + f"{asker.collection} {retrieved.epoch}".encode()).hexdigest()[:32]
+    context, retrieved = request.context, request.retrieved
+    sharing = hashlib.sha256(salt + f"{context.collection} {retrieved.epoch}".encode()).hexdigest()[:32]
     return SentCandidates(
         reranker=reranker,
         question=request.question,
         passages=tuple(SentCandidate(hit.passage.text, hit.passage.context, hit.boost) for hit in retrieved.hits),
         terms=tuple(retrieved.term_weights.items()),
         limit=request.limit,
-        request_id=asker.request_id or "",
+        request_id=context.request_id or "",
         sharing=sharing,
     )
 

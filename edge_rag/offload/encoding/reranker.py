@@ -62,9 +62,11 @@ class OffloadingReranker:
     def _errand(self, request: RerankRequest) -> BatchItem[Reranked]:
         hits = request.retrieved.hits
         key = documents_key(hit.passage.document_id for hit in hits)
-        wanted = EncodeRequest(Work.RANKS, request.asker, request.retrieved.offload, len(hits), key, _sendable(request))
+        wanted = EncodeRequest(
+            Work.RANKS, request.context, request.retrieved.offload, len(hits), key, _sendable(request)
+        )
         parcel = EncoderCall(
-            Work.RANKS, request.asker, max(1, len(hits)), partial(self._seal, request), partial(self._ask, request)
+            Work.RANKS, request.context, max(1, len(hits)), partial(self._seal, request), partial(self._ask, request)
         )
         return BatchItem(wanted, parcel)
 

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from edge_rag.core.generation import GenerationRequest, Said, SaidSentence, SaidText
+from edge_rag.core.generation import GeneratedChunk, GenerationRequest, QuoteChunk, TextChunk
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage, Sentence
 from edge_rag.core.placement import OffloadRule
@@ -108,28 +108,28 @@ class ReplyMapping:
         self._passages = passages
         self._sentences = sentences
 
-    def welcome(self, said: Said) -> Said | None:
+    def welcome(self, said: GeneratedChunk) -> GeneratedChunk | None:
         """Takes what was said; returns what it means here, or None where that is not clear yet.
 
         Raises:
             RemoteFailed: It means nothing here.
         """
         match said:
-            case SaidSentence():
+            case QuoteChunk():
                 try:
-                    return SaidSentence(self._passages[said.passage], self._sentences[said.passage][said.sentence])
+                    return QuoteChunk(self._passages[said.passage], self._sentences[said.passage][said.sentence])
                 except IndexError:
                     raise RemoteFailed("it quoted what was not there to be quoted") from None
-            case SaidText() if self._restorer is not None:
+            case TextChunk() if self._restorer is not None:
                 text = self._restorer.feed(said.text)
-                return SaidText(text) if text else None
+                return TextChunk(text) if text else None
             case _:
                 return said
 
-    def rest(self) -> Said | None:
+    def rest(self) -> GeneratedChunk | None:
         """Returns what was held back, now that nothing more comes."""
         text = "" if self._restorer is None else self._restorer.flush()
-        return SaidText(text) if text else None
+        return TextChunk(text) if text else None
 
 
 def release(

@@ -13,7 +13,7 @@ import grpc
 
 from edge_rag.api.v1 import encoding_pb2, generation_pb2, rag_pb2
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import SaidSentence, SaidText, TokenChunk
+from edge_rag.core.generation import QuoteChunk, TextChunk, TokenChunk
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex
 from edge_rag.errors import RemoteFailed
@@ -139,11 +139,11 @@ def _heard(message: generation_pb2.GenerateResponse) -> Heard | None:
             load = message.load
             return Busy(load.waiting, load.running, max(1, load.slots))
         case "text":
-            return SaidText(message.text) if message.text else None
+            return TextChunk(message.text) if message.text else None
         case "tokens":
             return TokenChunk(tuple(message.tokens.ids)) if message.tokens.ids else None
         case "quoted":
-            return SaidSentence(message.quoted.passage, message.quoted.sentence)
+            return QuoteChunk(message.quoted.passage, message.quoted.sentence)
         case "finished":
             return _ended(message.finished)
         case _:

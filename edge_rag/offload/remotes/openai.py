@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx2
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import SaidText
+from edge_rag.core.generation import TextChunk
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode
 from edge_rag.errors import RemoteFailed
@@ -171,7 +171,7 @@ class _Reader:
             delta = choice.get("delta")
             text = delta.get("content") if isinstance(delta, dict) else None
             if isinstance(text, str) and text:
-                heard.append(SaidText(_whole_characters(text)))
+                heard.append(TextChunk(_whole_characters(text)))
             reason = choice.get("finish_reason")
             if isinstance(reason, str):
                 if reason not in _REASONS:

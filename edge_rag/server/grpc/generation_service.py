@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, generation_pb2_grpc
-from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidText, TokenChunk
+from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, TextChunk, TokenChunk
 from edge_rag.core.identity import Role
 from edge_rag.generator.generator import Handle
 from edge_rag.pipeline.event_buffer import EventBuffer
@@ -29,10 +29,10 @@ TOGETHER_S: Final = 0.05
 
 
 async def paced(
-    take: Callable[[], Coroutine[None, None, SaidEvent | None]],
+    take: Callable[[], Coroutine[None, None, ChunkEvent | None]],
     clock: Callable[[], float],
     together_s: float = TOGETHER_S,
-) -> AsyncGenerator[SaidEvent, None]:
+) -> AsyncGenerator[ChunkEvent, None]:
     """Yields what is said, to its end: the first words and whatever is no word at once, further words at most so often.
 
     Args:
@@ -41,7 +41,7 @@ async def paced(
         together_s: Shortest time between two messages of words, seconds.
     """
     next_at = -math.inf
-    held: SaidEvent | None = None
+    held: ChunkEvent | None = None
     coming = asyncio.ensure_future(take())
     try:
         while True:
@@ -55,7 +55,7 @@ async def paced(
                 continue
             if said is None:
                 return
-            if isinstance(said, TokenChunk | SaidText):
+            if isinstance(said, TokenChunk | TextChunk):
                 held = joined or said
             else:
                 yield said
@@ -69,13 +69,13 @@ async def paced(
         coming.cancel()
 
 
-def _joined(held: SaidEvent, said: SaidEvent) -> SaidEvent | None:
+def _joined(held: ChunkEvent, said: ChunkEvent) -> ChunkEvent | None:
     """Returns both as one; None where they are of different kinds."""
     match held, said:
         case TokenChunk(), TokenChunk():
             return TokenChunk(held.tokens + said.tokens)
-        case SaidText(), SaidText():
-            return SaidText(held.text + said.text)
+        case TextChunk(), TextChunk():
+            return TextChunk(held.text + said.text)
         case _:
             return None
 
@@ -106,7 +106,7 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
         async with self._calls.serve(Role.PEER, "Generate", context, request.request_id) as call:
             wanted = generation_request(request, call.request_id, call.identity, call.deadline, self._limits)
             generator = call.backend.generator
-            said = EventBuffer[SaidEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
+            said = EventBuffer[ChunkEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
             yield load_message(generator.snapshot(), generator.vocabulary)
             submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
             try:

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.document import IngestOutcome
-from edge_rag.core.monitoring.metrics import Measure
+from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.latencies import Latencies
 
@@ -65,13 +65,13 @@ class Metrics:
 
     def answered(self, finished: Finished, seconds: float) -> None:
         """Counts a finished answer, so many seconds after the call."""
-        self._latencies.add(Measure.COMPLETION, (seconds,))
+        self._latencies.add(LatencyMetric.COMPLETION, (seconds,))
         for stage in finished.stages:
             self.queue_time.labels(stage.stage).observe(stage.queue_s)
             self.compute_time.labels(stage.stage).observe(stage.compute_s)
         if finished.first_token_s is not None:
             self.first_token.observe(finished.first_token_s)
-            self._latencies.add(Measure.FIRST_TOKEN, (finished.first_token_s,))
+            self._latencies.add(LatencyMetric.FIRST_TOKEN, (finished.first_token_s,))
         self.prompt_tokens.inc(finished.usage.prompt_tokens)
         self.generation_tokens.inc(finished.usage.generated_tokens)
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc
 from edge_rag.cli.main import main
 from edge_rag.client import Client
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.monitoring.status import IndexKind
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, sample_documents, status_of
 
@@ -37,7 +37,7 @@ def test_a_collection_moves_to_milvus_and_back_and_answers_the_same(
         (exact,) = client.status().indexes
         there = edge_rag(daemon, "move", "default", "--to", "milvus", "--json")
         found = client.search(_QUESTION)
-        back = client.move_index("default", HomeKind.FAISS)
+        back = client.move_index("default", BackendKind.FAISS)
 
     assert exact == back
     assert there.exit_code == 0

@@ -34,7 +34,7 @@ from edge_rag.client import call_flow as methods
 from edge_rag.client.call_flow import Method
 from edge_rag.client.client import Operations, Single, Streamed
 from edge_rag.client.values import JobEntry
-from edge_rag.core.documents.collection import CollectionSettings, HomeKind
+from edge_rag.core.documents.collection import BackendKind, CollectionSettings
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.documents.jobs import Job, JobState
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
@@ -174,7 +174,7 @@ def test_every_example_in_the_documentation_of_the_calls_runs(
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {
         found.__name__: found
-        for found in (CollectionSettings, HomeKind, OutgoingDocument, Path, SearchOptions, TextDelta)
+        for found in (CollectionSettings, BackendKind, OutgoingDocument, Path, SearchOptions, TextDelta)
     }
     with Client(daemon.address, timeout_s=120) as client:
         for name in EXAMPLES:

@@ -23,7 +23,7 @@ from edge_rag.client.values import DecisionsMissed
 from edge_rag.core.answer import Finished
 from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
-from edge_rag.core.monitoring.metrics import Measure
+from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.core.query import AnswerMode
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest
 
@@ -157,11 +157,13 @@ def test_status_shows_the_percentiles_of_what_was_asked(daemon: RunningDaemon) -
     ask(daemon.address, "measured")
     with Client(daemon.address) as client:
         latencies = {latency.measure: latency for latency in client.status().latencies}
-    assert {Measure.QUEUE, Measure.FIRST_TOKEN, Measure.PER_TOKEN, Measure.COMPLETION} <= set(latencies)
+    assert {LatencyMetric.QUEUE, LatencyMetric.FIRST_TOKEN, LatencyMetric.PER_TOKEN, LatencyMetric.COMPLETION} <= set(
+        latencies
+    )
     for latency in latencies.values():
         assert latency.samples >= 1
         assert 0 <= latency.p50_s <= latency.p95_s <= latency.p99_s
-    assert latencies[Measure.COMPLETION].p99_s >= latencies[Measure.FIRST_TOKEN].p50_s
+    assert latencies[LatencyMetric.COMPLETION].p99_s >= latencies[LatencyMetric.FIRST_TOKEN].p50_s
     shown = edge_rag(daemon, "status").stdout
     assert re.search(r"^completion   p50 .* of the latest \d+$", shown, re.M)
 

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 
 from edge_rag.bootstrap.encoders import EncoderOpener, gpu_identity
-from edge_rag.core.placement import Precision, Provider, Stage
+from edge_rag.core.placement import ModelStage, Precision, Provider
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.profile import ProviderChoice
 from edge_rag.device.profile_file import builtin_profiles
@@ -64,7 +64,7 @@ def test_a_profile_of_a_gpu_steps_down_only_because_its_provider_is_not_installe
 ) -> None:
     (profile,) = (profile for profile in builtin_profiles() if profile.name == name)
     opener = EncoderOpener(tmp_path / "compiled", lambda _: None, facts)
-    opened = {Stage.EMBEDDER: opener.embedder(EMBEDDER), Stage.RERANKER: opener.reranker(CROSS_ENCODER)}
+    opened = {ModelStage.EMBEDDER: opener.embedder(EMBEDDER), ModelStage.RERANKER: opener.reranker(CROSS_ENCODER)}
     for stage, open_on in opened.items():
         *accelerated, cores = profile.stages[stage].providers
         assert cores.provider is Provider.CPU

@@ -14,7 +14,7 @@ from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.cli.main import main
 from edge_rag.client import admin_replies, status_replies
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
-from edge_rag.core.monitoring.metrics import Measure
+from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.core.monitoring.status import DaemonState
 from edge_rag.core.query import Priority
 from edge_rag.telemetry.audit_log_file import entry_object
@@ -143,7 +143,7 @@ def test_usage_names_the_clients_and_sums_up_the_others(runner: CliRunner, scrip
 
 def test_every_kind_measure_and_priority_survives_the_wire() -> None:
     assert set(admin_replies._KINDS.values()) == set(AuditEventKind)
-    assert set(status_replies._MEASURES.values()) == set(Measure)
+    assert set(status_replies._MEASURES.values()) == set(LatencyMetric)
     assert set(status_replies._STATES.values()) == set(DaemonState)
     assert set(admin_replies._PRIORITIES.values()) == set(status_replies._PRIORITIES.values()) == set(Priority)
     for ours, theirs in (

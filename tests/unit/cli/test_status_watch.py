@@ -34,11 +34,11 @@ from edge_rag.cli.main import main
 from edge_rag.cli.output.status_dashboard import PageState, StatusView, states
 from edge_rag.client import status_replies
 from edge_rag.core.ids import RequestId
-from edge_rag.core.monitoring.metrics import Latency, Measure
+from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
 from edge_rag.core.monitoring.resources import (
     MemoryItem,
+    MemoryPlanReport,
     MemoryPressureState,
-    PlannedMemory,
     ShedTarget,
     Temperature,
     ThrottleCause,
@@ -55,7 +55,7 @@ from edge_rag.core.monitoring.status import (
     SlotUse,
     StageSnapshot,
 )
-from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.core.query import Priority
 from edge_rag.wire import status as status_messages
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
@@ -69,7 +69,9 @@ REPORT = DaemonStatus(
     started_at=datetime(2026, 11, 21, tzinfo=UTC),
     data_directory=Path("/var/lib/edge-rag"),
     profile="cpu-arm64",
-    models=(ModelInUse("quoter", "paged, int8 kv", Placement(Stage.GENERATOR, CPU, CPU, "the rule", Precision.MODEL)),),
+    models=(
+        ModelInUse("quoter", "paged, int8 kv", Placement(ModelStage.GENERATOR, CPU, CPU, "the rule", Precision.MODEL)),
+    ),
     stages=(
         StageSnapshot("retriever", 3, 256, 2, 1204, 0, 0.61),
         StageSnapshot("reranker", 0, 256, 0, 1201, 0, 0.002),
@@ -97,11 +99,11 @@ REPORT = DaemonStatus(
     indexes=(),
     resident_bytes=300 << 20,
     address="127.0.0.1:7421",
-    latencies=tuple(Latency(measure, 448, 0.0164, 0.0461, 12.5) for measure in Measure),
+    latencies=tuple(Latency(measure, 448, 0.0164, 0.0461, 12.5) for measure in LatencyMetric),
     devices=(DeviceUse("cpu", 0.61, ("retriever", "reranker")), DeviceUse("gpu", 0.99, ("generator",))),
     temperatures=(Temperature("cpu-thermal", 61.25), Temperature("gpu-thermal", 88.0)),
     remotes=(RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "open", 1, 20, 3, 4096, "it said nothing", 1.5),),
-    memory=PlannedMemory(512 << 20, (MemoryItem("process", 176 << 20), MemoryItem("KV pages", 51 << 20)), 1),
+    memory=MemoryPlanReport(512 << 20, (MemoryItem("process", 176 << 20), MemoryItem("KV pages", 51 << 20)), 1),
     pressure=MemoryPressureState(5 << 30, 0.125, (ShedTarget.PREFIX_CACHE, ShedTarget.BATCH)),
     throttling=Throttling(0.5625, (ThrottleCause.HEAT,), ("throttled",), 12.25, 0.29, 1234.5),
 )

@@ -18,7 +18,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, StageSnapshot
-from edge_rag.core.placement import Placement, Precision, Provider, Stage
+from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.engine.kv_cache.disk.tier import DiskCounts
 from edge_rag.engine.stats import EngineSnapshot
 from edge_rag.server.grpc.status_codes import STATUS
@@ -27,7 +27,7 @@ from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.components import BoardMetrics, PlacementMetrics, StageMetrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics
-from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.telemetry.usage import UsageMeter
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MONITORING = DEPLOY / "monitoring"
@@ -59,7 +59,7 @@ def known() -> tuple[set[str], set[str]]:
     snapshot = EngineSnapshot(**counts, disk=DiskCounts())
     calls = Metrics(registry, Latencies())
     engine = EngineMetrics(registry)
-    usage = UsageLedger()
+    usage = UsageMeter()
     usage.refused("somebody")
     registry.register(usage)
     engine.read_from(lambda: snapshot, lambda: 0)
@@ -69,7 +69,7 @@ def known() -> tuple[set[str], set[str]]:
             BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),), lambda: SUFFERING, lambda: SHORT)
         )
     registry.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
-    placement = Placement(Stage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
+    placement = Placement(ModelStage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
     registry.register(PlacementMetrics(lambda: (ModelInUse("minilm", "", placement),)))
     labelled = (
         calls.requests,

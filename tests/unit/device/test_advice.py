@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.placement import Provider, ProviderDevice, Stage
+from edge_rag.core.placement import ModelStage, Provider, ProviderDevice
 from edge_rag.device.advice import advise
 from edge_rag.device.choosing import choose
 from edge_rag.device.facts import DeviceFacts, ThermalZone
@@ -82,8 +82,8 @@ def test_the_processor_has_nothing_in_its_way_and_every_other_provider_says_what
 def test_libraries_of_another_cuda_than_onnx_runtime_was_built_for_are_in_the_way(tmp_path: Path) -> None:
     facts = recorded("pc-nvidia-old-cuda", tmp_path)
     assert obstacles(Provider.CUDA, facts) == ("CUDA 12.6.68 is there, this ONNX Runtime was built for 13.0",)
-    wanted = choose("auto", facts, builtin_profiles()).profile.stages[Stage.GENERATOR]
-    assert outlook(Stage.GENERATOR, wanted, facts)[0] is Provider.CPU
+    wanted = choose("auto", facts, builtin_profiles()).profile.stages[ModelStage.GENERATOR]
+    assert outlook(ModelStage.GENERATOR, wanted, facts)[0] is Provider.CPU
 
 
 def test_a_card_whose_files_a_service_may_not_see_is_still_its_card_and_says_so(tmp_path: Path) -> None:
@@ -98,6 +98,6 @@ def test_a_card_whose_files_a_service_may_not_see_is_still_its_card_and_says_so(
 
 def test_the_outlook_of_a_stage_is_the_first_provider_with_nothing_in_its_way(tmp_path: Path) -> None:
     thor = recorded("jetson-agx-thor", tmp_path)
-    embedder = choose("auto", thor, builtin_profiles()).profile.stages[Stage.EMBEDDER]
-    assert outlook(Stage.EMBEDDER, embedder, thor) == (Provider.CUDA, "tensorrt: libnvinfer is not found")
-    assert outlook(Stage.EMBEDDER, replace(embedder, providers=embedder.providers[:1]), thor)[0] is None
+    embedder = choose("auto", thor, builtin_profiles()).profile.stages[ModelStage.EMBEDDER]
+    assert outlook(ModelStage.EMBEDDER, embedder, thor) == (Provider.CUDA, "tensorrt: libnvinfer is not found")
+    assert outlook(ModelStage.EMBEDDER, replace(embedder, providers=embedder.providers[:1]), thor)[0] is None

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.placement import Precision, Provider, Stage, WhenUnmet
+from edge_rag.core.placement import ModelStage, Precision, Provider, WhenUnmet
 from edge_rag.device.profile_file import builtin_profiles, overridden, parse_profile
 from edge_rag.errors import ConfigurationError
 
@@ -38,13 +38,13 @@ def test_a_stage_lists_providers_in_order_each_with_precision_and_options() -> N
         '[stages.reranker.qnn]\nprecision = "a16w8"\noptions = { htp_performance_mode = "burst" }\n',
     )
     profile = parse_profile("mine", "mine.toml", text)
-    reranker = profile.stages[Stage.RERANKER]
+    reranker = profile.stages[ModelStage.RERANKER]
     assert [(each.provider, each.precision, each.options) for each in reranker.providers] == [
         (Provider.QNN, Precision.A16W8, {"htp_performance_mode": "burst"}),
         (Provider.CPU, Precision.MODEL, {}),
     ]
     assert reranker.when_unmet is WhenUnmet.STEP_DOWN
-    assert profile.stages[Stage.EMBEDDER].when_unmet is WhenUnmet.STOP
+    assert profile.stages[ModelStage.EMBEDDER].when_unmet is WhenUnmet.STOP
 
 
 def test_a_file_of_the_operators_replaces_any_key_of_a_profile_and_leaves_the_others(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_file_of_the_operators_replaces_any_key_of_a_profile_and_leaves_the_ot
     assert (after.max_slots, after.max_step_tokens) == (3, before.max_step_tokens)
     assert (after.thermal.power_budget_watts, after.thermal.throttle_celsius) == (12.5, before.thermal.throttle_celsius)
     assert after.recognize == before.recognize
-    cuda, _ = after.stages[Stage.EMBEDDER].providers
+    cuda, _ = after.stages[ModelStage.EMBEDDER].providers
     assert cuda.precision is Precision.FP16
     assert cuda.options == {"arena_extend_strategy": "kSameAsRequested", "gpu_mem_limit": "1000000"}
     assert {stage.when_unmet for stage in after.stages.values()} == {WhenUnmet.STOP}

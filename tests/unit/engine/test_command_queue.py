@@ -7,7 +7,7 @@ import threading
 from edge_rag.engine.command_queue import IDLE_TURN_S
 from edge_rag.engine.engine import Engine
 from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.telemetry.engine_observer import Pulse, Pulses
+from edge_rag.telemetry.engine_observer import EngineLiveness, LivenessMonitor
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, prompts, request, tiny_decoder
 
 
@@ -32,9 +32,9 @@ class Heard:
 class Pulsing(Reports):
     """Reports of an engine that is watched beside others."""
 
-    def __init__(self, pulses: Pulses) -> None:
+    def __init__(self, pulses: LivenessMonitor) -> None:
         super().__init__()
-        self.pulse = Pulse(pulses)
+        self.pulse = EngineLiveness(pulses)
 
     def on_turn(self) -> None:
         super().on_turn()
@@ -98,7 +98,7 @@ def test_of_two_engines_one_that_hangs_is_not_hidden_by_the_other_and_one_that_e
         assert go_on.wait(60)
 
     heard = Heard()
-    pulses = Pulses(heard)
+    pulses = LivenessMonitor(heard)
     old_reports, new_reports = Pulsing(pulses), Pulsing(pulses)
     old = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=8, observer=old_reports)
     new = Engine(tiny_decoder(), LIMITS, max_waiting=8, observer=new_reports)

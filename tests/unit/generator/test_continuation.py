@@ -9,13 +9,13 @@ import pytest
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.generation import (
+    ChunkEvent,
     Generated,
+    GeneratedChunk,
     GenerationFailed,
     GenerationRequest,
-    Said,
-    SaidEvent,
-    SaidSentence,
-    SaidText,
+    QuoteChunk,
+    TextChunk,
     TokenChunk,
 )
 from edge_rag.core.query import AnswerMode, JsonSchema, Sampling
@@ -67,13 +67,15 @@ def stranger(stack: ExitStack) -> AnswerGenerator:
     return stack.enter_context(answering(DEFAULT, paged, LIMITS)(64))
 
 
-def written(generator: AnswerGenerator, request: GenerationRequest, vocabulary: str) -> tuple[list[Said], Generated]:
+def written(
+    generator: AnswerGenerator, request: GenerationRequest, vocabulary: str
+) -> tuple[list[GeneratedChunk], Generated]:
     """Returns all that a generator says for somebody else."""
-    said: list[Said] = []
+    said: list[GeneratedChunk] = []
     last: list[Generated | GenerationFailed] = []
     ended = threading.Event()
 
-    def hear(event: SaidEvent) -> None:
+    def hear(event: ChunkEvent) -> None:
         if isinstance(event, Generated | GenerationFailed):
             last.append(event)
             ended.set()
@@ -92,7 +94,7 @@ def begun(generator: AnswerGenerator, request: GenerationRequest, answer: Answer
     return dictation
 
 
-def a_token_each(said: list[Said]) -> list[Said]:
+def a_token_each(said: list[GeneratedChunk]) -> list[GeneratedChunk]:
     return [
         piece
         for each in said
@@ -144,7 +146,7 @@ def test_text_of_another_model_is_gone_on_with(
 ) -> None:
     request = replace(question(mode), sampling=Sampling(max_tokens=30))
     said, _ = written(stranger, replace(request, mode=AnswerMode.FREE), here.vocabulary)
-    assert all(isinstance(piece, SaidText) for piece in said)
+    assert all(isinstance(piece, TextChunk) for piece in said)
     for stop in (1, len(said) // 2):
         answer = Answer()
         dictation = begun(here, request, answer)
@@ -153,20 +155,20 @@ def test_text_of_another_model_is_gone_on_with(
         dictation.go_on()
         answer.wait()
         if mode is AnswerMode.FREE:
-            spoken = "".join(piece.text for piece in said[:stop] if isinstance(piece, SaidText))
+            spoken = "".join(piece.text for piece in said[:stop] if isinstance(piece, TextChunk))
             assert answer.text.strip().startswith(spoken.strip())
         assert answer.end.usage.generated_tokens <= 30
 
 
-LIES: dict[str, tuple[str, Said]] = {
-    "a passage that is not there": ("quote", SaidSentence(9, 0)),
-    "a sentence that is not there": ("quote", SaidSentence(1, 99)),
-    "text instead of a quotation": ("quote", SaidText("Never grease anything.")),
+LIES: dict[str, tuple[str, GeneratedChunk]] = {
+    "a passage that is not there": ("quote", QuoteChunk(9, 0)),
+    "a sentence that is not there": ("quote", QuoteChunk(1, 99)),
+    "text instead of a quotation": ("quote", TextChunk("Never grease anything.")),
     "tokens instead of a quotation": ("quote", TokenChunk((5, 6, 7))),
     "a token that does not exist": ("free", TokenChunk((10**6,))),
     "no tokens": ("free", TokenChunk(())),
-    "a sentence instead of text": ("free", SaidSentence(0, 0)),
-    "text instead of a format": ("format", SaidText('{"a": 1, "b": true}')),
+    "a sentence instead of text": ("free", QuoteChunk(0, 0)),
+    "text instead of a format": ("format", TextChunk('{"a": 1, "b": true}')),
     "tokens that the format does not allow": ("format", TokenChunk((40, 41, 42))),
 }
 
@@ -211,7 +213,7 @@ def test_an_endless_answer_ends_at_its_longest(here: AnswerGenerator) -> None:
     dictation = begun(here, CASES["free"], answer)
     reason = None
     while reason is None:
-        reason = dictation.say(SaidText("and so on "))
+        reason = dictation.say(TextChunk("and so on "))
     dictation.finish(reason, None, 0.0, 0.0)
     assert answer.end.reason is FinishReason.LENGTH
     assert len(answer.text) < 2000

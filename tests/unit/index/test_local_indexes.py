@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.index.ivf_build import build_segment
-from edge_rag.index.local import BackgroundBuilds, EmbeddedIndexes, IndexLimits
-from edge_rag.retriever.opening import OpenedDirectory, RetrieverSettings, open_data_directory
+from edge_rag.index.local import BackgroundBuilds, IndexLimits, LocalIndexes
+from edge_rag.retriever.opening import OpenedDirectory, RetrieverOptions, open_data_directory
 from edge_rag.storage import migrations as schema
 from edge_rag.storage.database import Database
 from edge_rag.storage.vectors import StoredVectors
@@ -22,7 +22,7 @@ from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
 _EXACT = 60
-_SETTINGS = RetrieverSettings(indexes=IndexLimits(exact_vectors=_EXACT))
+_SETTINGS = RetrieverOptions(indexes=IndexLimits(exact_vectors=_EXACT))
 Opener = Callable[[], OpenedDirectory]
 
 
@@ -57,8 +57,8 @@ def opened(data: Path) -> Iterator[Opener]:
 
 
 def builds_of(directory: OpenedDirectory) -> BackgroundBuilds:
-    home = directory.indexes.homes[HomeKind.FAISS]
-    assert isinstance(home, EmbeddedIndexes)
+    home = directory.indexes.homes[BackendKind.FAISS]
+    assert isinstance(home, LocalIndexes)
     return home.builds
 
 

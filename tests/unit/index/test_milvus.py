@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.status import IndexKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, StorageError
-from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverSettings, open_data_directory
+from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverOptions, open_data_directory
 from edge_rag.storage.restore import restore
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
@@ -38,7 +38,7 @@ def opened(tmp_path: Path, server: str) -> Iterator[Opener]:
 
     def start(uri: str | None = server, name: str = "data") -> OpenedDirectory:
         milvus = None if uri is None else MilvusAddress(uri, timeout_s=30 if uri == server else 0.5)
-        directory = open_data_directory(tmp_path / name, HashedWords(), RetrieverSettings(milvus=milvus))
+        directory = open_data_directory(tmp_path / name, HashedWords(), RetrieverOptions(milvus=milvus))
         directories.append(directory)
         return directory
 
@@ -67,7 +67,7 @@ def best(directory: OpenedDirectory, number: int) -> str:
 
 
 def home(directory: OpenedDirectory) -> MilvusIndexes:
-    milvus = directory.indexes.homes[HomeKind.MILVUS]
+    milvus = directory.indexes.homes[BackendKind.MILVUS]
     assert isinstance(milvus, MilvusIndexes)
     return milvus
 
@@ -89,12 +89,12 @@ def test_a_collection_moves_to_milvus_and_back_and_finds_the_same(opened: Opener
     directory = opened()
     fill(directory, range(12))
 
-    directory.library.move_index("default", HomeKind.MILVUS)
+    directory.library.move_index("default", BackendKind.MILVUS)
 
     assert kind(directory) == (IndexKind.MILVUS, 12, False)
     assert [best(directory, number) for number in range(12)] == [f"{number}.txt" for number in range(12)]
 
-    directory.library.move_index("default", HomeKind.FAISS)
+    directory.library.move_index("default", BackendKind.FAISS)
 
     assert kind(directory) == (IndexKind.EXACT, 12, False)
     assert [best(directory, number) for number in range(12)] == [f"{number}.txt" for number in range(12)]
@@ -104,7 +104,7 @@ def test_a_collection_moves_to_milvus_and_back_and_finds_the_same(opened: Opener
 def test_changes_are_followed_and_the_choice_outlives_a_restart(opened: Opener) -> None:
     directory = opened()
     fill(directory, range(6))
-    directory.library.move_index("default", HomeKind.MILVUS)
+    directory.library.move_index("default", BackendKind.MILVUS)
     directory.library.delete("default", "3.txt")
     fill(directory, range(6, 8))
     ingest(directory, "2.txt", "Something else altogether.")
@@ -122,7 +122,7 @@ def test_what_was_missed_is_made_up_for_before_anything_is_found(
 ) -> None:
     directory = opened()
     fill(directory, range(6))
-    directory.library.move_index("default", HomeKind.MILVUS)
+    directory.library.move_index("default", BackendKind.MILVUS)
     milvus = home(directory)
 
     def fail(*_: object) -> None:
@@ -150,7 +150,7 @@ def test_what_was_missed_is_made_up_for_before_anything_is_found(
 def test_rows_that_are_not_what_the_database_has_are_put_right(opened: Opener, server: str, harm: str) -> None:
     directory = opened()
     fill(directory, range(6))
-    directory.library.move_index("default", HomeKind.MILVUS)
+    directory.library.move_index("default", BackendKind.MILVUS)
     directory.close()
     (rows, states) = names(server)
     milvus = Milvus(server, "", 30)
@@ -178,7 +178,7 @@ def test_rows_that_are_not_what_the_database_has_are_put_right(opened: Opener, s
 def test_a_milvus_that_is_not_there_is_named_and_loses_nothing(opened: Opener) -> None:
     directory = opened()
     fill(directory, range(4))
-    directory.library.move_index("default", HomeKind.MILVUS)
+    directory.library.move_index("default", BackendKind.MILVUS)
     directory.close()
 
     directory = opened(_NOBODY)
@@ -198,7 +198,7 @@ def test_a_move_to_a_milvus_that_is_not_there_leaves_the_collection_where_it_is(
     fill(directory, range(4))
 
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
-        directory.library.move_index("default", HomeKind.MILVUS)
+        directory.library.move_index("default", BackendKind.MILVUS)
 
     assert kind(directory) == (IndexKind.EXACT, 4, False)
     assert best(directory, 2) == "2.txt"
@@ -207,23 +207,23 @@ def test_a_move_to_a_milvus_that_is_not_there_leaves_the_collection_where_it_is(
 def test_without_a_milvus_in_the_settings_a_collection_there_can_still_be_brought_back(opened: Opener) -> None:
     directory = opened()
     fill(directory, range(4))
-    directory.library.move_index("default", HomeKind.MILVUS)
+    directory.library.move_index("default", BackendKind.MILVUS)
     directory.close()
 
     directory = opened(None)
     with pytest.raises(StorageError, match=r"retriever\.milvus\.uri"):
         best(directory, 1)
-    directory.library.move_index("default", HomeKind.FAISS)
+    directory.library.move_index("default", BackendKind.FAISS)
 
     assert best(directory, 1) == "1.txt"
     with pytest.raises(ConfigurationError, match=r"retriever\.milvus\.uri"):
-        directory.library.move_index("default", HomeKind.MILVUS)
+        directory.library.move_index("default", BackendKind.MILVUS)
 
 
 def test_a_dropped_collection_leaves_nothing_in_milvus(opened: Opener, server: str) -> None:
     directory = opened()
     fill(directory, range(2))
-    directory.library.move_index("default", HomeKind.MILVUS)
+    directory.library.move_index("default", BackendKind.MILVUS)
     for number in range(2):
         directory.library.delete("default", f"{number}.txt")
     directory.close()
@@ -235,8 +235,8 @@ def test_boxes_that_share_a_milvus_do_not_meet(opened: Opener, server: str) -> N
     one, other = opened(name="one"), opened(name="other")
     fill(one, range(3))
     fill(other, range(3, 6))
-    one.library.move_index("default", HomeKind.MILVUS)
-    other.library.move_index("default", HomeKind.MILVUS)
+    one.library.move_index("default", BackendKind.MILVUS)
+    other.library.move_index("default", BackendKind.MILVUS)
 
     assert [best(one, number) for number in range(3)] == ["0.txt", "1.txt", "2.txt"]
     assert [best(other, number) for number in range(3, 6)] == ["3.txt", "4.txt", "5.txt"]
@@ -246,7 +246,7 @@ def test_boxes_that_share_a_milvus_do_not_meet(opened: Opener, server: str) -> N
 def test_boxes_restored_from_one_backup_do_not_meet_in_milvus(opened: Opener, server: str, tmp_path: Path) -> None:
     one = opened(name="one")
     fill(one, range(3))
-    one.library.move_index("default", HomeKind.MILVUS)
+    one.library.move_index("default", BackendKind.MILVUS)
     saved = tmp_path / "saved.edge-rag"
     saved.write_bytes(b"".join(one.backups.make({})))
     restore(saved, tmp_path / "other", replace=False)

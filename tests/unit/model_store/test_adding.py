@@ -13,7 +13,7 @@ import pytest
 
 from edge_rag.errors import ModelError, ModelFolderInvalid, ModelNotAdded
 from edge_rag.model_store.add import add
-from edge_rag.model_store.convert.genai import Precision
+from edge_rag.model_store.convert.genai import ModelPrecision
 from edge_rag.model_store.convert.subprocess import Silent
 from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.request import AddRequest
@@ -34,7 +34,7 @@ def genai_folder(target: Path, family: str = "tiny-qwen2") -> Path:
 
 
 def wish(folder: Path, name: str = "tiny") -> AddRequest:
-    return AddRequest(LocalFolder(folder), name, Precision.INT4, None)
+    return AddRequest(LocalFolder(folder), name, ModelPrecision.INT4, None)
 
 
 @pytest.fixture

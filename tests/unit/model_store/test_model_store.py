@@ -10,7 +10,7 @@ import pytest
 
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.errors import ModelFolderInvalid, ModelNeeded, ModelNotAdded, ModelNotFound, StorageCorrupt, StorageError
-from edge_rag.model_store.convert.genai import Precision
+from edge_rag.model_store.convert.genai import ModelPrecision
 from edge_rag.model_store.convert.subprocess import Silent
 from edge_rag.model_store.request import AddRequest
 from edge_rag.model_store.roles import fill_roles, store_of
@@ -130,7 +130,7 @@ def test_a_removed_model_is_gone_with_all_its_files(settings: Settings, store: M
 
 def test_a_name_that_came_along_cannot_be_taken(store: ModelStore) -> None:
     with pytest.raises(ModelNotAdded, match="came along"):
-        store.add(AddRequest(LocalFolder(MODELS / "quoter"), "quoter", Precision.INT4, None), Silent())
+        store.add(AddRequest(LocalFolder(MODELS / "quoter"), "quoter", ModelPrecision.INT4, None), Silent())
 
 
 def test_a_flipped_byte_never_chooses_another_model(settings: Settings, store: ModelStore) -> None:

@@ -108,7 +108,7 @@ def test_a_wayward_machine_costs_nobody_a_vector(
 ) -> None:
     borrower, machine = beside(stack, own, EMBEDDING[reply], mode)
     for _ in range(TIMES):
-        np.testing.assert_array_equal(borrower.questions(QUESTIONS, asker=hurried()), own.embed_questions(QUESTIONS))
+        np.testing.assert_array_equal(borrower.questions(QUESTIONS, context=hurried()), own.embed_questions(QUESTIONS))
     bulk, machine = beside(stack, own, EMBEDDING[reply], OffloadMode.PREFER_REMOTE)
     np.testing.assert_array_equal(bulk.passages(TEXTS), vectors)
     assert machine.texts()
@@ -124,7 +124,7 @@ def test_a_wayward_machine_costs_nobody_a_rank(
     expected = MaxSimReranker(own).rerank(RANKED)
     borrower, machine = beside(stack, own, RANKING[reply], mode)
     for _ in range(TIMES):
-        assert borrower.rank(RANKED, asker=hurried()) == expected
+        assert borrower.rank(RANKED, context=hurried()) == expected
     assert machine.texts()
     assert borrower.desks["m0"].reranked == 0
 
@@ -192,9 +192,9 @@ def test_of_a_collection_that_never_leaves_as_it_is_not_one_byte_does(
     borrower, machine = beside(stack, own, LYING, mode)
     np.testing.assert_array_equal(borrower.passages(TEXTS, lambda: rule), vectors)
     for priority in (*Priority, None):
-        asker = hurried(0.001, priority)
-        np.testing.assert_array_equal(borrower.questions(QUESTIONS, rule, asker), own.embed_questions(QUESTIONS))
-        assert borrower.rank(RANKED, rule, asker) == MaxSimReranker(own).rerank(RANKED)
+        context = hurried(0.001, priority)
+        np.testing.assert_array_equal(borrower.questions(QUESTIONS, rule, context), own.embed_questions(QUESTIONS))
+        assert borrower.rank(RANKED, rule, context) == MaxSimReranker(own).rerank(RANKED)
     assert not machine.received
     assert not borrower.trail.kinds[AuditEventKind.SENT]
     if rule is OffloadRule.NEVER:

@@ -25,7 +25,7 @@ from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.monitoring.status import ModelInUse
-from edge_rag.core.placement import OffloadMode, OffloadRule, Placement, Precision, Provider, Stage
+from edge_rag.core.placement import ModelStage, OffloadMode, OffloadRule, Placement, Precision, Provider
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded
@@ -327,7 +327,7 @@ class Announced(AnswerGenerator):
 
 
 def installed(generator: AnswerGenerator) -> Installed:
-    placement = Placement(Stage.GENERATOR, Provider.CPU, Provider.CPU, "", Precision.MODEL)
+    placement = Placement(ModelStage.GENERATOR, Provider.CPU, Provider.CPU, "", Precision.MODEL)
     return Installed(generator, ModelInUse("tiny", "", placement), 16, 4096)
 
 

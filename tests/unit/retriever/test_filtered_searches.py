@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edge_rag.core.documents.collection import HomeKind
+from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.documents.document import Block, BlockKind, Chunk, ParsedDocument
 from edge_rag.core.documents.filters import (
     AllOf,
@@ -34,9 +34,9 @@ from edge_rag.core.documents.filters import (
 from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.index.local import EmbeddedIndexes
+from edge_rag.index.local import LocalIndexes
 from edge_rag.index.manager import VectorIndexes
-from edge_rag.retriever.bm25 import LexicalIndex
+from edge_rag.retriever.bm25 import Bm25Index
 from edge_rag.retriever.hybrid import HybridRetriever, SearchDepth
 from edge_rag.storage.collections import CollectionStore
 from edge_rag.storage.database import Database
@@ -81,7 +81,7 @@ class Library:
     ) -> None:
         self.store = store
         self.vectors = vectors
-        self.lexical = LexicalIndex(database)
+        self.lexical = Bm25Index(database)
         self.allowed = AllowedChunks(database)
         self.chunks = chunks
 
@@ -92,7 +92,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     database = Database(folder / "documents.sqlite3")
     store, stored = DocumentStore(database), StoredVectors(database)
     vectors = VectorIndexes(
-        {HomeKind.FAISS: EmbeddedIndexes(folder / "vectors", _EMBEDDER.name, _EMBEDDER.dimension, stored)},
+        {BackendKind.FAISS: LocalIndexes(folder / "vectors", _EMBEDDER.name, _EMBEDDER.dimension, stored)},
         stored,
         _EMBEDDER.dimension,
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.answer import FinishReason, Usage
-from edge_rag.core.generation import Generated, GenerationFailed, SaidEvent, SaidSentence, SaidText, TokenChunk
+from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, QuoteChunk, TextChunk, TokenChunk
 from edge_rag.errors import NotReady
 from edge_rag.server.grpc.generation_service import paced
 
@@ -17,9 +17,9 @@ END = Generated(FinishReason.STOP, Usage(), 0.0, 0.0, None)
 NEVER_S = 3600.0
 
 
-async def heard(said: list[SaidEvent], together_s: float) -> list[SaidEvent]:
+async def heard(said: list[ChunkEvent], together_s: float) -> list[ChunkEvent]:
     """Says all at once and returns what comes of it."""
-    queue = asyncio.Queue[SaidEvent]()
+    queue = asyncio.Queue[ChunkEvent]()
     for each in said:
         queue.put_nowait(each)
     async with aclosing(paced(queue.get, asyncio.get_running_loop().time, together_s)) as events:
@@ -28,22 +28,22 @@ async def heard(said: list[SaidEvent], together_s: float) -> list[SaidEvent]:
 
 words = st.one_of(
     st.builds(TokenChunk, st.lists(st.integers(0, 99), min_size=1).map(tuple)),
-    st.builds(SaidText, st.text(min_size=1)),
-    st.builds(SaidSentence, st.integers(0, 9), st.integers(0, 9)),
+    st.builds(TextChunk, st.text(min_size=1)),
+    st.builds(QuoteChunk, st.integers(0, 9), st.integers(0, 9)),
 )
 
 
 @given(st.lists(words), st.sampled_from([END, GenerationFailed(NotReady("gone"))]), st.sampled_from([0.0, NEVER_S]))
 def test_nothing_is_lost_added_or_put_in_another_place(
-    said: list[SaidEvent], end: Generated | GenerationFailed, together_s: float
+    said: list[ChunkEvent], end: Generated | GenerationFailed, together_s: float
 ) -> None:
-    def pieces(events: list[SaidEvent]) -> list[object]:
+    def pieces(events: list[ChunkEvent]) -> list[object]:
         found: list[object] = []
         for event in events:
             match event:
                 case TokenChunk():
                     found += event.tokens
-                case SaidText():
+                case TextChunk():
                     found += event.text
                 case _:
                     found.append(event)
@@ -55,18 +55,18 @@ def test_nothing_is_lost_added_or_put_in_another_place(
 
 
 def test_the_first_words_go_at_once_and_those_that_come_together_go_together() -> None:
-    said: list[SaidEvent] = [*(TokenChunk((n,)) for n in range(9)), END]
+    said: list[ChunkEvent] = [*(TokenChunk((n,)) for n in range(9)), END]
     assert asyncio.run(heard(said, NEVER_S)) == [TokenChunk((0,)), TokenChunk(tuple(range(1, 9))), END]
     assert asyncio.run(heard(said, 0.0)) == said
 
 
 def test_words_are_not_held_for_longer_although_nothing_more_comes() -> None:
-    async def last_of_two() -> SaidEvent:
-        queue = asyncio.Queue[SaidEvent]()
-        queue.put_nowait(SaidText("a"))
-        queue.put_nowait(SaidText("b"))
+    async def last_of_two() -> ChunkEvent:
+        queue = asyncio.Queue[ChunkEvent]()
+        queue.put_nowait(TextChunk("a"))
+        queue.put_nowait(TextChunk("b"))
         async with aclosing(paced(queue.get, asyncio.get_running_loop().time, 0.01)) as events:
-            assert await anext(events) == SaidText("a")
+            assert await anext(events) == TextChunk("a")
             return await asyncio.wait_for(anext(events), 60)
 
-    assert asyncio.run(last_of_two()) == SaidText("b")
+    assert asyncio.run(last_of_two()) == TextChunk("b")

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.errors import ConfigurationError
-from edge_rag.telemetry.audit_log import AuditTrail
-from edge_rag.telemetry.audit_log_file import WAITING_LINES, AuditFile, entry_object
+from edge_rag.telemetry.audit_log import AuditLog
+from edge_rag.telemetry.audit_log_file import WAITING_LINES, AuditLogFile, entry_object
 from tests.unit.telemetry.decisions import decision
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -49,8 +49,8 @@ def test_a_decision_about_no_request_and_a_number_without_end_are_still_json() -
 
 def test_every_decision_is_a_line_in_order_once_the_file_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "new" / "decisions.jsonl"
-    file = AuditFile(path, 1 << 20, 1)
-    trail = AuditTrail(2, file.write)
+    file = AuditLogFile(path, 1 << 20, 1)
+    trail = AuditLog(2, file.write)
     for _ in range(500):
         trail.record(decision())
     file.close()
@@ -61,16 +61,16 @@ def test_every_decision_is_a_line_in_order_once_the_file_is_closed(tmp_path: Pat
 def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     for _ in range(2):
-        file = AuditFile(path, 1 << 20, 1)
-        AuditTrail(1, file.write).record(decision())
+        file = AuditLogFile(path, 1 << 20, 1)
+        AuditLog(1, file.write).record(decision())
         file.close()
     assert [line["number"] for line in lines(path)] == [1, 1]
 
 
 def test_a_full_file_is_rotated_and_the_oldest_go(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
-    file = AuditFile(path, 4096, 2)
-    trail = AuditTrail(1, file.write)
+    file = AuditLogFile(path, 4096, 2)
+    trail = AuditLog(1, file.write)
     for _ in range(200):
         trail.record(decision())
     file.close()
@@ -86,8 +86,8 @@ def test_whoever_records_never_waits_for_a_disk_that_stands_still(tmp_path: Path
     pipe = tmp_path / "decisions.jsonl"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    file = AuditFile(pipe, 1 << 20, 1)
-    trail = AuditTrail(10, file.write)
+    file = AuditLogFile(pipe, 1 << 20, 1)
+    trail = AuditLog(10, file.write)
     in_the_pipe = 1 << 16
     shortest = len(json.dumps(entry_object(AuditEntry(1, NOON, decision()))))
     recorded = WAITING_LINES + in_the_pipe // shortest + 1000
@@ -110,10 +110,10 @@ def test_whoever_records_never_waits_for_a_disk_that_stands_still(tmp_path: Path
 def test_lines_that_a_broken_disk_refuses_are_counted_and_said_once(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "decisions.jsonl"
     with capture_logs() as logged:
-        file = AuditFile(path, 4096, 1)
+        file = AuditLogFile(path, 4096, 1)
         path.unlink()
         path.parent.rmdir()
-        trail = AuditTrail(10, file.write)
+        trail = AuditLog(10, file.write)
         for _ in range(100):
             trail.record(decision())
         file.close()
@@ -124,4 +124,4 @@ def test_lines_that_a_broken_disk_refuses_are_counted_and_said_once(tmp_path: Pa
 def test_a_file_that_cannot_be_opened_is_named_with_its_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=r"audit\.file: .*decisions\.jsonl"):
-        AuditFile(tmp_path / "file" / "decisions.jsonl", 4096, 1)
+        AuditLogFile(tmp_path / "file" / "decisions.jsonl", 4096, 1)

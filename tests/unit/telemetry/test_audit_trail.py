@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
-from edge_rag.telemetry.audit_log import AuditPage, AuditTrail
+from edge_rag.telemetry.audit_log import AuditLog, AuditPage
 from tests.unit.telemetry.decisions import decision
 
 
-def filled(length: int, *requests: str) -> AuditTrail:
-    trail = AuditTrail(length)
+def filled(length: int, *requests: str) -> AuditLog:
+    trail = AuditLog(length)
     for request in requests:
         trail.record(decision(request_id=request))
     return trail
@@ -30,7 +30,7 @@ def numbers(page: AuditPage) -> list[int]:
 def test_decisions_are_numbered_from_one_and_stamped_with_the_wall_clock() -> None:
     noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
     times = iter([noon, noon + timedelta(seconds=2)])
-    trail = AuditTrail(8, clock=lambda: next(times))
+    trail = AuditLog(8, clock=lambda: next(times))
     made = decision(), decision(AuditEventKind.ADMITTED)
     for each in made:
         trail.record(each)
@@ -67,7 +67,7 @@ def test_a_limit_takes_the_latest_and_none_takes_none() -> None:
     actions=st.lists(st.one_of(st.sampled_from(["a", "b"]), st.just("read")), max_size=40),
 )
 def test_a_reader_gets_every_decision_once_or_is_told_that_it_missed_it(length: int, actions: list[str]) -> None:
-    trail = AuditTrail(length)
+    trail = AuditLog(length)
     recorded, read, dropped_entries, last = 0, list[int](), 0, 0
     for action in [*actions, "read"]:
         if action == "read":
@@ -86,7 +86,7 @@ def test_a_reader_gets_every_decision_once_or_is_told_that_it_missed_it(length: 
 
 def test_threads_that_record_at_once_get_numbers_of_their_own() -> None:
     written: list[int] = []
-    trail = AuditTrail(4000, write=lambda entry: written.append(entry.number))
+    trail = AuditLog(4000, write=lambda entry: written.append(entry.number))
     together = threading.Barrier(4)
 
     def record() -> None:
@@ -114,7 +114,7 @@ async def test_a_follower_wakes_for_decisions_made_on_another_thread() -> None:
 
 
 async def test_a_follower_of_one_request_sleeps_through_the_others() -> None:
-    trail = AuditTrail(100)
+    trail = AuditLog(100)
     async with aclosing(trail.follow(0, RequestId("mine"))) as pages:
         following = asyncio.ensure_future(anext(pages))
         for request in ("other", "mine"):
@@ -124,7 +124,7 @@ async def test_a_follower_of_one_request_sleeps_through_the_others() -> None:
 
 
 async def test_a_follower_that_is_too_slow_is_told_how_many_it_missed() -> None:
-    trail = AuditTrail(2)
+    trail = AuditLog(2)
     async with aclosing(trail.follow(after=0)) as pages:
         trail.record(decision())
         assert numbers(await anext(pages)) == [1]
@@ -150,7 +150,7 @@ async def test_closing_ends_followers_after_what_they_have_not_read() -> None:
 
 
 def test_a_follower_whose_event_loop_is_gone_hinders_nobody() -> None:
-    trail = AuditTrail(10)
+    trail = AuditLog(10)
     pages = trail.follow(0)
 
     async def begin() -> AuditPage:

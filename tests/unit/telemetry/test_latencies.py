@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.monitoring.metrics import Latency, Measure
+from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
 from edge_rag.telemetry.latencies import GAPS, REQUESTS, Latencies, percentiles
 
 SECONDS = st.floats(0, 1e6)
@@ -37,12 +37,12 @@ def test_percentiles_are_in_order_and_within_the_samples(samples: list[float]) -
 def test_what_was_never_measured_is_left_out() -> None:
     kept = Latencies()
     assert kept.read() == ()
-    kept.add(Measure.QUEUE, (0.25,))
-    assert kept.read() == (Latency(Measure.QUEUE, 1, 0.25, 0.25, 0.25),)
+    kept.add(LatencyMetric.QUEUE, (0.25,))
+    assert kept.read() == (Latency(LatencyMetric.QUEUE, 1, 0.25, 0.25, 0.25),)
 
 
-@pytest.mark.parametrize(("measure", "length"), [(Measure.QUEUE, REQUESTS), (Measure.TOKEN_GAP, GAPS)])
-def test_only_the_latest_samples_count(measure: Measure, length: int) -> None:
+@pytest.mark.parametrize(("measure", "length"), [(LatencyMetric.QUEUE, REQUESTS), (LatencyMetric.TOKEN_GAP, GAPS)])
+def test_only_the_latest_samples_count(measure: LatencyMetric, length: int) -> None:
     kept = Latencies()
     kept.add(measure, [1000.0] * length)
     kept.add(measure, [1.0] * length)

@@ -10,15 +10,15 @@ from prometheus_client import CollectorRegistry
 from edge_rag.core.answer import Finished, FinishReason, StageTime, Usage
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus
 from edge_rag.core.monitoring.event import AuditEventKind
-from edge_rag.core.monitoring.metrics import Measure, RequestReport, StepReport
+from edge_rag.core.monitoring.metrics import LatencyMetric, RequestReport, StepReport
 from edge_rag.engine.kv_cache.disk.tier import DiskCounts
 from edge_rag.telemetry.activity import Activity
-from edge_rag.telemetry.audit_log import AuditTrail
-from edge_rag.telemetry.engine_observer import EngineWatch, Pulses
+from edge_rag.telemetry.audit_log import AuditLog
+from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.metrics.engine import EngineMetrics
-from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.telemetry.usage import UsageMeter
 from tests.unit.telemetry.decisions import decision
 
 STEP = StepReport(
@@ -77,8 +77,8 @@ class Measured:
         self.latencies = Latencies()
         self.metrics = Metrics(self.registry, self.latencies)
         self.engine = EngineMetrics(self.registry)
-        self.watch = EngineWatch(
-            AuditTrail(10), self.engine, self.latencies, UsageLedger(), Activity(), Pulses(lambda: None)
+        self.watch = EngineObserver(
+            AuditLog(10), self.engine, self.latencies, UsageMeter(), Activity(), LivenessMonitor(lambda: None)
         )
 
     def __getitem__(self, name: str) -> float | None:
@@ -123,7 +123,7 @@ def test_gaps_between_tokens_are_measured_one_by_one(measured: Measured) -> None
     measured.watch.on_step(STEP)
     assert measured["inter_token_latency_seconds_count"] == 2
     assert measured["inter_token_latency_seconds_sum"] == pytest.approx(0.5)
-    assert [(each.measure, each.samples) for each in measured.latencies.read()] == [(Measure.TOKEN_GAP, 2)]
+    assert [(each.measure, each.samples) for each in measured.latencies.read()] == [(LatencyMetric.TOKEN_GAP, 2)]
 
 
 def test_the_time_of_a_token_is_the_mean_after_the_first(measured: Measured) -> None:
@@ -133,8 +133,8 @@ def test_the_time_of_a_token_is_the_mean_after_the_first(measured: Measured) -> 
     measured.watch.on_request(replace(REQUEST, first_token_s=None, last_token_s=None))
     assert measured["request_time_per_output_token_seconds_count"] == 1
     kept = {latency.measure: latency for latency in measured.latencies.read()}
-    assert kept[Measure.PER_TOKEN].p50_s == pytest.approx(0.2)
-    assert (kept[Measure.QUEUE].samples, kept[Measure.QUEUE].p50_s) == (3, 0.5)
+    assert kept[LatencyMetric.PER_TOKEN].p50_s == pytest.approx(0.2)
+    assert (kept[LatencyMetric.QUEUE].samples, kept[LatencyMetric.QUEUE].p50_s) == (3, 0.5)
 
 
 def test_a_request_that_needed_no_slot_says_nothing_about_waiting(measured: Measured) -> None:
@@ -180,7 +180,7 @@ def test_a_finished_answer_is_measured_by_stage_and_as_a_whole(measured: Measure
     assert measured["prompt_tokens_total"] == 200
     assert measured["generation_tokens_total"] == 10
     kept = {latency.measure: (latency.samples, latency.p99_s) for latency in measured.latencies.read()}
-    assert kept == {Measure.FIRST_TOKEN: (1, 1.25), Measure.COMPLETION: (2, 2.5)}
+    assert kept == {LatencyMetric.FIRST_TOKEN: (1, 1.25), LatencyMetric.COMPLETION: (2, 2.5)}
 
 
 def test_documents_are_counted_by_outcome(measured: Measured) -> None:

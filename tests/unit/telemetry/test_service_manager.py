@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.telemetry.systemd_notify import ServiceManager
+from edge_rag.telemetry.systemd_notify import SystemdNotifier
 from tests.support.systemd_socket import Manager
 
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 def test_every_message_reaches_the_managers_socket_with_a_line_for_people(manager: Manager) -> None:
-    told = ServiceManager.of(manager.environment())
+    told = SystemdNotifier.of(manager.environment())
     told.status("opening models")
     told.reloading()
     told.ready("serving\nREADY=0")
@@ -43,7 +43,7 @@ def test_every_message_reaches_the_managers_socket_with_a_line_for_people(manage
 
 def test_the_watchdog_is_fed_at_half_its_time_and_only_when_the_work_goes_on(manager: Manager) -> None:
     clock = Clock()
-    told = ServiceManager(manager.address, 10.0, clock)
+    told = SystemdNotifier(manager.address, 10.0, clock)
     sent = []
     for _ in range(30):
         clock.now += 1
@@ -57,7 +57,7 @@ def test_the_watchdog_is_fed_at_half_its_time_and_only_when_the_work_goes_on(man
 
 def test_a_manager_that_does_not_watch_gets_no_signs_of_life(manager: Manager) -> None:
     clock = Clock()
-    told = ServiceManager(manager.address, None, clock)
+    told = SystemdNotifier(manager.address, None, clock)
     clock.now += 1000
     told.alive()
     assert manager.waiting() == []
@@ -66,7 +66,7 @@ def test_a_manager_that_does_not_watch_gets_no_signs_of_life(manager: Manager) -
 
 def test_a_full_socket_neither_holds_up_nor_counts_as_fed(manager: Manager) -> None:
     clock = Clock()
-    told = ServiceManager(manager.address, 2.0, clock)
+    told = SystemdNotifier(manager.address, 2.0, clock)
     for _ in range(5000):
         clock.now += 1
         told.alive()
@@ -92,7 +92,7 @@ def test_the_watchdog_is_fed_by_the_process_it_is_meant_for(
 ) -> None:
     manager = Manager(tmp_path / "notify")
     given = environment | manager.environment()
-    told = ServiceManager.of(given)
+    told = SystemdNotifier.of(given)
     told._fed -= 3600
     told.alive()
     assert bool(manager.waiting()) is fed
@@ -103,7 +103,7 @@ def test_the_watchdog_is_fed_by_the_process_it_is_meant_for(
 
 @pytest.mark.parametrize("address", ["", "notify", "vsock:2:1234", "/nowhere/at/all"])
 def test_without_a_manager_nothing_is_sent_and_nothing_fails(address: str) -> None:
-    told = ServiceManager.of({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1"})
+    told = SystemdNotifier.of({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1"})
     told.ready("serving")
     told.alive()
     told.close()

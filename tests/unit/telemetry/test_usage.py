@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from edge_rag.core.answer import Usage
 from edge_rag.core.monitoring.metrics import ClientUsage, RequestReport
-from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.telemetry.usage import UsageMeter
 
 
 def report(client: str, prompt: int = 100, cached: int = 40, generated: int = 7, slot_s: float = 1.5) -> RequestReport:
@@ -20,7 +20,7 @@ def report(client: str, prompt: int = 100, cached: int = 40, generated: int = 7,
 
 
 def test_a_clients_requests_are_summed_up() -> None:
-    ledger = UsageLedger()
+    ledger = UsageMeter()
     ledger.ended(report("alice"))
     ledger.ended(report("alice", prompt=10, cached=0, generated=1, slot_s=0.25))
     ledger.refused("alice")
@@ -32,7 +32,7 @@ def test_a_clients_requests_are_summed_up() -> None:
 
 
 def test_clients_beyond_the_bound_are_summed_up_together_and_nothing_is_lost() -> None:
-    ledger = UsageLedger(most_clients=2)
+    ledger = UsageMeter(most_clients=2)
     for number in range(50):
         ledger.ended(report(f"client-{number}"))
         ledger.refused(f"client-{number}")
@@ -46,7 +46,7 @@ def test_clients_beyond_the_bound_are_summed_up_together_and_nothing_is_lost() -
 
 def test_usage_is_served_as_metrics_by_client() -> None:
     registry = CollectorRegistry()
-    ledger = UsageLedger(most_clients=1)
+    ledger = UsageMeter(most_clients=1)
     registry.register(ledger)
     ledger.ended(report("alice"))
     ledger.refused("alice")

@@ -15,7 +15,7 @@ from edge_rag.cli.options import SettingsGiven, settings_options, shown_value
 from edge_rag.cli.output.json import collection_object, index_object
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client import Client
-from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings, HomeKind
+from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -103,12 +103,14 @@ def update_collection(name: str, server: str | None, timeout_s: float | None, as
 @click.option(
     "--to",
     "home",
-    type=click.Choice(HomeKind, case_sensitive=False),
+    type=click.Choice(BackendKind, case_sensitive=False),
     required=True,
     help="On this box (faiss), or in the Milvus of the daemon's configuration.",
 )
 @options.connection
-def move_collection(name: str, home: HomeKind, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
+def move_collection(
+    name: str, home: BackendKind, server: str | None, timeout_s: float | None, as_json: bool
+) -> ExitCode:
     """Has a collection's vectors indexed elsewhere, while it goes on answering.
 
     Nothing is embedded again. The collection stays where it is unless all of it arrived and is found there.

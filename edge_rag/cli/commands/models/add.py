@@ -69,7 +69,7 @@ def add(
     as_json: bool,
 ) -> ExitCode:
     """Fetches or copies a model, checks and converts it, and compares it with its original before it can be used."""
-    from edge_rag.model_store.convert.genai import Precision
+    from edge_rag.model_store.convert.genai import ModelPrecision
     from edge_rag.model_store.request import AddRequest
     from edge_rag.model_store.roles import store_of
     from edge_rag.model_store.signature import acceptable_keys
@@ -82,7 +82,7 @@ def add(
     wish = AddRequest(
         wanted,
         check_name(name or default_name(wanted)),
-        None if precision is None else Precision(precision),
+        None if precision is None else ModelPrecision(precision),
         licence,
         None if role is None else ModelRole(role),
         acceptable_keys(settings.models.trusted_keys, keys),

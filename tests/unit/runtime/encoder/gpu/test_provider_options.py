@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.placement import Precision, Stage
+from edge_rag.core.placement import ModelStage, Precision
 from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.errors import ConfigurationError
 from edge_rag.runtime.encoder.batching import graph_lengths
@@ -75,7 +75,7 @@ def test_options_of_openvino_that_are_no_json_are_named() -> None:
 
 def test_every_profile_with_tensorrt_or_cuda_computes_encoders_in_a_precision_they_have_there() -> None:
     for profile in builtin_profiles():
-        for stage in (Stage.EMBEDDER, Stage.RERANKER):
+        for stage in (ModelStage.EMBEDDER, ModelStage.RERANKER):
             for choice in profile.stages[stage].providers:
                 if choice.provider.value in ("cuda", "tensorrt", "openvino"):
                     assert choice.precision in (Precision.FP16, Precision.FP32)
