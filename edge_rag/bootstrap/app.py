@@ -234,7 +234,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
     generator = ModelSwapper(installed)
     working = _working(watch.activity, embedder_model, reranker_model)
     precedence = IngestYield()
-    levers = Levers(generator.restrain, watch.activity.generated.per_second, watch)
+    levers = Levers(generator.set_throttle, watch.activity.generated.per_second, watch)
     board = make_board_watch(settings.throttle, profile, generator.snapshot().slots, levers)
     offloading: OffloadingGenerator | None = None
     try:
@@ -274,14 +274,14 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
         watch,
         precedence=precedence,
         working=working,
-        anticipate=generator.anticipate if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
+        prefetch=generator.prefetch if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
     )
     lending_limits = LendingLimits(reranks=plan.sizes.questions)
     lending = EncoderService(embedder, reranker_name, pipeline.rerank, precedence, lending_limits)
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
     board.start()
-    relief = MemoryShedder(generator.relieve, partial(_keep, keepers), give_back_free_memory, watch)
+    relief = MemoryShedder(generator.shed_memory, partial(_keep, keepers), give_back_free_memory, watch)
     shedder = make_memory_watch(settings.throttle, relief)
     if shedder is not None:
         shedder.start()

@@ -25,7 +25,7 @@ from edge_rag.engine.engine import Engine
 from edge_rag.engine.kv_cache.disk.store import PageStore
 from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.ports import ModelRunner
-from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_on
+from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.constraints.grammar import GrammarCompiler
@@ -129,7 +129,7 @@ class GeneratorMaker:
         self._disk: KvDisk | None = None
         self._kept: tuple[Path, PageTier] | None = None
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
-        self._limits = partial(limits_on, wanted.curve, balanced)
+        self._limits = partial(limits_for, wanted.curve, balanced)
         self._memory = memory
 
     def keep_pages(self, disk: KvDisk) -> None:

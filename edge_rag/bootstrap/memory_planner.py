@@ -20,7 +20,7 @@ from edge_rag.device.memory_plan import (
     plan_memory,
 )
 from edge_rag.device.profile import DeviceProfile
-from edge_rag.engine.scheduling.policy import StepSize, limits_on
+from edge_rag.engine.scheduling.policy import StepSize, limits_for
 from edge_rag.model_store.roles import RoleFolders
 from edge_rag.reranker.max_sim import CACHE_BYTES
 from edge_rag.runtime.encoder.batching import graph_lengths
@@ -72,7 +72,7 @@ class MemoryPlanner:
         self._fixed = (*_fixed(folders.embedder, settings.data_directory / "vectors"), *_npu(profile, folders))
         self._reranker = _reranker(folders, settings.retriever.candidates)
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
-        limits = limits_on(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
+        limits = limits_for(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
         self._sizes = BatchSizes(
             slots=limits.max_slots,
             step_tokens=limits.max_step_tokens,

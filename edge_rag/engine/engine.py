@@ -18,7 +18,7 @@ from edge_rag.core.query import Priority
 from edge_rag.engine.command_queue import CommandQueue
 from edge_rag.engine.constraint import ModelMove
 from edge_rag.engine.events import EventRecorder
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.pending import PendingLoads
 from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.kv_cache.reservation import Reservation
@@ -30,7 +30,7 @@ from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.request_table import RequestTable, failure_of
 from edge_rag.engine.sampler import Choice
 from edge_rag.engine.scheduling.plan import StepPlan
-from edge_rag.engine.scheduling.policy import SchedulerLimits, held_back, rest_s
+from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_s, throttled_limits
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.engine.sequence import Sequence, SequenceId, domain_key
@@ -83,7 +83,7 @@ class StepExecutor:
         limits: SchedulerLimits,
         slot_control: SlotController | None,
         scheduler: Scheduler,
-        pool: PagePool,
+        pool: BlockPool,
         roster: RequestTable,
         warming: PassageWarmup,
         ahead: Prefetcher,
@@ -120,7 +120,7 @@ class StepExecutor:
         """Share of slots, of a step's tokens and of the time that is used, above 0 to 1."""
         return self._share
 
-    def restrain(self, share: float) -> None:
+    def set_throttle(self, share: float) -> None:
         """Uses that share of slots, of a step's tokens and of the time from now on."""
         if share != self._share:
             self._share = share
@@ -161,7 +161,7 @@ class StepExecutor:
             return
         self._scheduler.commit(plan)
         for request, tokens in said:
-            if all(self._roster.say(request, (token,)) for token in tokens) and len(tokens) > 1:
+            if all(self._roster.append(request, (token,)) for token in tokens) and len(tokens) > 1:
                 self._scheduler.accept(request.sequence, len(tokens) - 1)
         self._roster.submit(self._warming.done(plan))
         times = StepTimes(planned - began, ran - planned, self._clock() - ran)
@@ -173,7 +173,7 @@ class StepExecutor:
     def _compute_ahead(self, now: float) -> None:
         plan = self._ahead.next(now, self._roster.is_over)
         for expected in self._ahead.take_ended():
-            self._announcer.anticipated(expected, now)
+            self._announcer.prefetched(expected, now)
         sequence = self._ahead.sequence
         if plan is None or sequence is None:
             return
@@ -232,7 +232,7 @@ class StepExecutor:
     def _fit(self) -> None:
         """Holds steps to what the slot controller and those who restrain the engine allow."""
         slots = self._limits.max_slots if self._slot_control is None else self._slot_control.slots
-        self._scheduler.limit(held_back(self._limits, self._share, slots))
+        self._scheduler.limit(throttled_limits(self._limits, self._share, slots))
 
 
 _KEEP_S: Final = 5.0
@@ -250,7 +250,7 @@ class Engine:
         limits: How large a step may be.
         max_waiting: Most requests that may wait for a first slot.
         observer: Watches the steps.
-        decisions: Keeps the trail of decisions.
+        audit: Receives the audit events.
         clock: Monotonic seconds; deadlines are on it.
         max_waiting_tokens: Most tokens that requests waiting for a first slot may come to; None for no bound.
         aging_s: Time without a slot after which a client's next request rises by a class, seconds.
@@ -268,7 +268,7 @@ class Engine:
         limits: SchedulerLimits,
         max_waiting: int,
         observer: StepObserver | None = None,
-        decisions: AuditSink | None = None,
+        audit: AuditSink | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
         max_waiting_tokens: int | None = None,
@@ -282,13 +282,13 @@ class Engine:
     ) -> None:
         self._runner = runner
         self._tier = tier
-        self._pool = PagePool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
+        self._pool = BlockPool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
         self._ahead = Prefetcher(self._pool, compute_ahead)
         self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
         self._inbox = CommandQueue(max_waiting, max_waiting_tokens)
         self._warming = PassageWarmup(self._scheduler, self._pool, self._inbox.new_id)
         self._observer = observer or Unobserved()
-        self._announcer = EventRecorder(decisions or Unrecorded())
+        self._announcer = EventRecorder(audit or Unrecorded())
         self._share = 1.0
         self._speculation = Speculation(draft_tokens)
         self._pause_s = pause_s
@@ -389,11 +389,11 @@ class Engine:
         return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
 
     @property
-    def anticipates(self) -> bool:
+    def prefetch_enabled(self) -> bool:
         """Whether anything would be done for a request that is likely to come; any thread."""
         return self._ahead.computes or (self._tier is not None and self._tier.counts.pages > 0)
 
-    def anticipate(self, request: TokenRequest) -> None:
+    def prefetch(self, request: TokenRequest) -> None:
         """Notes that a request is likely to come; any thread.
 
         What the disk has of its prompt is read. Where it is computed ahead, that is done while there is nothing else to
@@ -457,7 +457,7 @@ class Engine:
             refused=self._inbox.refused,
         )
 
-    def restrain(self, share: float) -> None:
+    def set_throttle(self, share: float) -> None:
         """Uses that share of slots, of a step's tokens and of the time from the next step on; any thread.
 
         Nobody loses a slot for it. The slot controller goes on beside it, and the smaller number of slots wins.
@@ -468,7 +468,7 @@ class Engine:
         self._share = share
         self._inbox.wake()
 
-    def relieve(self, drop_cache: bool, hold_batch: bool) -> None:
+    def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
         """Gives memory back at the next step boundary; any thread.
 
         Args:
@@ -505,7 +505,7 @@ class Engine:
                 self._observer.on_turn()
                 self._give_back()
                 self._lookout.show(self._look)
-                self._stepper.restrain(self._share)
+                self._stepper.set_throttle(self._share)
                 requests, cancelled = taken
                 for trust_domain, epoch in self._inbox.take_forgotten():
                     self._roster.forget(trust_domain, epoch)
@@ -521,7 +521,7 @@ class Engine:
                 began = self._clock()
                 self._stepper.step()
                 if self._stepper.share < 1:
-                    self._inbox.rest(rest_s(self._stepper.share, self._clock() - began))
+                    self._inbox.rest(pause_after_step_s(self._stepper.share, self._clock() - began))
         finally:
             self._roster.abandon()
             if self._tier is not None:
@@ -541,7 +541,7 @@ class Engine:
         if self._drops_cache:
             self._drops_cache = False
             self._ahead.clear()
-            self._runner.give_back(self._pool.drop_cached())
+            self._runner.release_pages(self._pool.drop_cached())
 
     def _look_ahead(self) -> None:
         for expected in self._ahead.take_fresh():
@@ -549,7 +549,7 @@ class Engine:
                 sequence = expected.sequence
                 self._tier.want(self._pool, sequence.trust_domain, sequence.tokens, sequence.keys)
         for expected in self._ahead.take_ended():
-            self._announcer.anticipated(expected, self._clock())
+            self._announcer.prefetched(expected, self._clock())
 
     def _look(self) -> EngineLook:
         return look_at(self._roster.running(), self._pool, self._clock())

@@ -48,7 +48,7 @@ class EventRecorder:
         of_request: dict[str, float] = {"prompt_tokens": len(request.prompt), "max_tokens": request.sampling.max_tokens}
         if request.deadline is not None:
             of_request["deadline_in_s"] = request.deadline - now
-        self._say(AuditEventKind.QUEUED, request, "waits for a slot", {**of_request, **numbers}, now)
+        self._record(AuditEventKind.QUEUED, request, "waits for a slot", {**of_request, **numbers}, now)
 
     def refused(self, request: TokenRequest, error: EdgeRagError, queue: Mapping[str, float], now: float) -> None:
         """A request was not taken in.
@@ -77,11 +77,9 @@ class EventRecorder:
             case InvalidRequest(field=field):
                 reason = f"its field {field} is unusable"
         prompt = {"prompt_tokens": float(len(request.prompt))} if request.prompt else {}
-        self._say(AuditEventKind.REFUSED, request, reason, {**prompt, **numbers}, now)
+        self._record(AuditEventKind.REFUSED, request, reason, {**prompt, **numbers}, now)
 
-    def planned(
-        self, verdicts: Iterable[SchedulingEvent], live: Mapping[SequenceId, ActiveRequest], now: float
-    ) -> None:
+    def planned(self, events: Iterable[SchedulingEvent], live: Mapping[SequenceId, ActiveRequest], now: float) -> None:
         """The scheduler decided about requests.
 
         Args:
@@ -89,23 +87,23 @@ class EventRecorder:
             live: Requests by sequence.
             now: Seconds.
         """
-        for verdict in verdicts:
-            if verdict.sequence not in live:
+        for event in events:
+            if event.sequence not in live:
                 continue
-            other = None if verdict.preempted_for is None else live.get(verdict.preempted_for)
-            request = live[verdict.sequence].request
+            other = None if event.preempted_for is None else live.get(event.preempted_for)
+            request = live[event.sequence].request
             favoured = None if other is None else other.request
-            self._say(verdict.kind, request, verdict.reason, verdict.numbers, now, preempted_for=favoured)
+            self._record(event.kind, request, event.reason, event.numbers, now, preempted_for=favoured)
 
     def paused(self, request: ActiveRequest, numbers: Mapping[str, float], now: float) -> None:
         """A request waits for its reader."""
         of_request = {"generated_tokens": request.sequence.generated, **numbers}
-        self._say(AuditEventKind.PAUSED, request.request, "its reader does not keep up", of_request, now)
+        self._record(AuditEventKind.PAUSED, request.request, "its reader does not keep up", of_request, now)
 
     def finished(self, request: ActiveRequest, reason: FinishReason, now: float) -> None:
         """A request ended well."""
         said = _FINISHED.get(reason, reason.value)
-        self._say(AuditEventKind.FINISHED, request.request, said, _summary(request, now), now)
+        self._record(AuditEventKind.FINISHED, request.request, said, _summary(request, now), now)
 
     def given_up(self, request: ActiveRequest, error: EdgeRagError, now: float) -> None:
         """A request ended badly."""
@@ -118,13 +116,13 @@ class EventRecorder:
                 kind, reason = AuditEventKind.EXPIRED, "what it said was not read"
             case _:
                 kind, reason = AuditEventKind.FAILED, f"it failed: {class_of(error)}"
-        self._say(kind, request.request, reason, _summary(request, now), now)
+        self._record(kind, request.request, reason, _summary(request, now), now)
 
-    def anticipated(self, expected: PrefetchRequest, now: float) -> None:
+    def prefetched(self, expected: PrefetchRequest, now: float) -> None:
         """The likely prompt of a request was computed ahead, as far as there was time."""
         numbers = {"computed_tokens": expected.computed_ahead, "expected_tokens": len(expected.sequence.tokens)}
         said = "its likely prompt was computed while nothing else was to do"
-        self._say(AuditEventKind.ANTICIPATED, expected.request, said, numbers, now)
+        self._record(AuditEventKind.ANTICIPATED, expected.request, said, numbers, now)
 
     def resized(self, change: SlotChange, now: float) -> None:
         """The number of slots changed."""
@@ -136,7 +134,7 @@ class EventRecorder:
         }
         self._sink.record(AuditEvent(AuditEventKind.SLOTS_CHANGED, None, "", None, change.reason, numbers, now))
 
-    def _say(
+    def _record(
         self,
         kind: AuditEventKind,
         request: TokenRequest,

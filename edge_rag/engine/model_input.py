@@ -40,12 +40,12 @@ def moves(plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]], page_
     """
     return [
         Move(
-            _slots(loan.pages, loan.offset, loan.length, page_tokens),
-            _slots(tables[entry.sequence], loan.start, loan.length, page_tokens),
-            loan.start - loan.offset,
+            _slots(copy.pages, copy.offset, copy.length, page_tokens),
+            _slots(tables[entry.sequence], copy.start, copy.length, page_tokens),
+            copy.start - copy.offset,
         )
         for entry in plan.entries
-        for loan in entry.loans
+        for copy in entry.copies
     ]
 
 
@@ -80,9 +80,9 @@ def pack(
     owners = np.repeat(np.arange(len(entries)), counts)
     positions = np.arange(plan.tokens, dtype=np.int32) + (firsts - ends[:-1])[owners]
     for entry, begin, end in zip(entries, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        for loan in entry.loans:
+        for copy in entry.copies:
             own = positions[begin:end]
-            own[own >= loan.start] += np.int32(loan.length)
+            own[own >= copy.start] += np.int32(copy.length)
     page, offset = np.divmod(positions, np.int32(page_tokens))
     input_ids: list[int] = []
     for entry in entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.sequence import Sequence, SequenceId
@@ -22,7 +22,7 @@ class PassageWarmup:
         new_id: Returns the next sequence's id.
     """
 
-    def __init__(self, scheduler: Scheduler, pool: PagePool, new_id: Callable[[], SequenceId]) -> None:
+    def __init__(self, scheduler: Scheduler, pool: BlockPool, new_id: Callable[[], SequenceId]) -> None:
         self._scheduler = scheduler
         self._pool = pool
         self._new_id = new_id

@@ -59,7 +59,7 @@ class ModelRunner(Protocol):
         """Copies a page's content, in all layers."""
         ...
 
-    def give_back(self, pages: Sequence[int]) -> None:
+    def release_pages(self, pages: Sequence[int]) -> None:
         """Gives the memory of pages back to the system where it can; what was in them is lost, and they stay usable."""
         ...
 
@@ -158,7 +158,7 @@ class Unobserved:
 class AuditSink(Protocol):
     """Keeps the trail of decisions."""
 
-    def record(self, decision: AuditEvent) -> None:
+    def record(self, event: AuditEvent) -> None:
         """Takes a decision; must return at once and not raise.
 
         Called on the engine's thread; for a request that is taken in or refused, on the caller's. A request's decisions
@@ -170,5 +170,5 @@ class AuditSink(Protocol):
 class Unrecorded:
     """Keeps no trail."""
 
-    def record(self, decision: AuditEvent) -> None:
+    def record(self, event: AuditEvent) -> None:
         """Does nothing."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
 from edge_rag.engine.sequence import Sequence
@@ -56,7 +56,7 @@ class Prefetcher:
         compute: Whether anything is computed; if not, pages are only looked for on disk.
     """
 
-    def __init__(self, pool: PagePool, compute: bool) -> None:
+    def __init__(self, pool: BlockPool, compute: bool) -> None:
         self._pool = pool
         self._compute = compute
         self._fresh: deque[PrefetchRequest] = deque(maxlen=MOST_EXPECTED)
@@ -123,7 +123,7 @@ class Prefetcher:
                 continue
             if not expected.begun:
                 found = pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
-                pool.adopt(sequence.id, found)
+                pool.share(sequence.id, found)
                 sequence.computed, expected.begun = len(found) * pool.page_tokens, True
             end = (len(sequence.tokens) - 1) // pool.page_tokens * pool.page_tokens
             count = min(max(1, CHUNK_TOKENS // pool.page_tokens) * pool.page_tokens, end - sequence.computed)
@@ -139,7 +139,7 @@ class Prefetcher:
             sequence = self._current.sequence
             sequence.computed += plan.tokens
             self._current.computed_ahead += plan.tokens
-            self._pool.seal(
+            self._pool.register_full(
                 sequence.id, sequence.trust_domain, sequence.tokens, sequence.computed, sequence.keys, asked=False
             )
 

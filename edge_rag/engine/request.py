@@ -86,8 +86,8 @@ class ActiveRequest:
     forced: int = 0
     slot_since: float | None = None
     slot_s: float = 0.0
-    first_said: float | None = None
-    last_said: float | None = None
+    first_token_at: float | None = None
+    last_token_at: float | None = None
     paused_since: float | None = None
 
     def took_slot(self, now: float) -> None:
@@ -101,11 +101,11 @@ class ActiveRequest:
             self.slot_s += now - self.slot_since
         self.slot_since = None
 
-    def spoke(self, now: float) -> float | None:
+    def emitted(self, now: float) -> float | None:
         """Notes that tokens came; returns the seconds since the ones before, or None if these were the first."""
-        gap = None if self.last_said is None else now - self.last_said
-        self.first_said = now if self.first_said is None else self.first_said
-        self.last_said = now
+        gap = None if self.last_token_at is None else now - self.last_token_at
+        self.first_token_at = now if self.first_token_at is None else self.first_token_at
+        self.last_token_at = now
         return gap
 
     def draft(self, most: int, sequences: int, cost: StepCost) -> None:
@@ -122,7 +122,7 @@ class ActiveRequest:
         if self.drafter is not None and most > 0 and sequence.pending == 1 and isinstance(self.move, AnyToken):
             sequence.draft = self.drafter.draft(sequence.tokens, most, sequences, cost)
 
-    def say(self, chosen: tuple[int, ...] = ()) -> FinishReason | None:
+    def append(self, chosen: tuple[int, ...] = ()) -> FinishReason | None:
         """Appends chosen tokens and whatever the constraint forces after them, and reports them.
 
         Returns:
@@ -137,7 +137,7 @@ class ActiveRequest:
             self.forced += len(forced)
             self.constraint = self.constraint.after(forced)
         self.sequence.tokens += run
-        self.choice.saw(run)
+        self.choice.observe(run)
         if run and self.sink.extend(tuple(run)):
             return FinishReason.STOP
         if isinstance(move, Ended):
@@ -162,8 +162,8 @@ class ActiveRequest:
             usage=self._usage(self.sequence.prompt_tokens if self.sequence.steps else 0),
             queue_s=started - self.submitted,
             slot_s=self.slot_s + now - since,
-            first_token_s=None if self.first_said is None else self.first_said - self.submitted,
-            last_token_s=None if self.last_said is None else self.last_said - self.submitted,
+            first_token_s=None if self.first_token_at is None else self.first_token_at - self.submitted,
+            last_token_s=None if self.last_token_at is None else self.last_token_at - self.submitted,
             completed=completed,
         )
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from edge_rag.engine.command_queue import CommandQueue
 from edge_rag.engine.events import EventRecorder
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.pending import PendingLoads
 from edge_rag.engine.passage_warmup import PassageWarmup
 from edge_rag.engine.ports import StepObserver
@@ -38,7 +38,7 @@ class RequestTable:
     def __init__(
         self,
         scheduler: Scheduler,
-        pool: PagePool,
+        pool: BlockPool,
         awaiting: PendingLoads,
         warming: PassageWarmup,
         inbox: CommandQueue,
@@ -81,8 +81,8 @@ class RequestTable:
         """Lets a request in; one that the constraint decides by itself is over at once."""
         self._live[request.sequence.id] = request
         if self.is_over(request.request):
-            request.sequence.withdraw()
-        if self.say(request, ()) and not self._awaiting.hold(request):
+            request.sequence.exclude_from_cache()
+        if self.append(request, ()) and not self._awaiting.hold(request):
             self._admit(request)
 
     def enter_awaited(self) -> None:
@@ -117,7 +117,7 @@ class RequestTable:
         self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
         for request in self._live.values():
             if request.request.trust_domain == trust_domain and self.is_over(request.request):
-                request.sequence.withdraw()
+                request.sequence.exclude_from_cache()
         current = domain_key(trust_domain, self._epochs[trust_domain])
         for domain in self._pool.domains | self._warming.domains:
             if domain.startswith(domain_key(trust_domain)) and domain != current:
@@ -130,7 +130,7 @@ class RequestTable:
 
     def planned(self, plan: StepPlan, now: float) -> list[ActiveRequest]:
         """Notes who got a slot and who lost one; returns who got one."""
-        self._announcer.planned(plan.verdicts, self._live, now)
+        self._announcer.planned(plan.events, self._live, now)
         self._counts.preemptions += len(plan.preempted)
         admitted = [self._live[i] for i in plan.admitted if i in self._live]
         for request in admitted:
@@ -142,11 +142,11 @@ class RequestTable:
                 request.lost_slot(now)
         return admitted
 
-    def say(self, request: ActiveRequest, tokens: tuple[int, ...]) -> bool:
+    def append(self, request: ActiveRequest, tokens: tuple[int, ...]) -> bool:
         """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""
         before = request.sequence.generated
         try:
-            reason = request.say(tokens)
+            reason = request.append(tokens)
         except Exception as error:  # noqa: BLE001 - a constraint's or a sink's failure is that request's own
             problem = f"the answer could not be continued: {error!r}"
             own = error if isinstance(error, EdgeRagError) else failure_of(problem, error)
@@ -156,7 +156,7 @@ class RequestTable:
             said = request.sequence.generated - before
             self._counts.generated_tokens += said
             self._said += said
-            if (gap := request.spoke(self._clock())) is not None:
+            if (gap := request.emitted(self._clock())) is not None:
                 self._gaps.append(gap)
         if reason is not None:
             now = self._clock()
@@ -214,7 +214,7 @@ class RequestTable:
         self._awaiting.drop(request)
         self._scheduler.remove([request.sequence])
         self._warming.left(request.sequence.id)
-        if request.sequence.withdrawn:
+        if request.sequence.excluded:
             self._pool.forget(request.sequence.trust_domain)
         if request.started is None:
             self._inbox.dequeued(request.request.most_tokens)

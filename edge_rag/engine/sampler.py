@@ -36,14 +36,14 @@ class Choice:
         self._seen: NDArray[np.bool_] | None = None
         if sampling.repetition_penalty != 1.0:
             self._seen = np.zeros(vocabulary_size, np.bool_)
-            self.saw(prompt)
+            self.observe(prompt)
 
     @property
     def is_argmax(self) -> bool:
         """Whether the largest logit wins as it is."""
         return self.sampling.temperature == 0 and self._seen is None
 
-    def saw(self, tokens: Iterable[int]) -> None:
+    def observe(self, tokens: Iterable[int]) -> None:
         """Counts tokens for the repetition penalty."""
         if self._seen is not None:
             self._seen[np.fromiter(tokens, np.int64)] = True
@@ -127,7 +127,7 @@ def choose(logits: Logits, asked: Sequence[Asked]) -> list[tuple[int, ...]]:
             tokens.append(token)
             if token != drafted:
                 break
-            request.choice.saw((token,))
+            request.choice.observe((token,))
         said.append(tuple(tokens))
     return said
 

@@ -96,13 +96,13 @@ class Sequence:
     shortages: int = 0
     waited_s: float = 0.0
     waiting_since: float = 0.0
-    deferral: WaitReason | None = None
+    wait_reason: WaitReason | None = None
     charged_tokens: int = 0
     keys: list[PageKey] = field(default_factory=list)
-    withdrawn: bool = False
+    excluded: bool = False
     draft: tuple[int, ...] = ()
     spans: tuple[PassageSpan, ...] = ()
-    loans: tuple[KvCopy, ...] = ()
+    copies: tuple[KvCopy, ...] = ()
     copied_tokens: int = 0
     exact_until: int | None = None
 
@@ -113,10 +113,10 @@ class Sequence:
     @property
     def pending(self) -> int:
         """Tokens that are yet to be computed."""
-        return len(self.tokens) - self.computed - sum(loan.length for loan in self.loans)
+        return len(self.tokens) - self.computed - sum(copy.length for copy in self.copies)
 
     @property
-    def speaks(self) -> bool:
+    def needs_logits(self) -> bool:
         """Whether a token is chosen once all are computed; one that may say nothing is computed for its pages."""
         return self.max_tokens > 0
 
@@ -125,15 +125,15 @@ class Sequence:
         """Tokens after the prompt."""
         return len(self.tokens) - self.prompt_tokens
 
-    def withdraw(self) -> None:
+    def exclude_from_cache(self) -> None:
         """Moves the sequence to a trust domain of its own: what it caches from now on, no other can find.
 
         Nor does it copy what others have cached.
         """
-        if not self.withdrawn:
+        if not self.excluded:
             self.trust_domain = f"{self.trust_domain}\0{self.id}"
             self.keys.clear()
-            self.withdrawn = True
+            self.excluded = True
         self.spans = ()
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_rag.core.monitoring.status import PageMap, SlotUse
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.tier import DiskCounts
 from edge_rag.engine.request import ActiveRequest
 
@@ -106,7 +106,7 @@ class EngineLook:
     page_map: PageMap
 
 
-def look_at(running: Iterable[ActiveRequest], pool: PagePool, now: float) -> EngineLook:
+def look_at(running: Iterable[ActiveRequest], pool: BlockPool, now: float) -> EngineLook:
     """Takes a look.
 
     Args:

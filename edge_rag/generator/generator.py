@@ -141,13 +141,13 @@ class AnswerGenerator:
         """Returns the engine's state."""
         return self._engine.snapshot()
 
-    def restrain(self, share: float) -> None:
+    def set_throttle(self, share: float) -> None:
         """Uses that share of slots and of a step's tokens, above 0 to 1."""
-        self._engine.restrain(share)
+        self._engine.set_throttle(share)
 
-    def relieve(self, drop_cache: bool, hold_batch: bool) -> None:
+    def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
         """Gives memory back; see ``Engine.relieve``."""
-        self._engine.relieve(drop_cache, hold_batch)
+        self._engine.shed_memory(drop_cache, hold_batch)
 
     def look(self) -> EngineLook:
         """Returns what runs and who has the pages, between two steps."""
@@ -157,16 +157,16 @@ class AnswerGenerator:
         """Drops what is cached of a trust domain's epochs before this one; requests under way go on."""
         self._engine.forget(trust_domain, epoch)
 
-    def anticipate(self, request: GenerationRequest) -> None:
+    def prefetch(self, request: GenerationRequest) -> None:
         """Notes that a request is likely to come; encoding happens here, on the caller's thread.
 
         If other passages come, or in another order, as much is of use as begins alike.
         """
-        if not self._engine.anticipates:
+        if not self._engine.prefetch_enabled:
             return
         with suppress(EdgeRagError):  # what is wrong with it is for the request itself to say
             prompt = self._prompts.encode(request, self._engine.capacity)
-            self._engine.anticipate(_tokens(request, prompt.tokens, NoGeneration(FinishReason.NOT_FOUND)))
+            self._engine.prefetch(_tokens(request, prompt.tokens, NoGeneration(FinishReason.NOT_FOUND)))
 
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``. Encoding happens here, on the caller's thread.

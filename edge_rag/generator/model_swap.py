@@ -102,9 +102,9 @@ class ModelSwapper:
         """What the tokens of the generator in use are of."""
         return self._place.installed.generator.vocabulary
 
-    def anticipate(self, request: GenerationRequest) -> None:
-        """Notes that a request is likely to come; see ``AnswerGenerator.anticipate``."""
-        self._place.installed.generator.anticipate(request)
+    def prefetch(self, request: GenerationRequest) -> None:
+        """Notes that a request is likely to come; see ``AnswerGenerator.prefetch``."""
+        self._place.installed.generator.prefetch(request)
 
     def forget(self, trust_domain: str, epoch: int) -> None:
         """Drops what is cached of a trust domain's epochs before this one.
@@ -115,18 +115,18 @@ class ModelSwapper:
             self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
             self._place.installed.generator.forget(trust_domain, epoch)
 
-    def restrain(self, share: float) -> None:
+    def set_throttle(self, share: float) -> None:
         """Has the generator in use, and whichever takes its place, use that share of slots and of a step's tokens."""
         with self._moved:
             self._share = share
-            self._place.installed.generator.restrain(share)
+            self._place.installed.generator.set_throttle(share)
 
-    def relieve(self, drop_cache: bool, hold_batch: bool) -> None:
+    def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
         """Has the generators there are give memory back; one that takes their place is told at the next look."""
         with self._moved:
             for installed in (self._place.installed, self._retiring):
                 if installed is not None:
-                    installed.generator.relieve(drop_cache, hold_batch)
+                    installed.generator.shed_memory(drop_cache, hold_batch)
 
     def snapshot(self) -> EngineSnapshot:
         """Returns the state of the generator in use; what runs, waits and is counted includes those it replaced."""
@@ -163,7 +163,7 @@ class ModelSwapper:
                 for trust_domain, epoch in self._epochs.items():
                     following.generator.forget(trust_domain, epoch)
                 old, self._place = self._place, _Place(following)
-                following.generator.restrain(self._share)
+                following.generator.set_throttle(self._share)
                 self._retiring = old.installed
                 self._moved.wait_for(lambda: old.entering == 0)
                 ends = time.monotonic() + drain_s

@@ -127,7 +127,7 @@ class Pipeline:
         clock: Monotonic seconds.
         precedence: Told while questions are being answered.
         working: Makes what is entered while a stage, given by its name, works on a batch.
-        anticipate: Told of the likely request while the reranker still works, on a thread of its own; must not raise.
+        prefetch: Told of the likely request while the reranker still works, on a thread of its own; must not raise.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class Pipeline:
         clock: Callable[[], float] = time.monotonic,
         precedence: IngestYield | None = None,
         working: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
-        anticipate: Callable[[GenerationRequest], None] | None = None,
+        prefetch: Callable[[GenerationRequest], None] | None = None,
     ) -> None:
-        self._anticipate = anticipate
+        self._prefetch = prefetch
         self._precedence = precedence or IngestYield(clock)
         self._generator = generator
         self._candidates = limits.candidates
@@ -233,10 +233,10 @@ class Pipeline:
             wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter, context=context)
             retrieved = await self._retrieve(wanted, query.deadline, trace)
         self._announcer.done(query, "retriever", retrieved)
-        if self._anticipate is not None:
+        if self._prefetch is not None:
             likely = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.passages])
             coming = _generation(query, retrieved.value, Reranked(likely, 1.0))
-            asyncio.get_running_loop().run_in_executor(None, self._anticipate, coming)
+            asyncio.get_running_loop().run_in_executor(None, self._prefetch, coming)
         with self._announcer.within(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
         self._announcer.done(query, "reranker", ranked)

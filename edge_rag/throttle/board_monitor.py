@@ -37,7 +37,7 @@ class Levers:
         decisions: Keeps the trail.
     """
 
-    restrain: Callable[[float], None]
+    set_throttle: Callable[[float], None]
     generated_per_s: Callable[[], float]
     decisions: AuditSink
 
@@ -95,7 +95,7 @@ class BoardWatch:
         reading = BoardReading(read_zones(self._root), slowdowns, self._meter.watts)
         for change in self._throttle.observe(reading):
             self._tell(change, now)
-            self._levers.restrain(change.share)
+            self._levers.set_throttle(change.share)
         rate = self._levers.generated_per_s()
         watts = self._meter.watts
         self._state = Throttling(

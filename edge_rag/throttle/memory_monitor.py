@@ -32,13 +32,13 @@ class MemoryShedder:
     """What a watch does to give memory back.
 
     Attributes:
-        relieve: Has the generator drop its cached pages once more, and hold batch requests or not.
+        shed_memory: Has the generator drop its cached pages once more, and hold batch requests or not.
         keep_arenas: Whether encoders keep their arenas between runs.
         trim: Gives free memory of the process back.
         decisions: Keeps the trail.
     """
 
-    relieve: Callable[[bool, bool], None]
+    shed_memory: Callable[[bool, bool], None]
     keep_arenas: Callable[[bool], None]
     trim: Callable[[], None]
     decisions: AuditSink
@@ -95,7 +95,7 @@ class MemoryWatch:
             log.warning("memory", reason=reason, **change.numbers)
             self._relief.decisions.record(AuditEvent(AuditEventKind.SHED, None, "", None, reason, change.numbers, now))
         if shed or changes:
-            self._relief.relieve(ShedTarget.PREFIX_CACHE in shed, ShedTarget.BATCH in shed)
+            self._relief.shed_memory(ShedTarget.PREFIX_CACHE in shed, ShedTarget.BATCH in shed)
         if any(change.ballast is ShedTarget.ARENAS for change in changes):
             self._relief.keep_arenas(ShedTarget.ARENAS not in shed)
         if shed:

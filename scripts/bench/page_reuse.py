@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from edge_rag.engine.kv_cache.block_pool import HALF_LIFE_POOLS, PagePool
+from edge_rag.engine.kv_cache.block_pool import HALF_LIFE_POOLS, BlockPool
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
@@ -55,7 +55,7 @@ def share_found(order: Order, half_life_pools: float, pages: int, requests: int,
     """Returns the share of prompt tokens found in the cache, 0 to 1."""
     load = PassageLoad()
     corpus = Corpus(load, seed, shift)
-    pool = PagePool(pages, PAGE_TOKENS, half_life_pools=half_life_pools)
+    pool = BlockPool(pages, PAGE_TOKENS, half_life_pools=half_life_pools)
     heat = PassageHeat()
     found = asked = 0
     for number, question in enumerate(corpus.questions(requests)):
@@ -70,15 +70,15 @@ def share_found(order: Order, half_life_pools: float, pages: int, requests: int,
     return found / asked
 
 
-def _run(pool: PagePool, sequence: SequenceId, prompt: list[int], answer: list[int]) -> int:
+def _run(pool: BlockPool, sequence: SequenceId, prompt: list[int], answer: list[int]) -> int:
     keys: list[PageKey] = []
     pages = pool.match("corpus", prompt, keys)
-    pool.adopt(sequence, pages)
+    pool.share(sequence, pages)
     first = len(pages) * pool.page_tokens
     tokens = prompt + answer
     with Reservation(pool, StepPlan((PlanEntry(sequence, first, len(tokens) - first, True),))) as reserved:
         reserved.commit()
-    pool.seal(sequence, "corpus", tokens, len(tokens), keys)
+    pool.register_full(sequence, "corpus", tokens, len(tokens), keys)
     pool.release(sequence)
     return first
 

@@ -34,9 +34,9 @@ class PassingDecoder:
         """Copies a page."""
         self._decoder.copy_page(source, target)
 
-    def give_back(self, pages: Sequence[int]) -> None:
+    def release_pages(self, pages: Sequence[int]) -> None:
         """Gives the memory of pages back."""
-        self._decoder.give_back(pages)
+        self._decoder.release_pages(pages)
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         """Copies tokens."""

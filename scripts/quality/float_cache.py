@@ -58,7 +58,7 @@ class FloatCacheDecoder(PagedModel):
         for cache in self._cache.values():
             cache[:, target * size : (target + 1) * size] = cache[:, source * size : (source + 1) * size]
 
-    def give_back(self, pages: Sequence[int]) -> None:
+    def release_pages(self, pages: Sequence[int]) -> None:
         """Does nothing: this cache is for measuring."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:

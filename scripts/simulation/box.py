@@ -11,10 +11,10 @@ from math import inf
 
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import StepPlan
-from edge_rag.engine.scheduling.policy import SchedulerLimits, held_back, rest_s
+from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_s, throttled_limits
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.engine.sequence import Sequence, SequenceId
@@ -145,7 +145,7 @@ class Simulation:
     def __init__(self, box: Box, policy: Policy) -> None:
         self._box = box
         self._policy = policy
-        self._pool = PagePool(box.pages, box.page_tokens)
+        self._pool = BlockPool(box.pages, box.page_tokens)
         aging = box.aging_s if policy is Policy.FAIR else inf
         self._scheduler = Scheduler(box.limits, self._pool, box.max_context, aging)
         slots = box.limits.max_slots
@@ -184,7 +184,7 @@ class Simulation:
 
     def _restrain(self, share: float) -> None:
         self._share = share
-        self._scheduler.limit(held_back(self._box.limits, share, self._box.limits.max_slots))
+        self._scheduler.limit(throttled_limits(self._box.limits, share, self._box.limits.max_slots))
 
     def _enter(self, arrival: Arrival) -> None:
         if self._waiting >= self._box.queue:
@@ -221,7 +221,7 @@ class Simulation:
         if self._warm is not None:
             spent *= self._warm.factor
             self._warm.work(spent, plan.tokens)
-            rest = rest_s(self._share, spent)
+            rest = pause_after_step_s(self._share, spent)
             self._warm.rest_until(self._warm.now + rest)
             spent += rest
         with Reservation(self._pool, plan) as pages:
@@ -244,13 +244,13 @@ class Simulation:
                 record.slot_changes += 1
 
     def _note(self, plan: StepPlan) -> None:
-        for verdict in plan.verdicts:
-            guest = self._guests[verdict.sequence]
-            if verdict.kind is AuditEventKind.ADMITTED:
+        for event in plan.events:
+            guest = self._guests[event.sequence]
+            if event.kind is AuditEventKind.ADMITTED:
                 guest.started = self._now
                 self._waiting -= 1
-            elif verdict.kind is AuditEventKind.PREEMPTED:
-                self.record.preemptions[verdict.reason] += 1
+            elif event.kind is AuditEventKind.PREEMPTED:
+                self.record.preemptions[event.reason] += 1
 
     def _say(self, guest: _Guest) -> None:
         sequence, arrival, record = guest.sequence, guest.arrival, self.record

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from edge_rag.core.query import SchedulingPreset
-from edge_rag.engine.scheduling.policy import StepSize, limits_on
+from edge_rag.engine.scheduling.policy import StepSize, limits_for
 from edge_rag.throttle.policy import HeatPolicy, Throttle
 from scripts.simulation.arrivals import Shape, Trace, arrivals
 from scripts.simulation.box import Box, Policy, Record, Simulation
@@ -93,7 +93,7 @@ def simulate(
         console.print(f"{step_time}; mean error of a step {error:.0%}")
     size = StepSize(slots, step_tokens, 0.25)
     box = Box(
-        limits=limits_on(SchedulingPreset.BALANCED, size),
+        limits=limits_for(SchedulingPreset.BALANCED, size),
         pages=pages,
         page_tokens=PAGE_TOKENS,
         max_context=4096,
@@ -109,7 +109,7 @@ def simulate(
             runs = {policy.value: (box, policy) for policy in reversed(Policy)}
         case "curve":
             runs = {
-                curve.value: (replace(box, limits=limits_on(curve, size)), Policy.FAIR) for curve in SchedulingPreset
+                curve.value: (replace(box, limits=limits_for(curve, size)), Policy.FAIR) for curve in SchedulingPreset
             }
         case _:
             warm = replace(box, board=Board())

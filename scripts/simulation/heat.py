@@ -52,10 +52,10 @@ class WarmBoard:
         restrain: Called with the share that may be used.
     """
 
-    def __init__(self, board: Board, throttle: Throttle | None, restrain: Callable[[float], None]) -> None:
+    def __init__(self, board: Board, throttle: Throttle | None, set_throttle: Callable[[float], None]) -> None:
         self._board = board
         self._throttle = throttle
-        self._restrain = restrain
+        self._restrain = set_throttle
         self.now = self._looked = 0.0
         self._slow = False
         self.celsius = HEAT_WAVE[0][1] + board.kelvin_per_w * board.idle_w

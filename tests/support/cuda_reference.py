@@ -59,7 +59,7 @@ class CudaReference(PagedModel):
         for cache in self.caches.values():
             cache[target] = cache[source]
 
-    def give_back(self, pages: Sequence[int]) -> None:
+    def release_pages(self, pages: Sequence[int]) -> None:
         pass
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:

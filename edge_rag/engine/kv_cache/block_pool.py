@@ -51,10 +51,10 @@ class PoolSnapshot:
     parents: Mapping[PageId, PageId | None]
     references: tuple[int, ...]
     tables: dict[SequenceId, tuple[PageId, ...]]
-    leases: dict[SequenceId, tuple[PageId, ...]]
+    pinned: dict[SequenceId, tuple[PageId, ...]]
 
 
-class PagePool:
+class BlockPool:
     """Counts pages; knows nothing of what is in them.
 
     Args:
@@ -76,8 +76,8 @@ class PagePool:
         self._free = [PageId(page) for page in reversed(range(pages))]
         self._references = [0] * pages
         self._tables: dict[SequenceId, list[PageId]] = {}
-        self._sealed: dict[SequenceId, int] = {}
-        self._leases: dict[SequenceId, list[PageId]] = {}
+        self._registered: dict[SequenceId, int] = {}
+        self._pinned: dict[SequenceId, list[PageId]] = {}
         self._prefixes = PrefixIndex(half_life_pools * pages)
         self._on_evicted = on_evicted
 
@@ -133,30 +133,30 @@ class PagePool:
         freed = sum(count == self._references[page] for page, count in holders.items() if page not in kept)
         return self.available + freed - sum(self._prefixes.is_idle(page) for page in kept)
 
-    def adopt(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
+    def share(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
         """Begins a sequence's block table with pages that ``match`` found."""
         for page in pages:
             self._prefixes.wake(page)
             self._prefixes.use(page)
             self._references[page] += 1
         self._tables[sequence] = list(pages)
-        self._sealed[sequence] = len(pages)
+        self._registered[sequence] = len(pages)
 
     def idle(self, pages: Sequence[PageId]) -> int:
         """Returns how many of some pages nobody holds."""
         return sum(self._prefixes.is_idle(page) for page in pages)
 
-    def lease(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
+    def pin(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
         """Keeps pages that ``match`` found until the sequence has copied from them."""
         for page in pages:
             self._prefixes.wake(page)
             self._prefixes.use(page)
             self._references[page] += 1
-        self._leases.setdefault(sequence, []).extend(pages)
+        self._pinned.setdefault(sequence, []).extend(pages)
 
-    def end_lease(self, sequence: SequenceId) -> None:
+    def unpin(self, sequence: SequenceId) -> None:
         """Lets go of the pages that a sequence copies from; nothing happens if there are none."""
-        self.give_back(self._leases.pop(sequence, []))
+        self.free(self._pinned.pop(sequence, []))
 
     def take(self, count: int) -> list[PageId]:
         """Takes pages out of the free list, then out of the cache, those of least worth first.
@@ -177,7 +177,7 @@ class PagePool:
             self._on_evicted(evicted)
         return evicted.page
 
-    def give_back(self, pages: Sequence[PageId]) -> None:
+    def free(self, pages: Sequence[PageId]) -> None:
         """Lets go of pages, last one first."""
         for page in reversed(pages):
             self._references[page] -= 1
@@ -188,7 +188,7 @@ class PagePool:
         """Appends taken pages to a sequence's block table."""
         self._tables.setdefault(sequence, []).extend(pages)
 
-    def seal(
+    def register_full(
         self,
         sequence: SequenceId,
         trust_domain: str,
@@ -211,22 +211,22 @@ class PagePool:
             asked: Whether somebody asked for them; those computed ahead are worth less until somebody does.
         """
         full = computed // self.page_tokens
-        sealed = self._sealed.get(sequence, 0)
-        if full > sealed:
+        registered = self._registered.get(sequence, 0)
+        if full > registered:
             extend_chain(keys, trust_domain, tokens, self.page_tokens, full)
             table = self._tables[sequence]
-            for index in range(sealed, full):
+            for index in range(registered, full):
                 parent = keys[index - 1] if index else None
                 found = self._prefixes.add(keys[index], parent, table[index], trust_domain, int(asked))
                 if found is not None and found != table[index]:
                     self._prefixes.wake(found)
                     self._prefixes.use(found)
                     self._references[found] += 1
-                    self.give_back([table[index]])
+                    self.free([table[index]])
                     table[index] = found
-            self._sealed[sequence] = full
+            self._registered[sequence] = full
 
-    def bring(
+    def insert(
         self,
         trust_domain: str,
         keys: Sequence[PageKey],
@@ -247,7 +247,7 @@ class PagePool:
             How many were brought: those up to the first one that had no room.
         """
         held: list[PageId] = []
-        brought = 0
+        inserted = 0
         for index, key in enumerate(keys[: first + len(uses)]):
             page = self._prefixes.find(key)
             if page is not None:
@@ -261,10 +261,10 @@ class PagePool:
                 self._prefixes.add(
                     key, keys[index - 1] if index else None, page, trust_domain, max(1, uses[index - first])
                 )
-                brought += 1
+                inserted += 1
             held.append(page)
-        self.give_back(held)
-        return brought
+        self.free(held)
+        return inserted
 
     @property
     def known(self) -> list[Evicted]:
@@ -291,9 +291,9 @@ class PagePool:
 
     def release(self, sequence: SequenceId) -> None:
         """Lets go of everything a sequence holds; nothing happens if it holds nothing."""
-        self._sealed.pop(sequence, None)
-        self.end_lease(sequence)
-        self.give_back(self._tables.pop(sequence, []))
+        self._registered.pop(sequence, None)
+        self.unpin(sequence)
+        self.free(self._tables.pop(sequence, []))
 
     def map(self, cells: int) -> PageMap:
         """Returns who has the pages, in at most so many cells."""
@@ -317,5 +317,5 @@ class PagePool:
             parents=self._prefixes.parents,
             references=tuple(self._references),
             tables={sequence: tuple(table) for sequence, table in self._tables.items()},
-            leases={sequence: tuple(pages) for sequence, pages in self._leases.items()},
+            pinned={sequence: tuple(pages) for sequence, pages in self._pinned.items()},
         )

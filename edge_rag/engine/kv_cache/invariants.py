@@ -21,7 +21,7 @@ def violations(snapshot: PoolSnapshot, computed: Mapping[SequenceId, int]) -> li
         One sentence for each thing that is wrong; empty when all is well.
     """
     wrong: list[str] = []
-    held = (*snapshot.tables.values(), *snapshot.leases.values())
+    held = (*snapshot.tables.values(), *snapshot.pinned.values())
     holders = Counter(page for pages in held for page in pages)
     free, cached = Counter(snapshot.free), Counter(snapshot.cached)
     for page in map(PageId, range(snapshot.pages)):
@@ -34,7 +34,7 @@ def violations(snapshot: PoolSnapshot, computed: Mapping[SequenceId, int]) -> li
             wrong.append(f"page {page} counts {snapshot.references[page]} references, {holders[page]} tables hold it")
     for stranger in sorted({*free, *cached, *holders} - set(map(PageId, range(snapshot.pages)))):
         wrong.append(f"page {stranger} does not exist")
-    for sequence in snapshot.leases:
+    for sequence in snapshot.pinned:
         if sequence not in computed:
             wrong.append(f"sequence {sequence} copies from pages but does not run")
     idle = set(snapshot.cached)

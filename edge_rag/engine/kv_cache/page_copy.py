@@ -55,7 +55,7 @@ class KvCopy:
         return self.start + self.length
 
 
-def between(first: int, end: int, loans: Sequence[KvCopy]) -> Iterator[tuple[int, int]]:
+def between(first: int, end: int, copies: Sequence[KvCopy]) -> Iterator[tuple[int, int]]:
     """Yields what is computed of a stretch of a sequence, as first and end positions; none of it is empty.
 
     Args:
@@ -63,15 +63,15 @@ def between(first: int, end: int, loans: Sequence[KvCopy]) -> Iterator[tuple[int
         end: Position after its last.
         loans: Those inside it, in order.
     """
-    for loan in loans:
-        if first < loan.start:
-            yield first, loan.start
-        first = loan.end
+    for copy in copies:
+        if first < copy.start:
+            yield first, copy.start
+        first = copy.end
     if first < end:
         yield first, end
 
 
-def stretch(first: int, count: int, loans: Sequence[KvCopy]) -> tuple[KvCopy, ...]:
+def stretch(first: int, count: int, copies: Sequence[KvCopy]) -> tuple[KvCopy, ...]:
     """Returns the loans that lie before the last of the next tokens to compute.
 
     Args:
@@ -80,16 +80,16 @@ def stretch(first: int, count: int, loans: Sequence[KvCopy]) -> tuple[KvCopy, ..
         loans: All that are ahead, in order.
     """
     taken = 0
-    for loan in loans:
-        if count <= loan.start - first:
+    for copy in copies:
+        if count <= copy.start - first:
             break
-        count -= loan.start - first
-        first = loan.end
+        count -= copy.start - first
+        first = copy.end
         taken += 1
-    return tuple(loans[:taken])
+    return tuple(copies[:taken])
 
 
-def within(first: int, end: int, loans: Sequence[KvCopy]) -> int:
+def within(first: int, end: int, copies: Sequence[KvCopy]) -> int:
     """Returns how many tokens can be computed so that neither they nor the loans before them go beyond a position.
 
     Args:
@@ -98,9 +98,9 @@ def within(first: int, end: int, loans: Sequence[KvCopy]) -> int:
         loans: All that are ahead, in order.
     """
     count = 0
-    for loan in loans:
-        if loan.end >= end:
-            return count + max(0, min(end, loan.start) - first)
-        count += loan.start - first
-        first = loan.end
+    for copy in copies:
+        if copy.end >= end:
+            return count + max(0, min(end, copy.start) - first)
+        count += copy.start - first
+        first = copy.end
     return count + max(0, end - first)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
 
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.prefix_cache import PageId
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.sequence import SequenceId
@@ -24,7 +24,7 @@ class Reservation:
         plan: The step.
     """
 
-    def __init__(self, pool: PagePool, plan: StepPlan) -> None:
+    def __init__(self, pool: BlockPool, plan: StepPlan) -> None:
         self._pool = pool
         self._plan = plan
         self._taken: dict[SequenceId, list[PageId]] = {}
@@ -70,5 +70,5 @@ class Reservation:
     ) -> None:
         """Gives back whatever was not committed."""
         for taken in self._taken.values():
-            self._pool.give_back(taken)
+            self._pool.free(taken)
         self._taken.clear()

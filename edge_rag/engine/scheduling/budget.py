@@ -12,7 +12,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Final
 
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.page_copy import KvCopy
 from edge_rag.engine.scheduling.plan import PlanEntry
 from edge_rag.engine.sequence import Sequence, SequenceId, WaitReason
@@ -42,7 +42,7 @@ class AdmissionCheck:
 
 
 def can_admit(
-    sequence: Sequence, running: Collection[Sequence], leaving: Collection[Sequence], max_slots: int, pool: PagePool
+    sequence: Sequence, running: Collection[Sequence], leaving: Collection[Sequence], max_slots: int, pool: BlockPool
 ) -> AdmissionCheck:
     """Measures what a sequence would need to enter, and what there would be.
 
@@ -75,7 +75,7 @@ def with_drafts(
     drafts: Mapping[SequenceId, int],
     promised: int,
     max_step_tokens: int,
-    pool: PagePool,
+    pool: BlockPool,
 ) -> tuple[PlanEntry, ...]:
     """Adds drafts where the step and the pages have room to spare; nobody gives way to a draft.
 
@@ -101,7 +101,7 @@ def with_drafts(
     return tuple(result)
 
 
-def lend(sequence: Sequence, pool: PagePool, spare: int) -> None:
+def copy_plan(sequence: Sequence, pool: BlockPool, spare: int) -> None:
     """Gives a sequence that has just entered loans of what the cache holds of its passages.
 
     What is not held is computed. A page that is lent cannot be taken for anything else until it has been copied.
@@ -111,8 +111,8 @@ def lend(sequence: Sequence, pool: PagePool, spare: int) -> None:
         pool: The pages.
         spare: Pages that can be had beside those that the sequence and the others need.
     """
-    sequence.loans, sequence.exact_until = (), None
-    loans: list[KvCopy] = []
+    sequence.copies, sequence.exact_until = (), None
+    copies: list[KvCopy] = []
     for span in sequence.spans:
         start = max(span.start, sequence.computed)
         pages = pool.match(sequence.trust_domain, span.alone, [])
@@ -124,20 +124,20 @@ def lend(sequence: Sequence, pool: PagePool, spare: int) -> None:
         spare -= pool.idle(pages)
         if spare < 0:
             break
-        pool.lease(sequence.id, pages)
-        loans.append(KvCopy(start, length, pages, offset))
-    if loans:
-        sequence.loans, sequence.exact_until = tuple(loans), loans[0].start
+        pool.pin(sequence.id, pages)
+        copies.append(KvCopy(start, length, pages, offset))
+    if copies:
+        sequence.copies, sequence.exact_until = tuple(copies), copies[0].start
 
 
-def call_in(sequences: Iterable[Sequence], pool: PagePool) -> bool:
+def revoke(sequences: Iterable[Sequence], pool: BlockPool) -> bool:
     """Takes loans back that are not copied yet: the sequences compute these passages themselves.
 
     Returns:
         Whether there were any.
     """
-    borrowers = [sequence for sequence in sequences if sequence.loans]
+    borrowers = [sequence for sequence in sequences if sequence.copies]
     for sequence in borrowers:
-        pool.end_lease(sequence.id)
-        sequence.loans = ()
+        pool.unpin(sequence.id)
+        sequence.copies = ()
     return bool(borrowers)

@@ -29,16 +29,16 @@ class PlanEntry:
     count: int  # tokens of the sequence to compute, at least 1
     wants_logits: bool  # whether the last of them is the sequence's last token, so that the next one is chosen
     drafted: int = 0  # drafted tokens computed after them, each with its logits; only where those are wanted
-    loans: tuple[KvCopy, ...] = ()  # what lies between the computed tokens and is copied before the step runs, in order
+    copies: tuple[KvCopy, ...] = ()  # copied before the step runs, between the computed tokens, in order
 
     @property
     def end(self) -> int:
         """Position after the last token that is computed or copied, drafted ones not counted."""
-        return self.first + self.count + sum(loan.length for loan in self.loans)
+        return self.first + self.count + sum(copy.length for copy in self.copies)
 
     def computed(self) -> Iterator[tuple[int, int]]:
         """Yields first and end positions of what is computed, drafted tokens not among it."""
-        return between(self.first, self.end, self.loans)
+        return between(self.first, self.end, self.copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +57,18 @@ class StepPlan:
     """One model run."""
 
     entries: tuple[PlanEntry, ...]  # in rank order; each sequence at most once
-    verdicts: tuple[SchedulingEvent, ...] = ()  # what was decided on the way, in order
+    events: tuple[SchedulingEvent, ...] = ()  # what was decided on the way, in order
 
     @property
     def admitted(self) -> tuple[SequenceId, ...]:
         """Sequences that got a slot with this step, for the first time or again."""
         entering = (AuditEventKind.ADMITTED, AuditEventKind.RESUMED)
-        return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind in entering)
+        return tuple(event.sequence for event in self.events if event.kind in entering)
 
     @property
     def preempted(self) -> tuple[SequenceId, ...]:
         """Sequences that gave their slot and pages back before this step."""
-        return tuple(verdict.sequence for verdict in self.verdicts if verdict.kind is AuditEventKind.PREEMPTED)
+        return tuple(event.sequence for event in self.events if event.kind is AuditEventKind.PREEMPTED)
 
     @property
     def tokens(self) -> int:

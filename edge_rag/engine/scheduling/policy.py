@@ -44,7 +44,7 @@ class SchedulerLimits:
             )
 
 
-def held_back(limits: SchedulerLimits, share: float, slots: int) -> SchedulerLimits:
+def throttled_limits(limits: SchedulerLimits, share: float, slots: int) -> SchedulerLimits:
     """Returns smaller limits for a box that is to do less.
 
     Whoever has a slot already keeps decoding: there is room in a step for one token of each, whatever the share.
@@ -60,7 +60,7 @@ def held_back(limits: SchedulerLimits, share: float, slots: int) -> SchedulerLim
     return SchedulerLimits(fewer, tokens, prefill)
 
 
-def rest_s(share: float, worked_s: float) -> float:
+def pause_after_step_s(share: float, worked_s: float) -> float:
     """Returns how long to rest after a step on a box that is to do less, seconds.
 
     Smaller steps alone do not cool a box that is never idle: it computes as hard, and fewer at once cost more energy
@@ -73,7 +73,7 @@ def rest_s(share: float, worked_s: float) -> float:
     return min(LONGEST_REST_S, worked_s * (1 / share - 1))
 
 
-def allot(pending: Sequence[int], limits: SchedulerLimits) -> list[int]:
+def split_tokens(pending: Sequence[int], limits: SchedulerLimits) -> list[int]:
     """Divides a step's tokens: decodes first, then prefill in the order given, which keeps its share in any case.
 
     Args:
@@ -115,7 +115,7 @@ class StepSize:
 _FACTOR: Final = {SchedulingPreset.LATENCY: 0.5, SchedulingPreset.BALANCED: 1.0, SchedulingPreset.THROUGHPUT: 2.0}
 
 
-def limits_on(
+def limits_for(
     curve: SchedulingPreset, balanced: StepSize, max_slots: int | None = None, max_step_tokens: int | None = None
 ) -> SchedulerLimits:
     """Places the limits of a step on the curve.

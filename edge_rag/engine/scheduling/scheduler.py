@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.page_copy import stretch, within
-from edge_rag.engine.scheduling.budget import AdmissionCheck, call_in, can_admit, lend, with_drafts
+from edge_rag.engine.scheduling.budget import AdmissionCheck, can_admit, copy_plan, revoke, with_drafts
 from edge_rag.engine.scheduling.fair_share import GENERATED_WEIGHT, PROMPT_WEIGHT, VirtualTokenCounter
 from edge_rag.engine.scheduling.plan import PlanEntry, PreemptionReason, SchedulingEvent, StepPlan
-from edge_rag.engine.scheduling.policy import SchedulerLimits, allot
+from edge_rag.engine.scheduling.policy import SchedulerLimits, split_tokens
 from edge_rag.engine.scheduling.request_queue import WaitingQueue
 from edge_rag.engine.sequence import Sequence, Status, WaitReason
 from edge_rag.errors import RequestTooLarge
@@ -42,7 +42,7 @@ class Scheduler:
         aging_s: Time without a slot after which a client's next sequence rises by a class, seconds; infinite for never.
     """
 
-    def __init__(self, limits: SchedulerLimits, pool: PagePool, max_context: int, aging_s: float) -> None:
+    def __init__(self, limits: SchedulerLimits, pool: BlockPool, max_context: int, aging_s: float) -> None:
         self._limits = limits
         self._pool = pool
         self._capacity = min(max_context, pool.pages * pool.page_tokens)
@@ -142,7 +142,7 @@ class Scheduler:
             now: Seconds.
         """
         sequence.status = Status.WAITING
-        sequence.deferral = None
+        sequence.wait_reason = None
         self._shares[sequence.level].enter(sequence.client)
         self._waiting.add(sequence, now)
         self._fresh.append(sequence)
@@ -156,29 +156,33 @@ class Scheduler:
         Returns:
             The next step; without entries only if there is nothing to do.
         """
-        verdicts: list[SchedulingEvent] = []
+        events: list[SchedulingEvent] = []
         self._waiting.rise(now)
         if self._batch_held:
             for sequence in [s for s in self._running if s.priority is Priority.BATCH]:
-                self._preempt(sequence, PreemptionReason.MEMORY, None, now, verdicts)
-        self._admit(now, verdicts)
+                self._preempt(sequence, PreemptionReason.MEMORY, None, now, events)
+        self._admit(now, events)
         counts = dict(
-            zip((s.id for s in self._running), allot([s.pending for s in self._running], self._limits), strict=True)
+            zip(
+                (s.id for s in self._running),
+                split_tokens([s.pending for s in self._running], self._limits),
+                strict=True,
+            )
         )
         entries: list[PlanEntry] = []
         promised = 0
         for sequence in tuple(self._running):
             if sequence.status is not Status.RUNNING or not counts[sequence.id]:
                 continue
-            count, pages = self._secure(sequence, counts[sequence.id], promised, now, verdicts)
+            count, pages = self._secure(sequence, counts[sequence.id], promised, now, events)
             if count:
-                loans = stretch(sequence.computed, count, sequence.loans)
-                chosen = sequence.speaks and count == sequence.pending
-                entries.append(PlanEntry(sequence.id, sequence.computed, count, chosen, loans=loans))
+                copies = stretch(sequence.computed, count, sequence.copies)
+                chosen = sequence.needs_logits and count == sequence.pending
+                entries.append(PlanEntry(sequence.id, sequence.computed, count, chosen, copies=copies))
                 promised += pages
         drafts = {s.id: len(s.draft) for s in self._running if s.draft}
         planned = with_drafts(entries, drafts, promised, self._limits.max_step_tokens, self._pool)
-        return StepPlan(planned, tuple(verdicts))
+        return StepPlan(planned, tuple(events))
 
     def commit(self, plan: StepPlan) -> None:
         """Records that the step was computed."""
@@ -204,34 +208,34 @@ class Scheduler:
             sequence.status = Status.FINISHED
             self._pool.release(sequence.id)
 
-    def _admit(self, now: float, verdicts: list[SchedulingEvent]) -> None:
+    def _admit(self, now: float, events: list[SchedulingEvent]) -> None:
         """Lets the waiting in, in order, as long as a slot and the pages for all they have are to be had."""
         room: AdmissionCheck | None = None
         while (head := self._next()) is not None:
             room = self._room(head)
             if room.lack is None:
-                self._enter(head, room, now, verdicts)
+                self._enter(head, room, now, events)
                 continue
-            if self._displace_for(head, now, verdicts):
+            if self._displace_for(head, now, events):
                 continue
             urgent = self._waiting.first_above(head.priority) if head.level < head.priority else None
-            if urgent is None or not self._displace_for(urgent, now, verdicts):
+            if urgent is None or not self._displace_for(urgent, now, events):
                 break
-        self._explain(head, room, now, verdicts)
+        self._explain(head, room, now, events)
 
     def _explain(
-        self, head: Sequence | None, room: AdmissionCheck | None, now: float, verdicts: list[SchedulingEvent]
+        self, head: Sequence | None, room: AdmissionCheck | None, now: float, events: list[SchedulingEvent]
     ) -> None:
         """Says of those who stay waiting why they do, where that is new: the first in line, and those behind it."""
-        behind = [s for s in self._fresh if s.deferral is None]
+        behind = [s for s in self._fresh if s.wait_reason is None]
         if self._head is not None:
             behind.append(self._head)
         for sequence in behind:
             if sequence is not head and sequence.status is Status.WAITING:
                 held = self._batch_held and sequence.priority is Priority.BATCH
-                self._defer(sequence, WaitReason.MEMORY if held else WaitReason.ORDER, {}, now, verdicts)
+                self._defer(sequence, WaitReason.MEMORY if held else WaitReason.ORDER, {}, now, events)
         if head is not None and room is not None and room.lack is not None:
-            self._defer(head, room.lack, room.numbers, now, verdicts)
+            self._defer(head, room.lack, room.numbers, now, events)
         self._fresh.clear()
         self._head = head
 
@@ -241,25 +245,25 @@ class Scheduler:
         why: WaitReason,
         numbers: dict[str, float],
         now: float,
-        verdicts: list[SchedulingEvent],
+        events: list[SchedulingEvent],
     ) -> None:
-        if sequence.deferral is not why:
-            sequence.deferral = why
+        if sequence.wait_reason is not why:
+            sequence.wait_reason = why
             numbers = {**self._standing(sequence, now), **numbers, "waiting_requests": len(self._waiting)}
-            verdicts.append(SchedulingEvent(AuditEventKind.DEFERRED, sequence.id, why.value, numbers))
+            events.append(SchedulingEvent(AuditEventKind.DEFERRED, sequence.id, why.value, numbers))
 
-    def _enter(self, sequence: Sequence, room: AdmissionCheck, now: float, verdicts: list[SchedulingEvent]) -> None:
+    def _enter(self, sequence: Sequence, room: AdmissionCheck, now: float, events: list[SchedulingEvent]) -> None:
         """Gives a sequence a slot and the cached pages of its beginning."""
         numbers = {**self._standing(sequence, now), **room.numbers, "prompt_tokens": sequence.prompt_tokens}
         self._waiting.admit(sequence, now)
         shared = self._pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
-        self._pool.adopt(sequence.id, shared)
+        self._pool.share(sequence.id, shared)
         sequence.computed = len(shared) * self._pool.page_tokens
         sequence.status = Status.RUNNING
-        sequence.deferral = None
+        sequence.wait_reason = None
         insort(self._running, sequence, key=_rank)
-        lend(sequence, self._pool, room.pages_free - room.pages_needed)
-        copied = sum(loan.length for loan in sequence.loans)
+        copy_plan(sequence, self._pool, room.pages_free - room.pages_needed)
+        copied = sum(copy.length for copy in sequence.copies)
         numbers["cached_tokens"] = sequence.computed
         numbers["copied_tokens"] = copied
         if sequence.admitted:
@@ -273,9 +277,9 @@ class Scheduler:
             uncached = sequence.prompt_tokens - sequence.computed - copied
             self._shares[sequence.level].charge(sequence.client, PROMPT_WEIGHT * max(0, uncached))
             kind, reason = AuditEventKind.ADMITTED, "a slot and pages are free"
-        verdicts.append(SchedulingEvent(kind, sequence.id, reason, numbers))
+        events.append(SchedulingEvent(kind, sequence.id, reason, numbers))
 
-    def _displace_for(self, sequence: Sequence, now: float, verdicts: list[SchedulingEvent]) -> bool:
+    def _displace_for(self, sequence: Sequence, now: float, events: list[SchedulingEvent]) -> bool:
         """Lets a sequence change places with running ones of a lower class; False if that would not make room."""
         lower = [s for s in self._running if s.level > sequence.priority]
         if not lower or self._room(sequence, lower).lack is not None:
@@ -283,21 +287,21 @@ class Scheduler:
         room = self._room(sequence)
         while True:
             why = PreemptionReason.SLOT if room.lack is WaitReason.SLOTS else PreemptionReason.PAGES
-            self._preempt(self._running[-1], why, sequence, now, verdicts)
+            self._preempt(self._running[-1], why, sequence, now, events)
             room = self._room(sequence)
             if room.lack is None:
-                self._enter(sequence, room, now, verdicts)
+                self._enter(sequence, room, now, events)
                 return True
 
     def _advance(self, sequence: Sequence, computed: int) -> None:
         """Notes that the cache holds a sequence up to a position, and charges what was generated."""
         sequence.computed = computed
-        if sequence.loans:
-            sequence.loans = tuple(loan for loan in sequence.loans if loan.end > computed)
-            if not sequence.loans:
-                self._pool.end_lease(sequence.id)
+        if sequence.copies:
+            sequence.copies = tuple(copy for copy in sequence.copies if copy.end > computed)
+            if not sequence.copies:
+                self._pool.unpin(sequence.id)
         exact = computed if sequence.exact_until is None else min(computed, sequence.exact_until)
-        self._pool.seal(sequence.id, sequence.trust_domain, sequence.tokens, exact, sequence.keys)
+        self._pool.register_full(sequence.id, sequence.trust_domain, sequence.tokens, exact, sequence.keys)
         if sequence.computed > sequence.charged_tokens:
             generated = sequence.computed - sequence.charged_tokens
             self._shares[sequence.level].charge(sequence.client, GENERATED_WEIGHT * generated)
@@ -307,7 +311,7 @@ class Scheduler:
         return can_admit(sequence, self._running, leaving, self._limits.max_slots, self._pool)
 
     def _secure(
-        self, sequence: Sequence, count: int, promised: int, now: float, verdicts: list[SchedulingEvent]
+        self, sequence: Sequence, count: int, promised: int, now: float, events: list[SchedulingEvent]
     ) -> tuple[int, int]:
         """Finds the pages for a part of the step, from sequences of a worse rank if need be.
 
@@ -324,14 +328,14 @@ class Scheduler:
         pool = self._pool
         held = pool.held(sequence.id)
         while pool.pages_for(_end(sequence, count)) - held > pool.available - promised:
-            if call_in(self._running[self._running.index(sequence) :], pool):
+            if revoke(self._running[self._running.index(sequence) :], pool):
                 continue
             if self._running[-1] is sequence:
                 room = (held + pool.available - promised) * pool.page_tokens
-                count = min(count, within(sequence.computed, room, sequence.loans))
+                count = min(count, within(sequence.computed, room, sequence.copies))
                 break
             self._running[-1].shortages += 1
-            self._preempt(self._running[-1], PreemptionReason.SHORTAGE, sequence, now, verdicts)
+            self._preempt(self._running[-1], PreemptionReason.SHORTAGE, sequence, now, events)
         return count, pool.pages_for(_end(sequence, count)) - held if count else 0
 
     def _next(self) -> Sequence | None:
@@ -344,7 +348,7 @@ class Scheduler:
         why: PreemptionReason,
         other: Sequence | None,
         now: float,
-        verdicts: list[SchedulingEvent],
+        events: list[SchedulingEvent],
     ) -> None:
         """Sends a sequence back to the waiting; what it had computed may survive in the prefix cache."""
         numbers = {
@@ -359,14 +363,14 @@ class Scheduler:
         sequence.status = Status.WAITING
         self._waiting.add(sequence, now)
         favoured = None if other is None else other.id
-        verdicts.append(SchedulingEvent(AuditEventKind.PREEMPTED, sequence.id, why.value, numbers, favoured))
+        events.append(SchedulingEvent(AuditEventKind.PREEMPTED, sequence.id, why.value, numbers, favoured))
 
     def _empty(self, sequence: Sequence) -> None:
         """Takes a sequence out of those that run, with its slot, its pages and what it drafted."""
         self._running.remove(sequence)
         self._pool.release(sequence.id)
         sequence.computed = 0
-        sequence.loans = ()
+        sequence.copies = ()
         sequence.draft = ()
 
     def _standing(self, sequence: Sequence, now: float) -> dict[str, float]:
@@ -383,8 +387,8 @@ class Scheduler:
 
 def _end(sequence: Sequence, count: int) -> int:
     """Returns the position after the next so many tokens to compute, what is copied between them included."""
-    loans = stretch(sequence.computed, count, sequence.loans)
-    return sequence.computed + count + sum(loan.length for loan in loans)
+    copies = stretch(sequence.computed, count, sequence.copies)
+    return sequence.computed + count + sum(copy.length for copy in copies)
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

@@ -195,7 +195,7 @@ class PagedDecoder(PagedModel):
         for layer in self._layers:
             layer[target] = layer[source]
 
-    def give_back(self, pages: Sequence[int]) -> None:
+    def release_pages(self, pages: Sequence[int]) -> None:
         """Gives the memory of pages back to the system; they read as zeros from then on, and stay usable."""
         for first, count in _runs(sorted(pages)):
             for memory in self._memory:

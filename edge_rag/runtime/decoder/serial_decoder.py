@@ -142,7 +142,7 @@ class SerialDecoder:
         if (source, target) != (0, 0):
             raise InferenceFailed("there is only page 0")
 
-    def give_back(self, pages: Sequence[int]) -> None:
+    def release_pages(self, pages: Sequence[int]) -> None:
         """Does nothing: what onnxruntime-genai keeps of a text goes when it begins another."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:

@@ -21,17 +21,17 @@ LETTERS = {
 }
 
 
-class Trail:
+class RecordedEvents:
     """A sink that keeps what it gets."""
 
     def __init__(self) -> None:
-        self.decisions: list[AuditEvent] = []
+        self.events: list[AuditEvent] = []
 
-    def record(self, decision: AuditEvent) -> None:
-        self.decisions.append(decision)
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
 
     def of(self, request_id: str) -> list[AuditEvent]:
-        return [decision for decision in self.decisions if decision.request_id == request_id]
+        return [event for event in self.events if event.request_id == request_id]
 
 
 def assert_legal(kinds: Iterable[AuditEventKind], ended: bool) -> None:

@@ -23,7 +23,7 @@ from edge_rag.errors import (
 )
 from edge_rag.generator.constraints.quote import Quotable, QuoteRules, quotation
 from edge_rag.runtime.decoder.model_input import PackedStep
-from tests.unit.engine.recorded_events import Trail
+from tests.unit.engine.recorded_events import RecordedEvents
 from tests.unit.engine.support import (
     FAMILIES,
     LIMITS,
@@ -185,10 +185,8 @@ def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int, undisturbe
             in_step = len(step.block_table)
             raise RuntimeError("the accelerator hiccuped")
 
-    trail = Trail()
-    engine = Engine(
-        GatedRunner(tiny_decoder(), fail_once), SchedulerLimits(3, 64, 16), max_waiting=100, decisions=trail
-    )
+    audit = RecordedEvents()
+    engine = Engine(GatedRunner(tiny_decoder(), fail_once), SchedulerLimits(3, 64, 16), max_waiting=100, audit=audit)
     sinks = [Recorder() for _ in undisturbed]
     for n, (prompt, sink) in enumerate(zip(prompts(8), sinks, strict=True)):
         engine.submit(request(prompt, max_tokens=6, request_id=str(n)), sink)
@@ -203,7 +201,7 @@ def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int, undisturbe
     assert all(sink.tokens == tokens for sink, tokens in zip(sinks, undisturbed, strict=True) if sink.error is None)
     assert after.pages_held == 0
     assert (after.completed, after.failed) == (len(sinks) - len(lost), len(lost))
-    failed = [n for n, sink in enumerate(sinks) if trail.of(str(n))[-1].reason.endswith("after RuntimeError")]
+    failed = [n for n, sink in enumerate(sinks) if audit.of(str(n))[-1].reason.endswith("after RuntimeError")]
     assert failed == [n for n, sink in enumerate(sinks) if sink.error is not None]
 
 

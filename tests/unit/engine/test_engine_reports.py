@@ -19,14 +19,14 @@ from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, prompts, request, tiny_decoder
 
 
-class Trail:
+class RecordedEvents:
     """Keeps decisions."""
 
     def __init__(self) -> None:
-        self.decisions: list[AuditEvent] = []
+        self.events: list[AuditEvent] = []
 
-    def record(self, decision: AuditEvent) -> None:
-        self.decisions.append(decision)
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
 
 
 class Clocked:
@@ -34,13 +34,13 @@ class Clocked:
 
     def __init__(self, limits: SchedulerLimits = LIMITS, pages: int = 64) -> None:
         self.reports = Reports()
-        self.trail = Trail()
+        self.audit = RecordedEvents()
         self.seconds = 0.0
         self.hold = threading.Event()
         self.hold.set()
         self.inside = threading.Event()
         runner = GatedRunner(tiny_decoder(pages=pages), self._run)
-        self.engine = Engine(runner, limits, 100, self.reports, self.trail, clock=lambda: self.seconds)
+        self.engine = Engine(runner, limits, 100, self.reports, self.audit, clock=lambda: self.seconds)
 
     def run(self, *requests: TokenRequest) -> list[Recorder]:
         sinks = [Recorder() for _ in requests]
@@ -173,5 +173,5 @@ def test_a_request_that_came_during_a_step_is_said_to_have_waited_since_it_came(
     for sink in sinks:
         sink.wait()
     clocked.engine.close()
-    admitted = [d for d in clocked.trail.decisions if d.kind is AuditEventKind.ADMITTED and d.request_id == "late"]
-    assert [decision.numbers["waited_s"] for decision in admitted] == [1.0]
+    admitted = [d for d in clocked.audit.events if d.kind is AuditEventKind.ADMITTED and d.request_id == "late"]
+    assert [event.numbers["waited_s"] for event in admitted] == [1.0]

@@ -16,7 +16,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InvalidRequest, NotReady, Overloaded, RequestTooLarge
 from edge_rag.runtime.decoder.model_input import PackedStep
-from tests.unit.engine.recorded_events import Trail, assert_legal
+from tests.unit.engine.recorded_events import RecordedEvents, assert_legal
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, prompts, request, tiny_decoder
 
 
@@ -33,7 +33,7 @@ def run(engine: Engine, items: list[TokenRequest]) -> list[Recorder]:
 
 def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
     chance = random.Random(3)
-    trail = Trail()
+    audit = RecordedEvents()
     steps = 0
 
     def trouble(step: PackedStep) -> None:
@@ -46,7 +46,7 @@ def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
 
     runner = GatedRunner(tiny_decoder(pages=6), trouble)
     engine = Engine(
-        runner, SchedulerLimits(4, 64, 16), max_waiting=1000, decisions=trail, aging_s=300.0, clock=lambda: steps
+        runner, SchedulerLimits(4, 64, 16), max_waiting=1000, audit=audit, aging_s=300.0, clock=lambda: steps
     )
     sinks, handles = [], []
     for n, prompt in enumerate(prompts(200, 3, 60)):
@@ -59,43 +59,43 @@ def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
     for sink in sinks:
         sink.wait()
     engine.close()
-    kinds = {decision.kind for decision in trail.decisions}
+    kinds = {event.kind for event in audit.events}
     assert kinds >= {AuditEventKind.PREEMPTED, AuditEventKind.RESUMED, AuditEventKind.DEFERRED, AuditEventKind.FAILED}
     for n, sink in enumerate(sinks):
-        decisions = trail.of(str(n))
-        assert_legal([recognized(decision.kind) for decision in decisions], ended=True)
-        assert (decisions[-1].kind is AuditEventKind.FINISHED) == (sink.error is None)
-        assert [decision.at_s for decision in decisions] == sorted(decision.at_s for decision in decisions)
-        assert {decision.client for decision in decisions} == {f"client {n % 5}"}
+        events = audit.of(str(n))
+        assert_legal([recognized(event.kind) for event in events], ended=True)
+        assert (events[-1].kind is AuditEventKind.FINISHED) == (sink.error is None)
+        assert [event.at_s for event in events] == sorted(event.at_s for event in events)
+        assert {event.client for event in events} == {f"client {n % 5}"}
 
 
 def test_a_request_that_had_to_give_way_can_be_told_for_whom_and_what_it_cost() -> None:
-    trail = Trail()
+    audit = RecordedEvents()
     growing = [request(p, max_tokens=150, request_id=n) for p, n in zip(prompts(2, 40, 40), "ab", strict=True)]
-    run(Engine(tiny_decoder(pages=9), LIMITS, max_waiting=10, decisions=trail), growing)
-    preempted = next(d for d in trail.of("b") if d.kind is AuditEventKind.PREEMPTED)
+    run(Engine(tiny_decoder(pages=9), LIMITS, max_waiting=10, audit=audit), growing)
+    preempted = next(d for d in audit.of("b") if d.kind is AuditEventKind.PREEMPTED)
     assert preempted.preempted_for == "a"
     assert preempted.numbers["pages_held"] > 0
-    resumed = next(d for d in trail.of("b") if d.kind is AuditEventKind.RESUMED)
+    resumed = next(d for d in audit.of("b") if d.kind is AuditEventKind.RESUMED)
     assert resumed.numbers["cached_tokens"] + resumed.numbers["recompute_tokens"] > 40
-    finished = trail.of("b")[-1]
+    finished = audit.of("b")[-1]
     assert (finished.kind, finished.numbers["generated_tokens"]) == (AuditEventKind.FINISHED, 150)
-    assert finished.numbers["preemptions"] == sum(d.kind is AuditEventKind.PREEMPTED for d in trail.of("b"))
+    assert finished.numbers["preemptions"] == sum(d.kind is AuditEventKind.PREEMPTED for d in audit.of("b"))
 
 
 def refusal(engine: Engine, item: TokenRequest, error: type[EdgeRagError]) -> AuditEvent:
-    trail = engine._announcer._sink
-    assert isinstance(trail, Trail)
+    audit = engine._announcer._sink
+    assert isinstance(audit, RecordedEvents)
     with pytest.raises(error):
         engine.submit(item, Recorder())
-    (decision,) = trail.of(item.request_id)
-    assert decision.kind is AuditEventKind.REFUSED
-    return decision
+    (event,) = audit.of(item.request_id)
+    assert event.kind is AuditEventKind.REFUSED
+    return event
 
 
 def test_every_refusal_is_recorded_with_its_numbers() -> None:
     engine = Engine(
-        tiny_decoder(pages=4), LIMITS, max_waiting=3, decisions=Trail(), max_waiting_tokens=100, clock=lambda: 50.0
+        tiny_decoder(pages=4), LIMITS, max_waiting=3, audit=RecordedEvents(), max_waiting_tokens=100, clock=lambda: 50.0
     )
     assert refusal(engine, request([5] * 100, 29, request_id="large"), RequestTooLarge).numbers == {
         "prompt_tokens": 100,
@@ -117,16 +117,16 @@ def test_every_refusal_is_recorded_with_its_numbers() -> None:
 
 
 def test_a_request_that_the_constraint_decides_alone_is_queued_and_finished() -> None:
-    trail = Trail()
+    audit = RecordedEvents()
     item = replace(
         request([5, 6]), prompt=(), constraint=NoGeneration(FinishReason.NOT_FOUND), request_id=RequestId("q")
     )
-    run(Engine(tiny_decoder(), LIMITS, max_waiting=4, decisions=trail), [item])
-    assert [d.kind for d in trail.of("q")] == [AuditEventKind.QUEUED, AuditEventKind.FINISHED]
+    run(Engine(tiny_decoder(), LIMITS, max_waiting=4, audit=audit), [item])
+    assert [d.kind for d in audit.of("q")] == [AuditEventKind.QUEUED, AuditEventKind.FINISHED]
 
 
 def test_the_controller_moves_the_slots_and_says_so() -> None:
-    trail = Trail()
+    audit = RecordedEvents()
     now = 0.0
 
     def pass_time(step: PackedStep) -> None:
@@ -137,16 +137,16 @@ def test_the_controller_moves_the_slots_and_says_so() -> None:
         GatedRunner(tiny_decoder(), pass_time),
         SchedulerLimits(8, 64, 16),
         max_waiting=100,
-        decisions=trail,
+        audit=audit,
         clock=lambda: now,
         slot_control=SlotController(0.04, 1, 8),
     )
     run(engine, [request(prompt, max_tokens=60, request_id=str(n)) for n, prompt in enumerate(prompts(30, 5, 20))])
-    changes = [d for d in trail.decisions if d.kind is AuditEventKind.SLOTS_CHANGED]
+    changes = [d for d in audit.events if d.kind is AuditEventKind.SLOTS_CHANGED]
     assert changes
     assert changes[0].numbers["slots_before"] == 8
     assert changes[0].numbers["slots"] == 4
     assert engine.snapshot().slots == changes[-1].numbers["slots"]
     assert all(change.request_id is None for change in changes)
-    admitted = [d for d in trail.decisions if d.kind is AuditEventKind.ADMITTED and d.at_s > changes[0].at_s]
+    admitted = [d for d in audit.events if d.kind is AuditEventKind.ADMITTED and d.at_s > changes[0].at_s]
     assert all(d.numbers["slots_busy"] < d.numbers["slots"] <= 8 for d in admitted)

@@ -15,7 +15,7 @@ from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Outcome
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded
-from tests.unit.engine.recorded_events import Trail, assert_legal
+from tests.unit.engine.recorded_events import RecordedEvents, assert_legal
 from tests.unit.engine.support import Recorder, prompts, request, tiny_decoder
 
 SECONDS = float(os.environ.get("EDGE_RAG_SOAK_SECONDS", "5"))
@@ -68,12 +68,12 @@ class Releasing(Recorder):
 
 @pytest.mark.soak
 def test_twice_as_many_pages_wanted_as_there_are_lets_every_request_finish_or_reach_its_deadline() -> None:
-    trail = Trail()
+    audit = RecordedEvents()
     engine = Engine(
         tiny_decoder(pages=PAGES),
         SchedulerLimits(SLOTS, 128, 32),
         max_waiting=4 * SLOTS,
-        decisions=trail,
+        audit=audit,
         aging_s=1.0,
     )
     engine.start()
@@ -92,9 +92,9 @@ def test_twice_as_many_pages_wanted_as_there_are_lets_every_request_finish_or_re
             assert isinstance(sink.outcome, Outcome)
             assert len(sink.tokens) == tokens
     assert (state.pages_held, state.running, state.waiting) == (0, 0, 0)
-    trails: dict[str, list[AuditEventKind]] = {}
-    for decision in trail.decisions:
-        assert decision.request_id is not None
-        trails.setdefault(decision.request_id, []).append(recognized(decision.kind))
-    for kinds in trails.values():
+    audit_logs: dict[str, list[AuditEventKind]] = {}
+    for event in audit.events:
+        assert event.request_id is not None
+        audit_logs.setdefault(event.request_id, []).append(recognized(event.kind))
+    for kinds in audit_logs.values():
         assert_legal(kinds, ended=True)

@@ -12,7 +12,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import SequenceId, Status
 from edge_rag.errors import DeadlineExceeded, NotReady, RequestCancelled, SlowConsumer
 from edge_rag.runtime.decoder.model_input import PackedStep
-from tests.unit.engine.recorded_events import Trail, assert_legal
+from tests.unit.engine.recorded_events import RecordedEvents, assert_legal
 from tests.unit.engine.scheduling.scheduler_bench import Bench
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
@@ -22,7 +22,7 @@ ONE_SLOT = SchedulerLimits(max_slots=1, max_step_tokens=64, prefill_tokens=16)
 def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_answer() -> None:
     first, second = prompts(2, 20, 60)
     alone = [sink.tokens for sink in generate(tiny_decoder(), [request(first, 40), request(second, 10)], ONE_SLOT)]
-    trail = Trail()
+    audit = RecordedEvents()
 
     def on_tokens(_: tuple[int, ...]) -> bool:
         if len(paused.tokens) == 15:
@@ -30,7 +30,7 @@ def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_
         return False
 
     paused, other = Recorder(on_tokens), Recorder()
-    engine = Engine(tiny_decoder(), ONE_SLOT, max_waiting=8, decisions=trail)
+    engine = Engine(tiny_decoder(), ONE_SLOT, max_waiting=8, audit=audit)
     name = engine.submit(request(first, 40, request_id="paused"), paused)
     engine.submit(request(second, 10), other)
     engine.start()
@@ -41,17 +41,17 @@ def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_
     paused.wait()
     engine.close()
     assert [paused.tokens, other.tokens] == alone
-    kinds = [recognized(decision.kind) for decision in trail.of("paused")]
+    kinds = [recognized(event.kind) for event in audit.of("paused")]
     assert_legal(kinds, ended=True)
     assert kinds.count(AuditEventKind.PAUSED) == kinds.count(AuditEventKind.RESUMED) == 1
-    (pause,) = (decision for decision in trail.of("paused") if decision.kind is AuditEventKind.PAUSED)
+    (pause,) = (event for event in audit.of("paused") if event.kind is AuditEventKind.PAUSED)
     assert pause.numbers["generated_tokens"] == 15
     assert pause.numbers["pages_held"] > 0
 
 
-def paused_engine(pause_s: float = 30) -> tuple[Engine, SequenceId, Recorder, Trail]:
+def paused_engine(pause_s: float = 30) -> tuple[Engine, SequenceId, Recorder, RecordedEvents]:
     """An engine whose only request is paused."""
-    trail, reached = Trail(), threading.Event()
+    audit, reached = RecordedEvents(), threading.Event()
 
     def on_tokens(_: tuple[int, ...]) -> bool:
         if len(sink.tokens) == 5:
@@ -60,20 +60,20 @@ def paused_engine(pause_s: float = 30) -> tuple[Engine, SequenceId, Recorder, Tr
         return False
 
     sink = Recorder(on_tokens)
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, decisions=trail, pause_s=pause_s)
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, audit=audit, pause_s=pause_s)
     name = engine.submit(request(prompts(1)[0], 200, request_id="r"), sink)
     engine.start()
     assert reached.wait(60)
-    return engine, name, sink, trail
+    return engine, name, sink, audit
 
 
 def test_a_pause_that_takes_too_long_ends_the_request_and_the_trail_says_why() -> None:
-    engine, _, sink, trail = paused_engine(pause_s=0.2)
+    engine, _, sink, audit = paused_engine(pause_s=0.2)
     sink.wait()
     assert isinstance(sink.error, SlowConsumer)
     assert len(sink.tokens) == 5
     engine.close()
-    last = trail.of("r")[-1]
+    last = audit.of("r")[-1]
     assert (last.kind, last.reason) == (AuditEventKind.EXPIRED, "what it said was not read")
     assert engine.snapshot().pages_held == 0
 
@@ -88,7 +88,7 @@ def test_a_paused_request_can_be_cancelled_with_a_reason() -> None:
 
 def test_a_paused_request_has_its_deadline() -> None:
     now = [100.0]
-    trail = Trail()
+    audit = RecordedEvents()
 
     def on_tokens(_: tuple[int, ...]) -> bool:
         if len(sink.tokens) == 5:
@@ -97,7 +97,7 @@ def test_a_paused_request_has_its_deadline() -> None:
         return False
 
     sink = Recorder(on_tokens)
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, decisions=trail, clock=lambda: now[0])
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, audit=audit, clock=lambda: now[0])
     name = engine.submit(request(prompts(1)[0], 200, deadline=110.0), sink)
     engine.start()
     assert isinstance(sink.wait().error, DeadlineExceeded)
@@ -127,9 +127,9 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
         held.set()
         assert go_on.wait(60)
 
-    trail = Trail()
+    audit = RecordedEvents()
     running, waiting = Recorder(), Recorder()
-    engine = Engine(GatedRunner(tiny_decoder(), hold), ONE_SLOT, max_waiting=8, decisions=trail)
+    engine = Engine(GatedRunner(tiny_decoder(), hold), ONE_SLOT, max_waiting=8, audit=audit)
     one = engine.submit(request(prompts(1)[0], 5), running)
     engine.start()
     assert held.wait(60)
@@ -144,7 +144,7 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
     waiting.wait()
     engine.close()
     assert waiting.outcome is not None
-    kinds = [recognized(decision.kind) for decision in trail.of("two")]
+    kinds = [recognized(event.kind) for event in audit.of("two")]
     assert_legal(kinds, ended=True)
     assert kinds.count(AuditEventKind.PAUSED) == 1
     state = engine.snapshot()
@@ -152,7 +152,7 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
 
 
 def test_a_pause_and_its_end_between_two_steps_cost_nothing() -> None:
-    trail = Trail()
+    audit = RecordedEvents()
 
     def on_tokens(_: tuple[int, ...]) -> bool:
         if len(sink.tokens) == 5:
@@ -161,12 +161,12 @@ def test_a_pause_and_its_end_between_two_steps_cost_nothing() -> None:
         return False
 
     sink = Recorder(on_tokens)
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, decisions=trail)
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, audit=audit)
     name = engine.submit(request(prompts(1)[0], 10, request_id="r"), sink)
     engine.start()
     sink.wait()
     engine.close()
-    assert AuditEventKind.PAUSED not in [decision.kind for decision in trail.of("r")]
+    assert AuditEventKind.PAUSED not in [event.kind for event in audit.of("r")]
 
 
 def test_who_comes_back_is_charged_nothing_again_and_waits_its_turn() -> None:

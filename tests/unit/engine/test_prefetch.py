@@ -21,12 +21,12 @@ class Ledger:
 
     def __init__(self) -> None:
         self.kept: list[AuditEvent] = []
-        self.anticipated = threading.Event()
+        self.prefetched = threading.Event()
 
-    def record(self, decision: AuditEvent) -> None:
-        self.kept.append(decision)
-        if decision.kind is AuditEventKind.ANTICIPATED:
-            self.anticipated.set()
+    def record(self, event: AuditEvent) -> None:
+        self.kept.append(event)
+        if event.kind is AuditEventKind.ANTICIPATED:
+            self.prefetched.set()
 
 
 def ask(engine: Engine, asked: TokenRequest) -> tuple[list[int], int]:
@@ -39,11 +39,11 @@ def ask(engine: Engine, asked: TokenRequest) -> tuple[list[int], int]:
 
 def test_what_was_computed_ahead_is_found_and_the_answer_is_the_same() -> None:
     ledger = Ledger()
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, compute_ahead=True, decisions=ledger)
+    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, compute_ahead=True, audit=ledger)
     engine.start()
     try:
-        engine.anticipate(request(PROMPT, 6))
-        assert ledger.anticipated.wait(60)
+        engine.prefetch(request(PROMPT, 6))
+        assert ledger.prefetched.wait(60)
         said, found = ask(engine, request(PROMPT, 6))
         with_another_order = ask(engine, request((*PROMPT[:100], *OTHER), 6))[1]
     finally:
@@ -52,8 +52,8 @@ def test_what_was_computed_ahead_is_found_and_the_answer_is_the_same() -> None:
     assert said == plain.tokens
     assert found == 7 * 32
     assert with_another_order == 3 * 32
-    (decision,) = (each for each in ledger.kept if each.kind is AuditEventKind.ANTICIPATED)
-    assert decision.numbers == {"computed_tokens": 7 * 32, "expected_tokens": len(PROMPT)}
+    (event,) = (each for each in ledger.kept if each.kind is AuditEventKind.ANTICIPATED)
+    assert event.numbers == {"computed_tokens": 7 * 32, "expected_tokens": len(PROMPT)}
 
 
 def test_a_request_that_comes_meanwhile_waits_for_one_small_step_at_most() -> None:
@@ -67,16 +67,16 @@ def test_a_request_that_comes_meanwhile_waits_for_one_small_step_at_most() -> No
             assert go_on.wait(60)
 
     ledger = Ledger()
-    engine = Engine(GatedRunner(tiny_decoder(), before), LIMITS, max_waiting=8, compute_ahead=True, decisions=ledger)
+    engine = Engine(GatedRunner(tiny_decoder(), before), LIMITS, max_waiting=8, compute_ahead=True, audit=ledger)
     engine.start()
     try:
-        engine.anticipate(request(PROMPT, 6, request_id="likely"))
+        engine.prefetch(request(PROMPT, 6, request_id="likely"))
         assert begun.wait(60)
         sink = Recorder()
         engine.submit(request(OTHER, 3, request_id="real"), sink)
         go_on.set()
         sink.wait()
-        assert ledger.anticipated.wait(60)
+        assert ledger.prefetched.wait(60)
     finally:
         engine.close()
     assert steps[0][0] <= CHUNK_TOKENS
@@ -92,7 +92,7 @@ def test_nothing_is_computed_ahead_of_text_that_was_removed() -> None:
         compute_ahead=True,
     )
     engine.forget("manuals", 2)
-    engine.anticipate(request(PROMPT, 6))
+    engine.prefetch(request(PROMPT, 6))
     engine.start()
     try:
         assert ask(engine, replace(request(OTHER, 1), epoch=2))[1] == 0
@@ -104,8 +104,8 @@ def test_nothing_is_computed_ahead_of_text_that_was_removed() -> None:
 
 def test_an_engine_with_something_left_to_compute_ahead_ends() -> None:
     engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, compute_ahead=True)
-    assert engine.anticipates
+    assert engine.prefetch_enabled
     for _ in range(10):
-        engine.anticipate(request(PROMPT, 6))
+        engine.prefetch(request(PROMPT, 6))
     engine.start()
     engine.close(grace_s=60)

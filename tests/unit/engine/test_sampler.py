@@ -113,7 +113,7 @@ def test_a_draft_changes_how_many_tokens_are_chosen_at_once_and_not_which(
     expected: list[int] = []
     for row in rows:
         expected += choose(row[None], [Asked(plain, AnyToken())])[0]
-        plain.saw(expected[-1:])
+        plain.observe(expected[-1:])
     right = data.draw(st.integers(0, len(rows) - 1))
     wrong = [(expected[right] + 1) % VOCABULARY] * (len(rows) - 1 - right)
     drafting = Asked(Choice(sampling, VOCABULARY, (1,)), AnyToken(), (*expected[:right], *wrong))
@@ -124,7 +124,7 @@ def test_the_repetition_penalty_counts_the_prompt_and_what_was_said() -> None:
     logits = np.array([3.0, 2.9, 2.8, -1, *[-9] * 8], np.float32)
     choice = Choice(Sampling(repetition_penalty=1.5), VOCABULARY, (0,))
     assert choice.choose(logits, AnyToken()) == 1
-    choice.saw((1,))
+    choice.observe((1,))
     assert choice.choose(logits, AnyToken()) == 2
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edge_rag.core.query import Priority
 from edge_rag.engine.command_queue import IDLE_TURN_S
 from edge_rag.engine.engine import Engine
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.engine.stats import MAP_CELLS, PATIENCE_S
 from edge_rag.runtime.decoder.model_input import PackedStep
@@ -19,15 +19,15 @@ from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, prompts, re
 
 @given(st.integers(1, 40), st.integers(1, 12), st.lists(st.integers(0, 60), max_size=6))
 def test_a_map_counts_every_page_once_in_the_cell_of_its_number(pages: int, cells: int, lengths: list[int]) -> None:
-    pool = PagePool(pages, page_tokens=4)
+    pool = BlockPool(pages, page_tokens=4)
     for number, length in enumerate(lengths):
         sequence, tokens = SequenceId(number + 1), list(range(length))
         shared = pool.match("manuals", tokens, [])
         if pool.pages_for(length) - len(shared) > pool.available_without([], shared):
             continue
-        pool.adopt(sequence, shared)
+        pool.share(sequence, shared)
         pool.extend(sequence, pool.take(pool.pages_for(length) - len(shared)))
-        pool.seal(sequence, "manuals", tokens, length, [])
+        pool.register_full(sequence, "manuals", tokens, length, [])
         if number % 2:
             pool.release(sequence)
     drawn, snapshot = pool.map(cells), pool.snapshot()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.engine.engine import Engine
-from edge_rag.engine.scheduling.policy import SchedulerLimits, held_back
+from edge_rag.engine.scheduling.policy import SchedulerLimits, throttled_limits
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
@@ -19,12 +19,12 @@ def test_limits_held_back_are_legal_smaller_and_leave_every_slot_its_token(
     slots: int, prefill: int, more: int, share: float, others: int
 ) -> None:
     full = SchedulerLimits(slots, slots + prefill + more, prefill)
-    less = held_back(full, share, others)
+    less = throttled_limits(full, share, others)
     assert 1 <= less.max_slots <= max(1, min(others, slots * share + 1e-6))
     assert less.prefill_tokens <= prefill
     assert less.max_step_tokens <= full.max_step_tokens
     assert less.max_step_tokens - less.prefill_tokens >= slots
-    assert held_back(full, 1.0, slots) == full
+    assert throttled_limits(full, 1.0, slots) == full
 
 
 def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
@@ -36,7 +36,7 @@ def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
         LIMITS,
         max_waiting=64,
     )
-    engine.restrain(0.25)
+    engine.set_throttle(0.25)
     sinks = [Recorder() for _ in asked]
     for item, sink in zip(asked, sinks, strict=True):
         engine.submit(item, sink)
@@ -44,7 +44,7 @@ def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
     assert [sink.wait().tokens for sink in sinks] == free
     assert max(widths) == LIMITS.max_slots // 4
     widths.clear()
-    engine.restrain(1.0)
+    engine.set_throttle(1.0)
     again = [Recorder() for _ in asked]
     for item, sink in zip(asked, again, strict=True):
         engine.submit(item, sink)
@@ -69,7 +69,7 @@ def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
         engine.submit(request(prompt, max_tokens=24), sink)
     engine.start()
     assert full.wait(60)
-    engine.restrain(0.01)
+    engine.set_throttle(0.01)
     go_on.set()
     for sink in sinks:
         assert sink.wait().error is None
@@ -81,7 +81,7 @@ def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_an_engine_that_is_restrained_before_it_starts_begins_so(share: float) -> None:
     engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
-    engine.restrain(share)
+    engine.set_throttle(share)
     engine.start()
     engine.look()
     assert engine.snapshot().slots == int(LIMITS.max_slots * share)

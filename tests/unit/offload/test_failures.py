@@ -321,8 +321,8 @@ class Announced(AnswerGenerator):
 
     switched: threading.Event
 
-    def restrain(self, share: float) -> None:
-        super().restrain(share)
+    def set_throttle(self, share: float) -> None:
+        super().set_throttle(share)
         self.switched.set()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.tier import PageTier, Reading
 from edge_rag.engine.request import ActiveRequest
 from edge_rag.engine.sequence import SequenceId
@@ -21,7 +21,7 @@ class PendingLoads:
         clock: Monotonic seconds, the engine's.
     """
 
-    def __init__(self, tier: PageTier | None, pool: PagePool, clock: Callable[[], float]) -> None:
+    def __init__(self, tier: PageTier | None, pool: BlockPool, clock: Callable[[], float]) -> None:
         self._tier = tier
         self._pool = pool
         self._clock = clock

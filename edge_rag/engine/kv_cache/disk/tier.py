@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.store import PageFileInvalid, PageStore, StoredPage
 from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey, extend_chain
 
@@ -203,7 +203,7 @@ class PageTier:
         """Notes how long a step took that computed mostly prompts."""
         self._compute_s = _average(self._compute_s, seconds / tokens)
 
-    def want(self, pool: PagePool, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> Reading | None:
+    def want(self, pool: BlockPool, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> Reading | None:
         """Begins to read what the disk has of a sequence's beginning beyond what the cache has.
 
         Args:
@@ -242,7 +242,7 @@ class PageTier:
             self._changed.notify_all()
         return reading
 
-    def arrived(self, pool: PagePool) -> None:
+    def arrived(self, pool: BlockPool) -> None:
         """Puts what was read into the cache; the engine's thread."""
         store = self._store
         if store is None or not self._arrived:
@@ -253,7 +253,7 @@ class PageTier:
             reading.done = True
             if not store.has_ended(reading.trust_domain):
                 uses = [page.uses for page in reading.found]
-                self._read += pool.bring(reading.trust_domain, reading.keys, reading.first, uses, self._put(reading))
+                self._read += pool.insert(reading.trust_domain, reading.keys, reading.first, uses, self._put(reading))
 
     def forget(self, collection: str, epoch: int) -> None:
         """Removes the pages of a collection's epochs before this one; any thread."""

@@ -156,7 +156,7 @@ class CudaDecoder(PagedModel):
         except Exception as error:
             raise InferenceFailed(f"page {source} cannot be copied: {error}") from error
 
-    def give_back(self, pages: Sequence[int]) -> None:
+    def release_pages(self, pages: Sequence[int]) -> None:
         """Keeps the memory: a card's is not shared with the rest of the system."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_rag.engine.kv_cache.block_pool import PagePool, PagesExhausted
+from edge_rag.engine.kv_cache.block_pool import BlockPool, PagesExhausted
 from edge_rag.engine.kv_cache.invariants import violations
 from edge_rag.engine.kv_cache.prefix_cache import PageId, PageKey, extend_chain
 from edge_rag.engine.kv_cache.reservation import Reservation
@@ -15,24 +15,24 @@ A, B, C = SequenceId(1), SequenceId(2), SequenceId(3)
 TOKENS = list(range(100, 140))
 
 
-def compute(pool: PagePool, sequence: SequenceId, first: int, count: int) -> None:
+def compute(pool: BlockPool, sequence: SequenceId, first: int, count: int) -> None:
     with Reservation(pool, StepPlan((PlanEntry(sequence, first, count, True),))) as pages:
         pages.commit()
 
 
-def hold(pool: PagePool, sequence: SequenceId, tokens: list[int], domain: str = "manuals") -> int:
+def hold(pool: BlockPool, sequence: SequenceId, tokens: list[int], domain: str = "manuals") -> int:
     """Lets a sequence find what it can and compute the rest; returns the tokens it found."""
     keys: list[PageKey] = []
     found = pool.match(domain, tokens, keys)
-    pool.adopt(sequence, found)
+    pool.share(sequence, found)
     first = len(found) * pool.page_tokens
     compute(pool, sequence, first, len(tokens) - first)
-    pool.seal(sequence, domain, tokens, len(tokens), keys)
+    pool.register_full(sequence, domain, tokens, len(tokens), keys)
     return first
 
 
 def test_a_committed_step_leaves_its_pages_with_the_sequences() -> None:
-    pool = PagePool(4, 8)
+    pool = BlockPool(4, 8)
     compute(pool, A, 0, 9)
     compute(pool, A, 9, 7)
     assert pool.held(A) == 2
@@ -40,7 +40,7 @@ def test_a_committed_step_leaves_its_pages_with_the_sequences() -> None:
 
 
 def test_a_step_that_is_not_committed_never_was() -> None:
-    pool = PagePool(4, 8)
+    pool = BlockPool(4, 8)
     compute(pool, A, 0, 8)
     before = pool.snapshot()
     with Reservation(pool, StepPlan((PlanEntry(A, 8, 1, True), PlanEntry(B, 0, 16, True)))) as pages:
@@ -56,7 +56,7 @@ def test_a_step_that_is_not_committed_never_was() -> None:
 
 
 def test_a_reservation_that_cannot_be_met_takes_nothing() -> None:
-    pool = PagePool(2, 8)
+    pool = BlockPool(2, 8)
     with pytest.raises(PagesExhausted):
         with Reservation(pool, StepPlan((PlanEntry(A, 0, 8, True), PlanEntry(B, 0, 16, True)))):
             pytest.fail("entered")
@@ -64,7 +64,7 @@ def test_a_reservation_that_cannot_be_met_takes_nothing() -> None:
 
 
 def test_equal_beginnings_share_their_full_pages() -> None:
-    pool = PagePool(10, 8)
+    pool = BlockPool(10, 8)
     assert hold(pool, A, TOKENS) == 0
     assert hold(pool, B, [*TOKENS[:20], 1, 2, 3, 4, 5]) == 16
     assert pool.table(B)[:2] == pool.table(A)[:2]
@@ -73,13 +73,13 @@ def test_equal_beginnings_share_their_full_pages() -> None:
 
 
 def test_the_last_token_is_always_computed_because_its_logits_are_needed() -> None:
-    pool = PagePool(10, 8)
+    pool = BlockPool(10, 8)
     hold(pool, A, TOKENS[:16])
     assert hold(pool, B, TOKENS[:16]) == 8
 
 
 def test_released_pages_are_found_again_until_their_room_is_needed() -> None:
-    pool = PagePool(5, 8)
+    pool = BlockPool(5, 8)
     hold(pool, A, TOKENS)
     pool.release(A)
     assert pool.available == 5
@@ -90,7 +90,7 @@ def test_released_pages_are_found_again_until_their_room_is_needed() -> None:
 
 
 def test_what_continues_a_page_is_evicted_before_it() -> None:
-    pool = PagePool(5, 8)
+    pool = BlockPool(5, 8)
     hold(pool, A, TOKENS)
     pool.release(A)
     pool.take(3)
@@ -98,7 +98,7 @@ def test_what_continues_a_page_is_evicted_before_it() -> None:
 
 
 def test_the_longest_unused_beginning_is_evicted_first() -> None:
-    pool = PagePool(4, 8)
+    pool = BlockPool(4, 8)
     hold(pool, A, TOKENS[:17])
     pool.release(A)
     hold(pool, B, [5, *TOKENS[:8]])
@@ -109,7 +109,7 @@ def test_the_longest_unused_beginning_is_evicted_first() -> None:
 
 
 def test_another_trust_domain_finds_nothing() -> None:
-    pool = PagePool(10, 8)
+    pool = BlockPool(10, 8)
     hold(pool, A, TOKENS, "manuals")
     assert hold(pool, B, TOKENS, "payroll") == 0
 
@@ -123,7 +123,7 @@ def test_a_page_is_found_only_after_an_equal_beginning() -> None:
 
 
 def test_a_shared_page_outlives_one_of_its_holders() -> None:
-    pool = PagePool(10, 8)
+    pool = BlockPool(10, 8)
     hold(pool, A, TOKENS)
     hold(pool, B, TOKENS)
     pool.release(A)
@@ -132,7 +132,7 @@ def test_a_shared_page_outlives_one_of_its_holders() -> None:
 
 
 def test_the_forecast_of_available_pages_agrees_with_what_comes_free() -> None:
-    pool = PagePool(12, 8)
+    pool = BlockPool(12, 8)
     hold(pool, A, TOKENS)
     hold(pool, B, [*TOKENS[:16], *range(24)])
     hold(pool, C, TOKENS)
@@ -145,11 +145,11 @@ def test_the_forecast_of_available_pages_agrees_with_what_comes_free() -> None:
 
 
 def test_equal_pages_computed_side_by_side_are_both_accounted_for() -> None:
-    pool = PagePool(4, 8)
+    pool = BlockPool(4, 8)
     compute(pool, A, 0, 8)
     compute(pool, B, 0, 8)
     for sequence in (A, B):
-        pool.seal(sequence, "manuals", TOKENS[:8], 8, [])
+        pool.register_full(sequence, "manuals", TOKENS[:8], 8, [])
     pool.release(A)
     pool.release(B)
     assert not violations(pool.snapshot(), {})
@@ -176,7 +176,7 @@ def test_equal_pages_computed_side_by_side_are_both_accounted_for() -> None:
     ],
 )
 def test_every_kind_of_broken_accounting_is_noticed(change: dict[str, object], expected: str) -> None:
-    pool = PagePool(4, 8)
+    pool = BlockPool(4, 8)
     compute(pool, A, 0, 12)
     assert not violations(pool.snapshot(), {A: 12})
     assert any(expected in wrong for wrong in violations(replace(pool.snapshot(), **change), {A: 12}))  # type: ignore[arg-type]

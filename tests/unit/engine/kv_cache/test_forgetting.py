@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_rag.engine.engine import Engine
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.invariants import violations
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 from edge_rag.engine.sequence import SequenceId
@@ -24,7 +24,7 @@ def cached_of(engine: Engine, prompt: tuple[int, ...], epoch: int, trust_domain:
 
 
 def test_a_forgotten_domains_pages_are_free_and_cannot_be_found() -> None:
-    pool = PagePool(8, 8)
+    pool = BlockPool(8, 8)
     hold(pool, A, TOKENS[:16], "manuals")
     hold(pool, B, TOKENS[:16], "personnel")
     pool.release(A)
@@ -41,7 +41,7 @@ def test_a_forgotten_domains_pages_are_free_and_cannot_be_found() -> None:
 
 
 def test_pages_that_are_held_stay_with_their_sequence_and_are_free_after_it() -> None:
-    pool = PagePool(8, 8)
+    pool = BlockPool(8, 8)
     hold(pool, A, TOKENS[:16])
 
     pool.forget("manuals")

@@ -12,35 +12,35 @@ from edge_rag.engine.kv_cache.page_copy import KvCopy, between, stretch, within
 def loans_ahead(draw: st.DrawFn) -> tuple[int, tuple[KvCopy, ...]]:
     """A position, and loans after it."""
     first = draw(st.integers(0, 20))
-    loans, position = [], first
+    copies, position = [], first
     for gap, length in draw(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 9)), max_size=4)):
-        loans.append(KvCopy(position + gap, length, (), 0))
-        position = loans[-1].end
-    return first, tuple(loans)
+        copies.append(KvCopy(position + gap, length, (), 0))
+        position = copies[-1].end
+    return first, tuple(copies)
 
 
 @given(loans_ahead(), st.integers(1, 60))
 def test_a_stretch_computes_as_many_tokens_as_asked_for_and_ends_with_one(
     ahead: tuple[int, tuple[KvCopy, ...]], count: int
 ) -> None:
-    first, loans = ahead
-    taken = stretch(first, count, loans)
-    end = first + count + sum(loan.length for loan in taken)
+    first, copies = ahead
+    taken = stretch(first, count, copies)
+    end = first + count + sum(copy.length for copy in taken)
     computed = [position for begin, stop in between(first, end, taken) for position in range(begin, stop)]
-    copied = [position for loan in taken for position in range(loan.start, loan.end)]
+    copied = [position for copy in taken for position in range(copy.start, copy.end)]
     assert len(computed) == count
     assert computed[-1] == end - 1
     assert sorted(computed + copied) == list(range(first, end))
-    assert all(loan.start >= end for loan in loans[len(taken) :])
+    assert all(copy.start >= end for copy in copies[len(taken) :])
 
 
 @given(loans_ahead(), st.integers(0, 90))
 def test_no_more_tokens_are_computed_than_there_is_room_for(ahead: tuple[int, tuple[KvCopy, ...]], end: int) -> None:
-    first, loans = ahead
+    first, copies = ahead
 
     def last(count: int) -> int:
-        return first + count + sum(loan.length for loan in stretch(first, count, loans))
+        return first + count + sum(copy.length for copy in stretch(first, count, copies))
 
-    count = within(first, end, loans)
+    count = within(first, end, copies)
     assert count == 0 or last(count) <= end
     assert last(count + 1) > end

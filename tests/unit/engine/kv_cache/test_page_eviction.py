@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.invariants import violations
 from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey
 from edge_rag.engine.kv_cache.reservation import Reservation
@@ -24,7 +24,7 @@ class PoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.evicted: list[tuple[Evicted, dict[PageId, PageId | None]]] = []
-        self.pool = PagePool(PAGES, PAGE_TOKENS, self.on_evicted)
+        self.pool = BlockPool(PAGES, PAGE_TOKENS, self.on_evicted)
         self.running: dict[SequenceId, tuple[str, list[int], list[PageKey]]] = {}
         self.last = 0
 
@@ -35,9 +35,9 @@ class PoolMachine(RuleBasedStateMachine):
         with Reservation(self.pool, StepPlan((PlanEntry(sequence, first, count, True),))) as pages:
             pages.commit()
 
-    def seal(self, sequence: SequenceId) -> None:
+    def register_full(self, sequence: SequenceId) -> None:
         domain, tokens, keys = self.running[sequence]
-        self.pool.seal(sequence, domain, tokens, len(tokens), keys)
+        self.pool.register_full(sequence, domain, tokens, len(tokens), keys)
 
     @rule(tokens=Text, domain=st.sampled_from(DOMAINS), together=st.booleans())
     def enter(self, tokens: list[int], domain: str, together: bool) -> None:
@@ -51,12 +51,12 @@ class PoolMachine(RuleBasedStateMachine):
                 break
             self.last += 1
             sequence = SequenceId(self.last)
-            self.pool.adopt(sequence, found)
+            self.pool.share(sequence, found)
             self.compute(sequence, len(found) * PAGE_TOKENS, len(tokens) - len(found) * PAGE_TOKENS)
             self.running[sequence] = (domain, list(tokens), keys)
             entering.append(sequence)
         for sequence in entering:
-            self.seal(sequence)
+            self.register_full(sequence)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), token=st.integers(0, 1))
@@ -66,7 +66,7 @@ class PoolMachine(RuleBasedStateMachine):
         if len(tokens) < 2 * LONGEST and (self.pool.available or len(tokens) % PAGE_TOKENS):
             tokens.append(token)
             self.compute(sequence, len(tokens) - 1, 1)
-            self.seal(sequence)
+            self.register_full(sequence)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -100,22 +100,22 @@ TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def use(pool: PagePool, sequence: int, tokens: list[int]) -> int:
+def use(pool: BlockPool, sequence: int, tokens: list[int]) -> int:
     """Lets a sequence come and go; returns the tokens it found."""
     keys: list[PageKey] = []
     name = SequenceId(sequence)
     found = pool.match("manuals", tokens, keys)
-    pool.adopt(name, found)
+    pool.share(name, found)
     first = len(found) * PAGE_TOKENS
     with Reservation(pool, StepPlan((PlanEntry(name, first, len(tokens) - first, True),))) as pages:
         pages.commit()
-    pool.seal(name, "manuals", tokens, len(tokens), keys)
+    pool.register_full(name, "manuals", tokens, len(tokens), keys)
     pool.release(name)
     return first
 
 
 def test_what_is_asked_for_often_outlives_what_was_asked_for_later() -> None:
-    pool = PagePool(6, PAGE_TOKENS)
+    pool = BlockPool(6, PAGE_TOKENS)
     often = [1, 2, 3, 4, 5]
     for sequence in range(3):
         use(pool, sequence, often)
@@ -125,7 +125,7 @@ def test_what_is_asked_for_often_outlives_what_was_asked_for_later() -> None:
 
 
 def test_what_was_asked_for_often_long_ago_goes_in_the_end() -> None:
-    pool = PagePool(6, PAGE_TOKENS)
+    pool = BlockPool(6, PAGE_TOKENS)
     once = [1, 2, 3, 4, 5]
     for sequence in range(3):
         use(pool, sequence, once)
@@ -136,7 +136,7 @@ def test_what_was_asked_for_often_long_ago_goes_in_the_end() -> None:
 
 
 def test_of_pages_asked_for_equally_often_the_longest_unused_one_goes() -> None:
-    pool = PagePool(4, PAGE_TOKENS)
+    pool = BlockPool(4, PAGE_TOKENS)
     use(pool, 1, [1, 1, 0])
     use(pool, 2, [2, 2, 0])
     use(pool, 3, [3, 3, 0])
@@ -146,13 +146,13 @@ def test_of_pages_asked_for_equally_often_the_longest_unused_one_goes() -> None:
 
 
 def test_an_equal_page_computed_side_by_side_is_held_once_from_then_on() -> None:
-    pool = PagePool(4, PAGE_TOKENS)
+    pool = BlockPool(4, PAGE_TOKENS)
     first, second = SequenceId(1), SequenceId(2)
     for sequence in (first, second):
         with Reservation(pool, StepPlan((PlanEntry(sequence, 0, 3, True),))) as pages:
             pages.commit()
     for sequence in (first, second):
-        pool.seal(sequence, "manuals", [1, 2, 3], 3, [])
+        pool.register_full(sequence, "manuals", [1, 2, 3], 3, [])
     assert pool.table(first)[0] == pool.table(second)[0]
     assert pool.table(first)[1] != pool.table(second)[1]
     assert pool.available == 1

@@ -128,8 +128,8 @@ def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
     leave_hot(tmp_path)
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
-        assert engine.anticipates
-        engine.anticipate(request(HOT, 6))
+        assert engine.prefetch_enabled
+        engine.prefetch(request(HOT, 6))
         until = time.monotonic() + 60
         while tier.counts.read < 4 and time.monotonic() < until:
             engine.look()  # has the engine go round once
@@ -139,7 +139,7 @@ def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
 def test_what_was_asked_for_once_is_not_written(tmp_path: Path) -> None:
     decoder = tiny_decoder(pages=PAGES)
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
-        assert not engine.anticipates, "there is nothing on disk to be read ahead"
+        assert not engine.prefetch_enabled, "there is nothing on disk to be read ahead"
         for prompt in (HOT, *OTHERS):
             ask(engine, prompt)
     assert tier.counts.written == 0
@@ -150,11 +150,11 @@ def test_what_is_dropped_because_memory_is_short_is_not_copied_first(tmp_path: P
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
         for _ in range(2):
             ask(engine, HOT)
-        engine.relieve(drop_cache=True, hold_batch=False)
+        engine.shed_memory(drop_cache=True, hold_batch=False)
         engine.look()  # has the engine go round once
         assert engine.snapshot().pages_cached == 0
         assert ask(engine, HOT) == (plain(HOT), 0)
-        engine.relieve(drop_cache=True, hold_batch=False)
+        engine.shed_memory(drop_cache=True, hold_batch=False)
     assert tier.counts.written == 0
 
 

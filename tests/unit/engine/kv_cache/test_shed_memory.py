@@ -15,24 +15,24 @@ from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
 
 
-class Trail:
+class RecordedEvents:
     def __init__(self) -> None:
-        self.decisions: list[AuditEvent] = []
+        self.events: list[AuditEvent] = []
         self.seen = threading.Condition()
 
-    def record(self, decision: AuditEvent) -> None:
+    def record(self, event: AuditEvent) -> None:
         with self.seen:
-            self.decisions.append(decision)
+            self.events.append(event)
             self.seen.notify_all()
 
     def wait_for(self, kind: AuditEventKind, request_id: str) -> AuditEvent:
         def found() -> AuditEvent | None:
-            return next((d for d in self.decisions if (d.kind, d.request_id) == (kind, request_id)), None)
+            return next((d for d in self.events if (d.kind, d.request_id) == (kind, request_id)), None)
 
         with self.seen:
-            decision = self.seen.wait_for(found, 60)
-        assert decision is not None, self.decisions
-        return decision
+            event = self.seen.wait_for(found, 60)
+        assert event is not None, self.events
+        return event
 
 
 def test_dropping_the_cache_frees_every_page_nobody_holds_and_answers_stay_the_same() -> None:
@@ -44,9 +44,9 @@ def test_dropping_the_cache_frees_every_page_nobody_holds_and_answers_stay_the_s
         sinks = [Recorder() for _ in asked]
         for item, sink in zip(asked, sinks, strict=True):
             engine.submit(item, sink)
-            engine.relieve(drop_cache=True, hold_batch=False)
+            engine.shed_memory(drop_cache=True, hold_batch=False)
         assert [sink.wait().tokens for sink in sinks] == expected
-    engine.relieve(drop_cache=True, hold_batch=False)
+    engine.shed_memory(drop_cache=True, hold_batch=False)
     look = engine.look()
     assert sum(look.page_map.cached) == 0
     engine.close()
@@ -62,29 +62,29 @@ def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> No
             said.set()
             assert go_on.wait(60)
 
-    trail = Trail()
-    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=64, decisions=trail)
+    audit = RecordedEvents()
+    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=64, audit=audit)
     sink = Recorder()
     engine.submit(asked, sink)
     engine.start()
     assert said.wait(60)
-    engine.relieve(drop_cache=True, hold_batch=True)
+    engine.shed_memory(drop_cache=True, hold_batch=True)
     go_on.set()
-    gave_way = trail.wait_for(AuditEventKind.PREEMPTED, "batch")
+    gave_way = audit.wait_for(AuditEventKind.PREEMPTED, "batch")
     assert gave_way.reason == "memory is short, and it can wait"
     assert gave_way.preempted_for is None
     with pytest.raises(MemoryPressure) as refused:
         engine.submit(request(prompts(1)[0], priority=Priority.BATCH, request_id="late"), Recorder())
     assert refused.value.retry_after_s > 0
-    assert trail.wait_for(AuditEventKind.REFUSED, "late").reason == "memory is short"
+    assert audit.wait_for(AuditEventKind.REFUSED, "late").reason == "memory is short"
     urgent = Recorder()
     engine.submit(request(prompts(1)[0], max_tokens=4, priority=Priority.INTERACTIVE), urgent)
     assert urgent.wait().error is None
     assert not sink.ended.is_set()
     assert engine.look().sequences == ()
-    engine.relieve(drop_cache=False, hold_batch=False)
+    engine.shed_memory(drop_cache=False, hold_batch=False)
     assert sink.wait().tokens == alone.tokens
-    trail.wait_for(AuditEventKind.RESUMED, "batch")
+    audit.wait_for(AuditEventKind.RESUMED, "batch")
     engine.close()
 
 
@@ -98,7 +98,7 @@ def test_an_engine_whose_batch_requests_are_held_sits_still_and_stops_when_told(
     engine = Engine(tiny_decoder(), LIMITS, max_waiting=64, observer=Counting())
     sink = Recorder()
     engine.submit(request(prompts(1)[0], priority=Priority.BATCH), sink)
-    engine.relieve(drop_cache=False, hold_batch=True)
+    engine.shed_memory(drop_cache=False, hold_batch=True)
     engine.start()
     for _ in range(3):
         engine.look()

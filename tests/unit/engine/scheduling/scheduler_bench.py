@@ -7,7 +7,7 @@ from math import inf
 
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.kv_cache.block_pool import PagePool
+from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.invariants import violations
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.engine.kv_cache.prefix_cache import PageId
@@ -26,12 +26,12 @@ class Bench:
 
     def __init__(self, pages: int, limits: SchedulerLimits, max_context: int = 10_000, aging_s: float = inf) -> None:
         self.limits = limits
-        self.pool = PagePool(pages, PAGE)
+        self.pool = BlockPool(pages, PAGE)
         self.scheduler = Scheduler(limits, self.pool, max_context, aging_s)
         self.now = 0.0
         self.sequences: dict[SequenceId, Sequence] = {}
         self.finished: list[SequenceId] = []
-        self.verdicts: dict[SequenceId, list[SchedulingEvent]] = {}
+        self.events: dict[SequenceId, list[SchedulingEvent]] = {}
         self.content: dict[int, int] = {}
 
     def submit(
@@ -52,11 +52,11 @@ class Bench:
         sequence.spans = spans
         self.scheduler.submit(sequence, self.now)
         self.sequences[name] = sequence
-        self.verdicts[name] = []
+        self.events[name] = []
         return sequence
 
     def kinds(self, sequence: Sequence) -> list[AuditEventKind]:
-        return [verdict.kind for verdict in self.verdicts[sequence.id]]
+        return [event.kind for event in self.events[sequence.id]]
 
     def step(self, fail: bool = False, draft: int = 0, right: int = 0) -> StepPlan:
         """Runs a step.
@@ -116,8 +116,8 @@ class Bench:
             assert all(before.references[page] == 1 and page not in before.parents for page in written)
 
     def check(self, plan: StepPlan) -> None:
-        for verdict in plan.verdicts:
-            self.verdicts[verdict.sequence].append(verdict)
+        for event in plan.events:
+            self.events[event.sequence].append(event)
         assert plan.tokens <= self.limits.max_step_tokens
         assert len(self.scheduler.running) <= max(self.limits.max_slots, self.scheduler.limits.max_slots)
         assert len({entry.sequence for entry in plan.entries}) == len(plan.entries)
@@ -133,7 +133,7 @@ class Bench:
 
     def pause(self, sequence: Sequence) -> None:
         numbers = self.scheduler.pause(sequence)
-        self.verdicts[sequence.id].append(
+        self.events[sequence.id].append(
             SchedulingEvent(AuditEventKind.PAUSED, sequence.id, "its reader is slow", numbers)
         )
 

@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 
 from edge_rag.core.query import SchedulingPreset
-from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_on
+from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
 from edge_rag.errors import ConfigurationError
 
 BALANCED = StepSize(slots=8, tokens=512, prefill_share=0.25)
 
 
 def test_the_middle_of_the_curve_is_what_the_profile_says() -> None:
-    assert limits_on(SchedulingPreset.BALANCED, BALANCED) == SchedulerLimits(8, 512, 126)
+    assert limits_for(SchedulingPreset.BALANCED, BALANCED) == SchedulerLimits(8, 512, 126)
 
 
 def test_slots_and_step_length_grow_along_the_curve() -> None:
     points = [
-        limits_on(curve, BALANCED)
+        limits_for(curve, BALANCED)
         for curve in (SchedulingPreset.LATENCY, SchedulingPreset.BALANCED, SchedulingPreset.THROUGHPUT)
     ]
     assert [p.max_slots for p in points] == [4, 8, 16]
@@ -24,14 +24,14 @@ def test_slots_and_step_length_grow_along_the_curve() -> None:
 
 @pytest.mark.parametrize("curve", SchedulingPreset)
 def test_what_the_operator_says_beats_the_curve(curve: SchedulingPreset) -> None:
-    limits = limits_on(curve, BALANCED, max_slots=5, max_step_tokens=100)
+    limits = limits_for(curve, BALANCED, max_slots=5, max_step_tokens=100)
     assert (limits.max_slots, limits.max_step_tokens) == (5, 100)
 
 
 def test_one_slot_is_left_on_the_smallest_device() -> None:
-    assert limits_on(SchedulingPreset.LATENCY, StepSize(1, 64, 0.5)).max_slots == 1
+    assert limits_for(SchedulingPreset.LATENCY, StepSize(1, 64, 0.5)).max_slots == 1
 
 
 def test_more_slots_than_a_step_holds_are_refused() -> None:
     with pytest.raises(ConfigurationError):
-        limits_on(SchedulingPreset.BALANCED, BALANCED, max_slots=64, max_step_tokens=64)
+        limits_for(SchedulingPreset.BALANCED, BALANCED, max_slots=64, max_step_tokens=64)

@@ -215,7 +215,7 @@ def test_fewer_slots_let_nobody_in_until_enough_have_left_and_put_nobody_out() -
     bench.step()
     bench.scheduler.resize(2)
     while len(bench.finished) < 2:
-        assert bench.step().verdicts == ()
+        assert bench.step().events == ()
     assert bench.step().admitted == ()
     bench.run()
     assert all(s.preemptions == 0 for s in bench.sequences.values())
@@ -230,7 +230,7 @@ def test_every_decision_says_why_and_on_which_numbers() -> None:
     urgent = bench.submit(5, 2, Priority.INTERACTIVE, client="b")
     bench.step()
     bench.run()
-    (admitted, preempted, _, resumed) = bench.verdicts[low.id]
+    (admitted, preempted, _, resumed) = bench.events[low.id]
     expected: dict[str, float] = {"slots": 1, "slots_busy": 0, "prompt_tokens": 3, "cached_tokens": 0}
     assert {name: admitted.numbers[name] for name in expected} == expected
     assert (preempted.kind, preempted.preempted_for) == (AuditEventKind.PREEMPTED, urgent.id)
@@ -242,11 +242,11 @@ def test_every_decision_says_why_and_on_which_numbers() -> None:
         0,
         4,
     )
-    said = [(v.kind, v.reason) for v in bench.verdicts[behind.id]]
+    said = [(v.kind, v.reason) for v in bench.events[behind.id]]
     assert said[0] == (AuditEventKind.DEFERRED, WaitReason.SLOTS.value)
-    assert bench.verdicts[third.id][0].reason == WaitReason.ORDER.value
-    assert bench.verdicts[third.id][-1].numbers["client_service_tokens"] > 0
-    assert all(v.numbers["waited_s"] >= 0 for verdicts in bench.verdicts.values() for v in verdicts)
+    assert bench.events[third.id][0].reason == WaitReason.ORDER.value
+    assert bench.events[third.id][-1].numbers["client_service_tokens"] > 0
+    assert all(v.numbers["waited_s"] >= 0 for events in bench.events.values() for v in events)
 
 
 def test_waiting_is_said_once_for_each_reason() -> None:
@@ -255,7 +255,7 @@ def test_waiting_is_said_once_for_each_reason() -> None:
     bench.submit(2, 3)
     blocked = bench.submit(24, 10)
     bench.run()
-    assert [v.reason for v in bench.verdicts[blocked.id]][:-1] == [WaitReason.SLOTS.value, WaitReason.PAGES.value]
+    assert [v.reason for v in bench.events[blocked.id]][:-1] == [WaitReason.SLOTS.value, WaitReason.PAGES.value]
 
 
 def test_drafts_take_what_a_step_has_to_spare() -> None:
@@ -311,7 +311,7 @@ def test_what_was_computed_alone_is_copied_and_the_rest_computed() -> None:
     sequence = bench.submit(prompt, 3, spans=spans)
     plan = bench.step()
     (entry,) = plan.entries
-    assert [(loan.start, loan.length) for loan in entry.loans] == [(16, 7), (25, 8)]
+    assert [(copy.start, copy.length) for copy in entry.copies] == [(16, 7), (25, 8)]
     assert entry.count == len(prompt) - 7 - 8 - sequence.cached_tokens
     assert (sequence.copied_tokens, sequence.cached_tokens) == (15, 4)
     assert bench.wrong() == []

@@ -114,7 +114,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.bench.now += passes
 
     @invariant()
-    def decisions_are_legal(self) -> None:
+    def events_are_legal(self) -> None:
         if hasattr(self, "bench"):
             for sequence in self.bench.sequences.values():
                 assert_legal(self.bench.kinds(sequence), ended=False)
@@ -131,7 +131,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if sequence.status is Status.PAUSED:
                 self.bench.scheduler.resume(sequence, self.bench.now)
         self.bench.run()
-        self.decisions_are_legal()
+        self.events_are_legal()
         assert self.bench.pool.available == self.bench.pool.pages
         assert self.bench.pool.snapshot().tables == {}
 

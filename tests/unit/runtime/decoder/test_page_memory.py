@@ -50,7 +50,7 @@ def test_a_decoder_gives_back_the_pages_it_is_told_and_no_others() -> None:
     decoder = tiny_decoder(pages=64)
     for layer in decoder._layers:
         layer[:] = 5
-    decoder.give_back([1, 2, 3, 40, 41, 42, 43, 63])
+    decoder.release_pages([1, 2, 3, 40, 41, 42, 43, 63])
     size = decoder.geometry.layer_page_bytes
     for layer in decoder._layers:
         flat = np.asarray(layer).reshape(-1)
