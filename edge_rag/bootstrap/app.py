@@ -40,7 +40,7 @@ from edge_rag.pipeline.ingest_stage import Ingesting
 from edge_rag.pipeline.ingest_worker import IngestJobs
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.ports import Reranker
-from edge_rag.pipeline.shared_encoders import EncoderService, LendingLimits
+from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.reranker import cross_encoder, max_sim
 from edge_rag.reranker.cross_encoder import CrossEncoderReranker
@@ -248,7 +248,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
             settings.data_directory,
             embedder,
             retrieval,
-            give_way=precedence.give_way,
+            yield_to_queries=precedence.yield_to_queries,
             forget=generator.forget,
             working=partial(working, "ingest"),
             embedding=embedding,
@@ -276,7 +276,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
         working=working,
         prefetch=generator.prefetch if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
     )
-    lending_limits = LendingLimits(reranks=plan.sizes.questions)
+    lending_limits = EncoderServiceLimits(reranks=plan.sizes.questions)
     lending = EncoderService(embedder, reranker_name, pipeline.rerank, precedence, lending_limits)
     ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)

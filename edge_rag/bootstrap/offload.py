@@ -11,13 +11,14 @@ import psutil
 from edge_rag.config.offload import OffloadSettings, RemoteKind, RemoteSettings
 from edge_rag.core.monitoring.resources import Throttling
 from edge_rag.core.placement import OffloadMode, OffloadUse
+from edge_rag.core.ports import AuditSink
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.offload.encoding.client import EncoderCaller, EncoderOffload, Encoders, EncoderState
 from edge_rag.offload.events import EncodingAnnouncer
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
 from edge_rag.offload.generation.timeouts import Bounds
-from edge_rag.offload.ports import AuditSink, Remote, UsageSink
+from edge_rag.offload.ports import Remote, UsageSink
 from edge_rag.offload.remotes.circuit_breaker import Breaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote

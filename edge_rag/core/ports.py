@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import Question
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+class AuditSink(Protocol):
+    """Keeps audit events. Called on any thread."""
+
+    def record(self, event: AuditEvent) -> None:
+        """Takes an event; returns at once and does not raise. Events of one request arrive in their order."""
+        ...
 
 
 class Embedder(Protocol):
@@ -68,7 +77,7 @@ class Embedding(Protocol):
         texts: Sequence[str],
         rule: Callable[[], OffloadRule],
         here: Callable[[Sequence[str]], NDArray[np.float32]],
-        give_way: Callable[[float], None],
+        yield_to_queries: Callable[[float], None],
         told: Callable[[int], None],
     ) -> NDArray[np.float32]:
         """Embeds the passages of a document: float32 [texts, dimension], each row of length 1. Any thread.
@@ -77,7 +86,7 @@ class Embedding(Protocol):
             texts: The passages.
             rule: Returns what of their collection may leave this box, as it is at that moment; any thread.
             here: Embeds a few of them on this box, on the caller's thread.
-            give_way: Called after that with the seconds it took; returns when the next may begin.
+            yield_to_queries: Called after that with the seconds it took; returns when the next may begin.
             told: Told how many are done.
 
         Raises:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from edge_rag.core.monitoring.metrics import StepReport
+from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Priority
 from edge_rag.engine.command_queue import CommandQueue
 from edge_rag.engine.constraint import ModelMove
@@ -24,7 +25,7 @@ from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.model_input import moves, pack
 from edge_rag.engine.passage_warmup import PassageWarmup
-from edge_rag.engine.ports import AuditSink, ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
+from edge_rag.engine.ports import ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
 from edge_rag.engine.prefetch import Prefetcher, PrefetchRequest
 from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.request_table import RequestTable, failure_of

@@ -7,7 +7,7 @@ from typing import Final
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
-from edge_rag.engine.ports import AuditSink
+from edge_rag.core.ports import AuditSink
 from edge_rag.engine.prefetch import PrefetchRequest
 from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.scheduling.plan import SchedulingEvent

@@ -155,18 +155,6 @@ class Unobserved:
         """Does nothing."""
 
 
-class AuditSink(Protocol):
-    """Keeps the trail of decisions."""
-
-    def record(self, event: AuditEvent) -> None:
-        """Takes a decision; must return at once and not raise.
-
-        Called on the engine's thread; for a request that is taken in or refused, on the caller's. A request's decisions
-        come in the order they were made.
-        """
-        ...
-
-
 class Unrecorded:
     """Keeps no trail."""
 

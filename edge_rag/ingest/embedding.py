@@ -36,7 +36,7 @@ class LocalEmbedding:
         texts: Sequence[str],
         rule: Callable[[], OffloadRule],
         here: Callable[[Sequence[str]], NDArray[np.float32]],
-        give_way: Callable[[float], None],
+        yield_to_queries: Callable[[float], None],
         told: Callable[[int], None],
     ) -> NDArray[np.float32]:
         """Embeds passages, a few at a time; see ``Embedding``."""
@@ -45,5 +45,5 @@ class LocalEmbedding:
             told(first)
             began = time.monotonic()
             parts.append(here(texts[first : first + TEXTS_AT_ONCE]))
-            give_way(time.monotonic() - began)
+            yield_to_queries(time.monotonic() - began)
         return np.concatenate(parts) if parts else here(texts)

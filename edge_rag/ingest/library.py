@@ -48,8 +48,8 @@ class LocalDocumentLibrary:
         parser: Reads documents.
         embedder: Turns text into vectors.
         chunk_limits: How documents are cut.
-        give_way: Called between two batches of chunks with the seconds that the last one took; returns when ingest may
-            go on.
+        yield_to_queries: Called between two batches of chunks with the seconds that the last one took; returns when
+            ingest may continue.
         forget: Called with a collection's name and its epoch after text of it was removed: what was derived from it in
             earlier epochs is to go.
         working: Makes what is entered while chunks are embedded here.
@@ -63,7 +63,7 @@ class LocalDocumentLibrary:
         parser: ParserProcess,
         embedder: Embedder,
         chunk_limits: ChunkLimits,
-        give_way: Callable[[float], None],
+        yield_to_queries: Callable[[float], None],
         forget: Callable[[str, int], None],
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
         embedding: Embedding | None = None,
@@ -74,7 +74,7 @@ class LocalDocumentLibrary:
         self._embedder = embedder
         self._embedding = embedding or LocalEmbedding(embedder)
         self._chunk_limits = chunk_limits
-        self._give_way = give_way
+        self._yield_to_queries = yield_to_queries
         self._forget = forget
         self._working = working
         self._most_chunk_tokens = embedder.max_tokens - chunk_limits.context - SPECIAL_TOKENS
@@ -256,7 +256,7 @@ class LocalDocumentLibrary:
             texts,
             lambda: self._rule_of(collection),
             here,
-            self._give_way,
+            self._yield_to_queries,
             lambda done: progress(IngestPhase.EMBEDDING, done, len(texts)),
         )
 

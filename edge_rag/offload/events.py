@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
+from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import NO_CONTEXT, RequestContext
 from edge_rag.offload.encoding.routing import EncodingFacts, Work
 from edge_rag.offload.encoding.routing import numbers as encoding_numbers
 from edge_rag.offload.generation.routing import Choice, Facts, Place, numbers
-from edge_rag.offload.ports import AuditSink
 from edge_rag.offload.remotes.circuit_breaker import BreakerState
 
 _PLACES = {Place.LOCAL: "here", Place.REMOTE: "on another machine", Place.BOTH: "on both sides"}

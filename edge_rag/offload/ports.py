@@ -8,8 +8,8 @@ from typing import Protocol
 
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import GeneratedChunk, GenerationEvent, GenerationRequest
-from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.placement import OffloadUse
+from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import AnswerFormat, AnswerMode
 from edge_rag.errors import EdgeRagError
 from edge_rag.offload.generation.request_builder import Order, PromptText
@@ -199,14 +199,6 @@ class LocalGenerator(Protocol):
 
     def snapshot(self) -> Occupancy:
         """Returns how busy it is."""
-        ...
-
-
-class AuditSink(Protocol):
-    """Keeps the trail of decisions."""
-
-    def record(self, decision: AuditEvent) -> None:
-        """Takes a decision; must return at once and not raise."""
         ...
 
 

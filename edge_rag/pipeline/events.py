@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
+from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Query
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, class_of
-from edge_rag.pipeline.ports import AuditSink
 from edge_rag.pipeline.stage import Timed
 
 
-class StageAnnouncer:
+class StageEventRecorder:
     """Makes decisions of what the stages before the generator do and hands them on.
 
     Args:

@@ -27,7 +27,7 @@ from edge_rag.core.documents.jobs import (
 )
 from edge_rag.core.ids import recognized
 from edge_rag.errors import EdgeRagError, NotReady, StorageCorrupt, StorageError
-from edge_rag.pipeline.ports import AcceptedDocument, DocumentLibrary, JobLedger
+from edge_rag.pipeline.ports import AcceptedDocument, DocumentLibrary, JobStore
 
 _log = structlog.get_logger(__name__)
 _FIRST_PAUSE_S: Final = 1.0
@@ -67,7 +67,7 @@ class IngestJobs:
         observe: Told of every outcome, on the thread that works.
     """
 
-    def __init__(self, ledger: JobLedger, library: DocumentLibrary, observe: Callable[[IngestOutcome], None]) -> None:
+    def __init__(self, ledger: JobStore, library: DocumentLibrary, observe: Callable[[IngestOutcome], None]) -> None:
         self._ledger = ledger
         self._library = library
         self._observe = observe
@@ -127,7 +127,7 @@ class IngestJobs:
         return self._ledger.job(job_id)
 
     def jobs(self, limit: int, within: frozenset[str] | None) -> tuple[Job, ...]:
-        """Returns the latest jobs, the newest first; ``within`` as ``JobLedger.jobs`` has it."""
+        """Returns the latest jobs, the newest first; ``within`` as ``JobStore.jobs`` has it."""
         return self._ledger.jobs(limit, within)
 
     async def can_admit(self, size_bytes: int) -> None:

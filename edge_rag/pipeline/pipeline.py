@@ -15,11 +15,12 @@ from edge_rag.core.answer import AnswerEvent, Finished, PassagesFound, StageTime
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.core.passage import Explanation, RankedPassage, Reranked, RerankRequest, RetrievalRequest, Retrieved
+from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Query, RequestContext, SearchQuery
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, SlowConsumer
 from edge_rag.pipeline.event_buffer import EventBuffer
-from edge_rag.pipeline.events import StageAnnouncer
-from edge_rag.pipeline.ports import AuditSink, GenerationHandle, Generator, Reranker, Retriever
+from edge_rag.pipeline.events import StageEventRecorder
+from edge_rag.pipeline.ports import GenerationHandle, Generator, Reranker, Retriever
 from edge_rag.pipeline.stage import Stage, Timed
 from edge_rag.pipeline.yield_to_queries import IngestYield
 from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Note, times
@@ -148,7 +149,7 @@ class Pipeline:
         self._candidates = limits.candidates
         self._unread_events = limits.unread_events
         self._clock = clock
-        self._announcer = StageAnnouncer(decisions, clock)
+        self._announcer = StageEventRecorder(decisions, clock)
         self._retrieving: Stage[RetrievalRequest, Retrieved] = Stage(
             "retriever",
             retriever.retrieve,

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, Upload
 from edge_rag.core.documents.jobs import IngestPhase, Job, JobDocument, JobDocumentState, JobId, Ticket
 from edge_rag.core.generation import GenerationEvent, GenerationRequest
 from edge_rag.core.ids import DocumentId
-from edge_rag.core.monitoring.event import AuditEvent
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.passage import Reranked, RerankRequest, RetrievalRequest, Retrieved
 from edge_rag.errors import EdgeRagError
@@ -32,41 +28,6 @@ class Reranker(Protocol):
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order: at most ``limit`` passages each, best first."""
-        ...
-
-
-class LentEmbedder(Protocol):
-    """Turns text into vectors, for other boxes too. Methods may be called from several threads."""
-
-    @property
-    def name(self) -> str:
-        """Names the vectors: changes whenever the same text could get others."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        ...
-
-    @property
-    def max_tokens(self) -> int:
-        """Longest text the model reads, in tokens."""
-        ...
-
-    def count_tokens(self, text: str) -> int:
-        """Number of tokens of a text."""
-        ...
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds passages: float32 [n, dimension], each row of length 1.
-
-        Raises:
-            InferenceFailed: The model could not be run.
-        """
-        ...
-
-    def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds questions; as ``embed``."""
         ...
 
 
@@ -110,14 +71,6 @@ class Generator(Protocol):
             DeadlineExceeded: The deadline has passed.
             NotReady: The generator is shutting down.
         """
-        ...
-
-
-class AuditSink(Protocol):
-    """Keeps the trail of decisions."""
-
-    def record(self, decision: AuditEvent) -> None:
-        """Takes a decision; must return at once and not raise."""
         ...
 
 
@@ -253,7 +206,7 @@ class AcceptedDocument(Protocol):
         ...
 
 
-class JobLedger(Protocol):
+class JobStore(Protocol):
     """Keeps jobs and the documents accepted for them. Any thread; every change is durable on return.
 
     Every method raises StorageError where the data directory failed, and those that are given a job JobNotFound.

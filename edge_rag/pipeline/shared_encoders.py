@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import Reranked, RerankRequest
+from edge_rag.core.ports import Embedder
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
-from edge_rag.pipeline.ports import LentEmbedder
 from edge_rag.pipeline.stage import Stage, Timed
 from edge_rag.pipeline.yield_to_queries import IngestYield
 
@@ -28,7 +28,7 @@ _RETRY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class LendingLimits:
+class EncoderServiceLimits:
     """How much peers may leave waiting.
 
     Attributes:
@@ -68,18 +68,18 @@ class EncoderService:
 
     def __init__(
         self,
-        embedder: LentEmbedder,
+        embedder: Embedder,
         reranker: str,
         rerank: Rerank,
         precedence: IngestYield,
-        limits: LendingLimits | None = None,
+        limits: EncoderServiceLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._embedder = embedder
         self.reranker = reranker
         self._rerank = rerank
         self._precedence = precedence
-        self._limits = limits or LendingLimits()
+        self._limits = limits or EncoderServiceLimits()
         self._clock = clock
         self._reranks = 0
         self.closing = threading.Event()
@@ -162,7 +162,9 @@ class EncoderService:
             self._reranks -= 1
 
     def _embed_passages(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
-        return [self._in_slices(request, self._embedder.embed, self._precedence.give_way) for request in requests]
+        return [
+            self._in_slices(request, self._embedder.embed, self._precedence.yield_to_queries) for request in requests
+        ]
 
     def _embed_questions(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
         embed = self._embedder.embed_questions

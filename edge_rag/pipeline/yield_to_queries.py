@@ -54,7 +54,7 @@ class IngestYield:
                     self._idle_since = self._clock()
                     self._idle.notify_all()
 
-    def give_way(self, worked_s: float) -> None:
+    def yield_to_queries(self, worked_s: float) -> None:
         """Returns when nobody asks, nor has just asked, or when a piece of work of that length has waited its share.
 
         Args:

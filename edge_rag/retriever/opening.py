@@ -134,7 +134,7 @@ def open_data_directory(
     embedder: Embedder,
     settings: RetrieverOptions | None = None,
     *,
-    give_way: Callable[[float], None] = _go_on,
+    yield_to_queries: Callable[[float], None] = _go_on,
     forget: Callable[[str, int], None] = _nothing_else,
     working: Callable[[], AbstractContextManager[None]] = nullcontext,
     embedding: Embedding | None = None,
@@ -148,7 +148,7 @@ def open_data_directory(
         path: The directory.
         embedder: Turns text into vectors.
         settings: What can be chosen; the defaults if None.
-        give_way: Called between two batches of an ingest with the seconds that the last one took.
+        yield_to_queries: Called between two batches of an ingest with the seconds that the last one took.
         forget: Called with a collection's name and its epoch after text of it was removed.
         working: Makes what is entered while chunks of a document are embedded here.
         embedding: Where vectors of documents and questions come from; the embedder where that is not said. It must give
@@ -175,7 +175,9 @@ def open_data_directory(
         identity = stored.directory()
         parser = ParserProcess(settings.parsing, settings.scan_languages)
         resources.callback(parser.close)
-        library = LocalDocumentLibrary(store, vectors, parser, embedder, limits, give_way, forget, working, embedding)
+        library = LocalDocumentLibrary(
+            store, vectors, parser, embedder, limits, yield_to_queries, forget, working, embedding
+        )
         spool = Spool(path / "spool")
         jobs = JobStore(database, spool, settings.spool_bytes)
         jobs.recover()

@@ -116,7 +116,7 @@ class Accepted:
 
 
 class JobStore:
-    """Implements the pipeline's ``JobLedger``. May be used from any thread; every change is durable on return.
+    """Implements the pipeline's ``JobStore``. May be used from any thread; every change is durable on return.
 
     Args:
         database: Where jobs are kept.

@@ -7,24 +7,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.resources import Throttling
+from edge_rag.core.ports import AuditSink
 from edge_rag.throttle.policy import BoardReading, Throttle, ThrottleChange
 from edge_rag.throttle.sensors import EnergyMeter, read_event_counts, read_power, read_slowdowns, read_zones
 
 log = structlog.get_logger()
-
-
-class AuditSink(Protocol):
-    """Keeps the trail of decisions."""
-
-    def record(self, decision: AuditEvent) -> None:
-        """Takes a decision; must return at once and not raise."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import structlog
 
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.resources import MemoryPressureState, ShedTarget
-from edge_rag.throttle.board_monitor import AuditSink
+from edge_rag.core.ports import AuditSink
 from edge_rag.throttle.load_shedding import Shedding
 from edge_rag.throttle.sensors import PressureTrigger, read_pressure
 

@@ -1,4 +1,4 @@
-"""What every ``JobLedger`` promises the pipeline."""
+"""What every ``JobStore`` promises the pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.documents.jobs import JobDocumentState, JobId, JobState
 from edge_rag.errors import JobClosed, JobNotFound, StorageCorrupt, StorageFull
-from edge_rag.pipeline.ports import JobLedger
+from edge_rag.pipeline import ports
 from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.spool import Spool
@@ -26,7 +26,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def ledger(database: Database, tmp_path: Path) -> JobLedger:
+def ledger(database: Database, tmp_path: Path) -> ports.JobStore:
     return JobStore(database, Spool(tmp_path / "spool"), _LIMIT)
 
 
@@ -34,7 +34,7 @@ def upload(name: str, size: int = 10) -> Upload:
     return Upload("manuals", name, "text/plain", name[:1].encode() * size, {"author": "Ada"})
 
 
-def test_an_accepted_document_comes_back_as_it_was_and_in_its_turn(ledger: JobLedger) -> None:
+def test_an_accepted_document_comes_back_as_it_was_and_in_its_turn(ledger: ports.JobStore) -> None:
     job = ledger.start()
     accepted = [ledger.accept(job.job_id, upload(name)) for name in ("b.txt", "a.txt")]
 
@@ -48,7 +48,7 @@ def test_an_accepted_document_comes_back_as_it_was_and_in_its_turn(ledger: JobLe
     assert ledger.next() is None
 
 
-def test_a_job_ends_with_its_last_document_once_it_is_handed_over(ledger: JobLedger) -> None:
+def test_a_job_ends_with_its_last_document_once_it_is_handed_over(ledger: ports.JobStore) -> None:
     job = ledger.start()
     first, second = (ledger.accept(job.job_id, upload(name)) for name in ("a", "b"))
     ledger.settle(first.ticket, JobDocumentState.REJECTED, "it is damaged")
@@ -63,7 +63,7 @@ def test_a_job_ends_with_its_last_document_once_it_is_handed_over(ledger: JobLed
     assert (ended.size_bytes, ended.done_bytes) == (20, 20)
 
 
-def test_a_cancelled_job_takes_no_further_document(ledger: JobLedger) -> None:
+def test_a_cancelled_job_takes_no_further_document(ledger: ports.JobStore) -> None:
     job = ledger.start()
     ledger.cancel(job.job_id)
 
@@ -72,14 +72,14 @@ def test_a_cancelled_job_takes_no_further_document(ledger: JobLedger) -> None:
     assert ledger.next() is None
 
 
-def test_a_job_without_documents_ends_when_it_is_handed_over(ledger: JobLedger) -> None:
+def test_a_job_without_documents_ends_when_it_is_handed_over(ledger: ports.JobStore) -> None:
     job = ledger.start()
     ledger.hand_over(job.job_id)
 
     assert ledger.job(job.job_id).state is JobState.FINISHED
 
 
-def test_changes_are_told_once_each_and_in_order(ledger: JobLedger) -> None:
+def test_changes_are_told_once_each_and_in_order(ledger: ports.JobStore) -> None:
     job = ledger.start()
     tickets = [ledger.accept(job.job_id, upload(str(number))).ticket for number in range(4)]
     _, seen = ledger.changes(job.job_id, 0, 3)
@@ -91,7 +91,7 @@ def test_changes_are_told_once_each_and_in_order(ledger: JobLedger) -> None:
     assert [(document.name, document.state.value) for document in later] == [("3", "queued"), ("0", "added")]
 
 
-def test_a_final_state_stays(ledger: JobLedger) -> None:
+def test_a_final_state_stays(ledger: ports.JobStore) -> None:
     job = ledger.start()
     document = ledger.accept(job.job_id, upload("a"))
     ledger.settle(document.ticket, JobDocumentState.ADDED)
@@ -100,7 +100,7 @@ def test_a_final_state_stays(ledger: JobLedger) -> None:
     assert ledger.job(job.job_id).documents == {JobDocumentState.ADDED: 1}
 
 
-def test_a_cancelled_job_has_nothing_left_to_do(ledger: JobLedger, tmp_path: Path) -> None:
+def test_a_cancelled_job_has_nothing_left_to_do(ledger: ports.JobStore, tmp_path: Path) -> None:
     job = ledger.start()
     stored, waiting = (ledger.accept(job.job_id, upload(name)) for name in ("a", "b"))
     ledger.settle(stored.ticket, JobDocumentState.ADDED)
@@ -115,7 +115,7 @@ def test_a_cancelled_job_has_nothing_left_to_do(ledger: JobLedger, tmp_path: Pat
     assert ledger.job(job.job_id) == cancelled
 
 
-def test_what_waits_is_bounded_and_a_single_large_document_still_passes(ledger: JobLedger) -> None:
+def test_what_waits_is_bounded_and_a_single_large_document_still_passes(ledger: ports.JobStore) -> None:
     job = ledger.start()
     large = ledger.accept(job.job_id, upload("large", 2 * _LIMIT))
     assert not ledger.has_room(1)
@@ -128,7 +128,7 @@ def test_what_waits_is_bounded_and_a_single_large_document_still_passes(ledger: 
     assert ledger.accept(job.job_id, upload("small")).name == "small"
 
 
-def test_an_unknown_job_is_not_found(ledger: JobLedger) -> None:
+def test_an_unknown_job_is_not_found(ledger: ports.JobStore) -> None:
     for call in (
         lambda: ledger.accept(JobId("none"), upload("a")),
         lambda: ledger.hand_over(JobId("none")),
@@ -140,13 +140,13 @@ def test_an_unknown_job_is_not_found(ledger: JobLedger) -> None:
             call()
 
 
-def test_the_newest_jobs_come_first(ledger: JobLedger) -> None:
+def test_the_newest_jobs_come_first(ledger: ports.JobStore) -> None:
     started = [ledger.start().job_id for _ in range(4)]
 
     assert [job.job_id for job in ledger.jobs(3)] == started[:0:-1]
 
 
-def test_jobs_of_other_collections_do_not_count_among_the_newest(ledger: JobLedger) -> None:
+def test_jobs_of_other_collections_do_not_count_among_the_newest(ledger: ports.JobStore) -> None:
     seen = ledger.start()
     ledger.accept(seen.job_id, upload("a.txt"))
     for collection in ("others", "manuals"):
@@ -161,7 +161,7 @@ def test_jobs_of_other_collections_do_not_count_among_the_newest(ledger: JobLedg
     assert len(ledger.jobs(9)) == 4
 
 
-def test_of_jobs_that_are_over_the_last_hundred_are_kept_and_all_that_run(ledger: JobLedger) -> None:
+def test_of_jobs_that_are_over_the_last_hundred_are_kept_and_all_that_run(ledger: ports.JobStore) -> None:
     running = ledger.start()
     for _ in range(110):
         ledger.hand_over(ledger.start().job_id)
@@ -172,7 +172,7 @@ def test_of_jobs_that_are_over_the_last_hundred_are_kept_and_all_that_run(ledger
     assert 100 <= len(kept) <= 102
 
 
-def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(ledger: JobLedger, tmp_path: Path) -> None:
+def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(ledger: ports.JobStore, tmp_path: Path) -> None:
     job = ledger.start()
     flipped = ledger.accept(job.job_id, upload("flipped"))
     (file,) = (tmp_path / "spool").iterdir()

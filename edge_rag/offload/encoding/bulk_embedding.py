@@ -177,12 +177,12 @@ class HereToo:
 
     Attributes:
         embed: Embeds a few passages.
-        give_way: Called after each time with the seconds it took; returns when the next may begin.
+        yield_to_queries: Called after each time with the seconds it took; returns when the next may begin.
         at_once: How many passages that is at most.
     """
 
     embed: Callable[[Sequence[str]], Vectors]
-    give_way: Callable[[float], None]
+    yield_to_queries: Callable[[float], None]
     at_once: int
 
 
@@ -328,7 +328,7 @@ class BulkEmbedding:
             self._vectors[fresh] = vectors[fresh - part.start]
             done = self._pool.filled
         self._told(done)
-        self._here.give_way(took)
+        self._here.yield_to_queries(took)
 
     def _employ(self, desk: EncoderState) -> Future[None]:
         with self._changed:

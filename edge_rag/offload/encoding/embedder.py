@@ -46,13 +46,15 @@ class OffloadingEmbedding:
         texts: Sequence[str],
         rule: Callable[[], OffloadRule],
         here: Callable[[Sequence[str]], Vectors],
-        give_way: Callable[[float], None],
+        yield_to_queries: Callable[[float], None],
         told: Callable[[int], None],
     ) -> Vectors:
         """Embeds the passages of a document; see ``retriever.ports.Embedding``."""
         choice = self._loan.place(EncodeRequest(Work.PASSAGES, NO_CONTEXT, rule(), len(texts), b"", bool(texts)))
         if choice.place is not Place.LOCAL:
-            return BulkEmbedding(self._loan, choice, texts, rule, HereToo(here, give_way, self._at_once), told).run()
+            return BulkEmbedding(
+                self._loan, choice, texts, rule, HereToo(here, yield_to_queries, self._at_once), told
+            ).run()
         parts: list[Vectors] = []
         for first in range(0, len(texts), self._at_once):
             told(first)
@@ -60,7 +62,7 @@ class OffloadingEmbedding:
             parts.append(here(part))
             took = self._loan.clock() - began
             self._loan.measure(Work.PASSAGES, len(part), took)
-            give_way(took)
+            yield_to_queries(took)
         return np.concatenate(parts) if parts else here(texts)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import Reranked, RerankRequest, Retrieved
 from edge_rag.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
-from edge_rag.pipeline.shared_encoders import EncoderService, LendingLimits
+from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.stage import Timed
 from edge_rag.pipeline.yield_to_queries import IngestYield
 
@@ -56,7 +56,9 @@ class Ranking:
 
 
 @contextmanager
-def lending(embedder: Counting, rerank: Any = None, limits: LendingLimits | None = None) -> Iterator[EncoderService]:
+def lending(
+    embedder: Counting, rerank: Any = None, limits: EncoderServiceLimits | None = None
+) -> Iterator[EncoderService]:
     made = EncoderService(embedder, "ranks", rerank, IngestYield(), limits)
     try:
         yield made
@@ -132,7 +134,7 @@ def test_a_passed_deadline_and_a_failing_model_end_a_request_with_their_errors()
 def test_more_than_may_wait_is_refused() -> None:
     embedder, ranking = Counting(), Ranking()
     embedder.let_go.clear()
-    with lending(embedder, ranking.rerank, LendingLimits(passages=1, questions=1, reranks=2)) as lent:
+    with lending(embedder, ranking.rerank, EncoderServiceLimits(passages=1, questions=1, reranks=2)) as lent:
 
         async def run() -> None:
             begun = asyncio.create_task(lent.passages(("a",), None))

@@ -30,7 +30,7 @@ def test_ingest_has_at_least_its_share_of_the_time(worked_s: float, share: float
 
 
 def test_ingest_goes_on_at_once_where_nobody_asks() -> None:
-    IngestYield(Clock()).give_way(1e6)
+    IngestYield(Clock()).yield_to_queries(1e6)
 
 
 def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
@@ -38,7 +38,7 @@ def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
     precedence = IngestYield(clock)
     with precedence.question():
         pass
-    worker = threading.Thread(target=precedence.give_way, args=(1e6,))
+    worker = threading.Thread(target=precedence.yield_to_queries, args=(1e6,))
     worker.start()
     worker.join(3 * QUIET_S)
     assert worker.is_alive()
@@ -57,7 +57,7 @@ def test_ingest_waits_for_the_last_question() -> None:
     second.__enter__()
 
     def work() -> None:
-        precedence.give_way(1e6)
+        precedence.yield_to_queries(1e6)
         passed.set()
 
     worker = threading.Thread(target=work)
@@ -74,13 +74,13 @@ def test_ingest_waits_for_the_last_question() -> None:
 def test_a_flood_of_questions_does_not_stop_ingest() -> None:
     precedence = IngestYield()
     with precedence.question():
-        precedence.give_way(0.001)
+        precedence.yield_to_queries(0.001)
 
 
 def test_closing_lets_go_of_who_waits() -> None:
     precedence = IngestYield(Clock())
     with precedence.question():
-        worker = threading.Thread(target=precedence.give_way, args=(1e6,))
+        worker = threading.Thread(target=precedence.yield_to_queries, args=(1e6,))
         worker.start()
         precedence.close()
         worker.join(30)
@@ -93,4 +93,4 @@ def test_a_question_that_fails_is_over_too() -> None:
         with precedence.question():
             raise ValueError("no")
 
-    precedence.give_way(1e6)
+    precedence.yield_to_queries(1e6)

@@ -8,7 +8,7 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import AnswerMode, Priority, Query, Sampling
 from edge_rag.errors import CollectionNotFound, DeadlineExceeded, Overloaded
-from edge_rag.pipeline.events import StageAnnouncer
+from edge_rag.pipeline.events import StageEventRecorder
 from edge_rag.pipeline.stage import Timed
 
 QUERY = Query(
@@ -35,7 +35,7 @@ class Trail:
 
 def test_a_stage_says_how_long_a_question_waited_and_took() -> None:
     trail = Trail()
-    StageAnnouncer(trail, lambda: 7.0).done(QUERY, "reranker", Timed(None, 0.25, 1.5))
+    StageEventRecorder(trail, lambda: 7.0).done(QUERY, "reranker", Timed(None, 0.25, 1.5))
     assert trail.decisions == [
         AuditEvent(
             AuditEventKind.STAGE_DONE,
@@ -69,7 +69,7 @@ def test_a_question_that_gets_no_further_says_why_and_the_caller_still_hears_it(
 ) -> None:
     trail = Trail()
     with pytest.raises(type(raised)) as heard:
-        with StageAnnouncer(trail, lambda: 7.0).within(QUERY, "retriever"):
+        with StageEventRecorder(trail, lambda: 7.0).within(QUERY, "retriever"):
             raise raised
     assert heard.value is raised
     (decision,) = trail.decisions
@@ -79,6 +79,6 @@ def test_a_question_that_gets_no_further_says_why_and_the_caller_still_hears_it(
 
 def test_what_goes_well_says_nothing_by_itself() -> None:
     trail = Trail()
-    with StageAnnouncer(trail, lambda: 7.0).within(QUERY, "retriever"):
+    with StageEventRecorder(trail, lambda: 7.0).within(QUERY, "retriever"):
         pass
     assert trail.decisions == []
