@@ -56,7 +56,7 @@ class Call:
             InvalidRequest: It is not a legal name.
             CollectionNotFound: It does not exist for who calls.
         """
-        name = wire.collection(given)
+        name = wire.parse_collection(given)
         if not self.identity.sees(name):
             raise CollectionNotFound(name, None)
         return name
@@ -116,7 +116,7 @@ class CallContext:
         trace = self._traces.call(method, context.invocation_metadata() or ())
         self._metrics.calls.inc()
         try:
-            call_id = wire.request_id(request_id, call_id)
+            call_id = wire.parse_request_id(request_id, call_id)
             structlog.contextvars.bind_contextvars(
                 request_id=call_id
             )  # a call has a task, and so a context, of its own

@@ -45,7 +45,7 @@ _PRIORITIES: Final = {
 }
 
 
-def decision(entry: AuditEntry) -> admin_pb2.AuditEvent:
+def audit_entry_to_message(entry: AuditEntry) -> admin_pb2.AuditEvent:
     """Returns an entry of the audit trail."""
     made = entry.decision
     return admin_pb2.AuditEvent(
@@ -62,7 +62,7 @@ def decision(entry: AuditEntry) -> admin_pb2.AuditEvent:
     )
 
 
-def usage(since: datetime, clients: Sequence[ClientUsage]) -> admin_pb2.GetUsageResponse:
+def usage_to_message(since: datetime, clients: Sequence[ClientUsage]) -> admin_pb2.GetUsageResponse:
     """Returns what clients used."""
     others = next((client for client in clients if client.client is None), None)
     return admin_pb2.GetUsageResponse(

@@ -21,7 +21,7 @@ from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, Ingest
 from edge_rag.core.generation import Generated
 from edge_rag.core.ids import recognized
 from edge_rag.core.passage import Duplicate, Explanation, HitPart, RankedPassage
-from edge_rag.wire.metadata import metadata
+from edge_rag.wire.metadata import metadata_to_message
 
 _REASONS: Final = {
     FinishReason.STOP: rag_pb2.FINISH_REASON_STOP,
@@ -36,7 +36,7 @@ _OUTCOMES: Final = {
 }
 
 
-def answer_event(event: AnswerEvent) -> rag_pb2.AskResponse:
+def event_to_message(event: AnswerEvent) -> rag_pb2.AskResponse:
     """Returns one message of an answer."""
     match event:
         case PassagesFound():
@@ -52,7 +52,7 @@ def answer_event(event: AnswerEvent) -> rag_pb2.AskResponse:
             return rag_pb2.AskResponse(finished=_finished(event))
 
 
-def passage(ranked: RankedPassage) -> common_pb2.Passage:
+def passage_to_message(ranked: RankedPassage) -> common_pb2.Passage:
     """Returns a passage."""
     return common_pb2.Passage(
         document_id=ranked.passage.document_id,
@@ -63,12 +63,12 @@ def passage(ranked: RankedPassage) -> common_pb2.Passage:
         text=ranked.passage.text,
         score=ranked.score,
         context=ranked.passage.context,
-        metadata=metadata(ranked.passage.metadata),
+        metadata=metadata_to_message(ranked.passage.metadata),
         duplicates=[_duplicate(duplicate) for duplicate in ranked.passage.duplicates],
     )
 
 
-def explanation(explained: Explanation) -> rag_pb2.Explanation:
+def explanation_to_message(explained: Explanation) -> rag_pb2.Explanation:
     """Returns how a hit got its place."""
     hit = explained.hit
     return rag_pb2.Explanation(
@@ -84,12 +84,12 @@ def explanation(explained: Explanation) -> rag_pb2.Explanation:
     )
 
 
-def stage_time(stage: StageTime) -> rag_pb2.StageTime:
+def stage_time_to_message(stage: StageTime) -> rag_pb2.StageTime:
     """Returns the time spent in one stage."""
     return rag_pb2.StageTime(stage=stage.stage, queue_seconds=stage.queue_s, compute_seconds=stage.compute_s)
 
 
-def document(info: DocumentInfo) -> documents_pb2.Document:
+def document_to_message(info: DocumentInfo) -> documents_pb2.Document:
     """Returns a document's record."""
     ingested_at = Timestamp()
     ingested_at.FromDatetime(info.ingested_at)
@@ -105,22 +105,22 @@ def document(info: DocumentInfo) -> documents_pb2.Document:
         chunks=info.chunks,
         pages=info.pages,
         ingested_at=ingested_at,
-        metadata=metadata(info.metadata),
+        metadata=metadata_to_message(info.metadata),
     )
 
 
-def outcome(result: IngestOutcome) -> documents_pb2.IngestResponse.Outcome:
+def outcome_to_message(result: IngestOutcome) -> documents_pb2.IngestResponse.Outcome:
     """Returns what became of a document."""
     return documents_pb2.IngestResponse.Outcome(
         name=result.name,
         status=_OUTCOMES[recognized(result.status)],
-        document=document(result.document) if result.document is not None else None,
+        document=document_to_message(result.document) if result.document is not None else None,
         reason=result.reason,
     )
 
 
 def _passages(event: PassagesFound) -> rag_pb2.Passages:
-    return rag_pb2.Passages(passages=[passage(ranked) for ranked in event.passages], evidence=event.evidence)
+    return rag_pb2.Passages(passages=[passage_to_message(ranked) for ranked in event.passages], evidence=event.evidence)
 
 
 def _duplicate(duplicate: Duplicate) -> common_pb2.Passage.Duplicate:
@@ -156,7 +156,7 @@ def _citation(event: Citation) -> rag_pb2.Citation:
     )
 
 
-def finished(event: Generated) -> rag_pb2.Finished:
+def finished_to_message(event: Generated) -> rag_pb2.Finished:
     """Returns the end of an answer of which only the generator is known."""
     stage = StageTime("generator", event.queue_s, event.compute_s)
     return _finished(Finished(event.reason, event.usage, (stage,), event.first_token_s))
@@ -173,6 +173,6 @@ def _finished(event: Finished) -> rag_pb2.Finished:
             forced_tokens=event.usage.forced_tokens,
             model_steps=event.usage.model_steps,
         ),
-        stages=[stage_time(stage) for stage in event.stages],
+        stages=[stage_time_to_message(stage) for stage in event.stages],
         first_token_seconds=event.first_token_s,
     )

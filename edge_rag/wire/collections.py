@@ -19,7 +19,7 @@ from edge_rag.core.documents.metadata import LONGEST_TEXT, checked_key, checked_
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.metadata import given_value, metadata_value
+from edge_rag.wire.metadata import parse_value, value_to_message
 
 MOST_BOOSTS: Final = 32
 """Most value boosts of a collection."""
@@ -40,7 +40,7 @@ _KV_REUSE: Final = {
 _FIELDS: Final = tuple(collections_pb2.CollectionSettings.DESCRIPTOR.fields_by_name)
 
 
-def collection(info: CollectionInfo) -> collections_pb2.Collection:
+def collection_to_message(info: CollectionInfo) -> collections_pb2.Collection:
     """Returns a collection as a message."""
     created_at = None
     if info.created_at is not None:
@@ -56,7 +56,7 @@ def collection(info: CollectionInfo) -> collections_pb2.Collection:
     )
 
 
-def given_settings(given: collections_pb2.CollectionSettings) -> CollectionSettings:
+def parse_settings(given: collections_pb2.CollectionSettings) -> CollectionSettings:
     """Returns the legal settings that a message stands for.
 
     Raises:
@@ -76,13 +76,13 @@ def given_settings(given: collections_pb2.CollectionSettings) -> CollectionSetti
     )
 
 
-def given_changes(request: collections_pb2.UpdateCollectionRequest) -> dict[str, Any]:
+def parse_settings_update(request: collections_pb2.UpdateCollectionRequest) -> dict[str, Any]:
     """Returns the new values, by field of ``CollectionSettings``, that a request stands for.
 
     Raises:
         InvalidRequest: Names the first unusable field, or a path of the mask that is none.
     """
-    settings = given_settings(request.settings)
+    settings = parse_settings(request.settings)
     paths = request.update_mask.paths or [field.name for field, _ in request.settings.ListFields()]
     for path in paths:
         if path not in _FIELDS:
@@ -110,7 +110,7 @@ def _settings(settings: CollectionSettings) -> collections_pb2.CollectionSetting
         chunk_tokens=settings.chunk_tokens,
         recency=None if settings.recency is None else _recency_message(settings.recency),
         boosts=[
-            collections_pb2.ValueBoost(field=boost.key, value=metadata_value(boost.value), factor=boost.factor)
+            collections_pb2.ValueBoost(field=boost.key, value=value_to_message(boost.value), factor=boost.factor)
             for boost in settings.boosts
         ],
         merge_neighbours=settings.merge_neighbours,
@@ -183,7 +183,7 @@ def _boost(field: str, given: collections_pb2.ValueBoost) -> ValueBoost:
     except InvalidRequest as error:
         raise InvalidRequest(f"{field}.field", error.problem) from error
     value: FilterValue
-    match given_value(f"{field}.value", given.value):
+    match parse_value(f"{field}.value", given.value):
         case tuple():
             raise InvalidRequest(f"{field}.value", "must be a single value")
         case str() as text:

@@ -15,7 +15,7 @@ from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, Reranked, RerankRequest, Retrieved
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.requests import RequestLimits, given_text, whole_number
+from edge_rag.wire.requests import RequestLimits, bounded_int, parse_text
 
 MOST_TEXTS: Final = 128
 MOST_PASSAGES: Final = 256
@@ -35,7 +35,7 @@ _QUESTIONS: Final = {
 }
 
 
-def texts_to_embed(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, ...], bool]:
+def parse_embed_request(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, ...], bool]:
     """Returns the texts that a peer has embedded, and whether they are questions.
 
     Raises:
@@ -43,7 +43,7 @@ def texts_to_embed(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, ...],
     """
     if request.purpose not in _QUESTIONS:
         raise InvalidRequest("purpose", f"{request.purpose} is not a purpose")
-    whole_number("texts", len(request.texts), 1, MOST_TEXTS)
+    bounded_int("texts", len(request.texts), 1, MOST_TEXTS)
     for number, text in enumerate(request.texts):
         if len(text) > LONGEST_TEXT:
             raise InvalidRequest(f"texts[{number}]", f"at most {LONGEST_TEXT:,} characters, has {len(text):,}")
@@ -51,7 +51,7 @@ def texts_to_embed(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, ...],
     return tuple(request.texts), _QUESTIONS[request.purpose]
 
 
-def passages_to_rerank(request: encoding_pb2.RerankRequest, caller: Identity, limits: RequestLimits) -> RerankRequest:
+def parse_rerank_request(request: encoding_pb2.RerankRequest, caller: Identity, limits: RequestLimits) -> RerankRequest:
     """Returns what a peer has reranked.
 
     Args:
@@ -64,8 +64,8 @@ def passages_to_rerank(request: encoding_pb2.RerankRequest, caller: Identity, li
     """
     if not _SHARING.fullmatch(request.sharing):
         raise InvalidRequest("sharing", "must be up to 64 characters of 0-9 and a-f")
-    whole_number("passages", len(request.passages), 1, MOST_PASSAGES)
-    whole_number("terms", len(request.terms), 0, MOST_TERMS)
+    bounded_int("passages", len(request.passages), 1, MOST_PASSAGES)
+    bounded_int("terms", len(request.terms), 0, MOST_TERMS)
     chunk = _stranger(f"{caller.name}/{request.sharing}")
     hits = tuple(_hit(number, passage, chunk) for number, passage in enumerate(request.passages))
     characters = sum(len(hit.passage.text) + sum(map(len, hit.passage.context)) for hit in hits)
@@ -76,13 +76,13 @@ def passages_to_rerank(request: encoding_pb2.RerankRequest, caller: Identity, li
             raise InvalidRequest(f"terms[{number}]", "must be a word with a finite weight of at least 0")
         terms[term.word] = term.weight
     return RerankRequest(
-        question=given_text("question", request.question, limits.question_characters),
+        question=parse_text("question", request.question, limits.question_characters),
         retrieved=Retrieved(hits, terms),
-        limit=whole_number("limit", request.limit, 1, LARGEST_LIMIT),
+        limit=bounded_int("limit", request.limit, 1, LARGEST_LIMIT),
     )
 
 
-def vectors_message(
+def vectors_to_message(
     embedder: str, vectors: NDArray[np.float32], queue_s: float, compute_s: float
 ) -> encoding_pb2.EmbedResponse:
     """Returns vectors, float32 [texts, dimension], as a message."""
@@ -94,8 +94,10 @@ def vectors_message(
     )
 
 
-def ranks_message(reranker: str, reranked: Reranked, queue_s: float, compute_s: float) -> encoding_pb2.RerankResponse:
-    """Returns what became of the passages of ``passages_to_rerank`` as a message."""
+def ranks_to_message(
+    reranker: str, reranked: Reranked, queue_s: float, compute_s: float
+) -> encoding_pb2.RerankResponse:
+    """Returns what became of the passages of ``parse_rerank_request`` as a message."""
     return encoding_pb2.RerankResponse(
         reranker=reranker,
         ranked=[

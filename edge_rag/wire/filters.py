@@ -28,7 +28,7 @@ from edge_rag.core.documents.filters import (
 )
 from edge_rag.core.documents.metadata import LONGEST_TEXT, checked_key, checked_number, checked_text
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.metadata import given_value
+from edge_rag.wire.metadata import parse_value
 
 _BUILTIN: Final = {
     metadata_pb2.BUILTIN_FIELD_NAME: BuiltinField.NAME,
@@ -46,7 +46,7 @@ _COMPARATORS: Final = {
 _KINDS: Final = {str: "a text", float: "a number", datetime: "a date"}
 
 
-def given_filter(given: metadata_pb2.Filter) -> Filter:
+def parse_filter_message(given: metadata_pb2.Filter) -> Filter:
     """Returns the legal filter that a message stands for.
 
     Raises:
@@ -114,7 +114,7 @@ class _Reading:
         self.values += 1
         if self.values > MOST_VALUES:
             raise InvalidRequest(path, f"is one value too many, at most {MOST_VALUES:,} are allowed")
-        value = given_value(path, given)
+        value = parse_value(path, given)
         if isinstance(value, tuple):
             raise InvalidRequest(path, "must be a single value; compare with each tag by itself")
         if isinstance(field, BuiltinField) and type(value) is not field.kind:

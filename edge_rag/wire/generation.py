@@ -14,14 +14,14 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.stats import EngineSnapshot
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.answers import finished
+from edge_rag.wire.answers import finished_to_message
 from edge_rag.wire.requests import (
     RequestLimits,
-    given_format,
-    given_priority,
-    given_sampling,
-    given_text,
-    whole_number,
+    bounded_int,
+    parse_format,
+    parse_priority,
+    parse_sampling,
+    parse_text,
 )
 
 MOST_PASSAGES: Final = 32
@@ -36,7 +36,7 @@ _MODES: Final = {
 }
 
 
-def generation_request(
+def parse_generate_request(
     request: generation_pb2.GenerateRequest,
     request_id: RequestId,
     caller: Identity,
@@ -59,29 +59,29 @@ def generation_request(
         raise InvalidRequest("mode", "must be ANSWER_MODE_QUOTE or ANSWER_MODE_FREE; what is said, the peer checks")
     if not _SHARING.fullmatch(request.sharing):
         raise InvalidRequest("sharing", "must be up to 64 characters of 0-9 and a-f")
-    whole_number("passages", len(request.passages), 1, MOST_PASSAGES)
-    mode, sampling = _MODES[request.mode], given_sampling(request.sampling)
+    bounded_int("passages", len(request.passages), 1, MOST_PASSAGES)
+    mode, sampling = _MODES[request.mode], parse_sampling(request.sampling)
     if mode is AnswerMode.QUOTE and not any(passage.sentences for passage in request.passages):
         raise InvalidRequest("passages", "must have sentences to be quoted")
     return GenerationRequest(
         request_id=request_id,
-        question=given_text("question", request.question, limits.question_characters),
+        question=parse_text("question", request.question, limits.question_characters),
         passages=tuple(_passage(n, passage) for n, passage in enumerate(request.passages)),
         evidence=1.0,
         mode=mode,
-        max_sentences=whole_number(
+        max_sentences=bounded_int(
             "max_sentences", request.max_sentences if request.HasField("max_sentences") else 1, 1, 8
         ),
         sampling=sampling,
-        priority=caller.at_most(given_priority(request.priority)),
+        priority=caller.at_most(parse_priority(request.priority)),
         client=caller.name,
         trust_domain=f"peer/{caller.name}/{request.sharing}",
         deadline=deadline,
-        format=given_format(request, mode, sampling),
+        format=parse_format(request, mode, sampling),
     )
 
 
-def load_message(engine: EngineSnapshot, vocabulary: str) -> generation_pb2.GenerateResponse:
+def load_to_message(engine: EngineSnapshot, vocabulary: str) -> generation_pb2.GenerateResponse:
     """Returns how busy the generator is, as the first message."""
     load = generation_pb2.Load(
         waiting=engine.waiting, running=engine.running, slots=engine.slots, vocabulary=vocabulary
@@ -89,7 +89,7 @@ def load_message(engine: EngineSnapshot, vocabulary: str) -> generation_pb2.Gene
     return generation_pb2.GenerateResponse(load=load)
 
 
-def said_message(said: GeneratedChunk | Generated) -> generation_pb2.GenerateResponse:
+def chunk_to_message(said: GeneratedChunk | Generated) -> generation_pb2.GenerateResponse:
     """Returns one message of an answer."""
     match said:
         case TextChunk():
@@ -100,7 +100,7 @@ def said_message(said: GeneratedChunk | Generated) -> generation_pb2.GenerateRes
             quoted = generation_pb2.QuotedSentence(passage=said.passage, sentence=said.sentence)
             return generation_pb2.GenerateResponse(quoted=quoted)
         case Generated():
-            return generation_pb2.GenerateResponse(finished=finished(said))
+            return generation_pb2.GenerateResponse(finished=finished_to_message(said))
 
 
 def _passage(number: int, given: generation_pb2.SourcePassage) -> RankedPassage:

@@ -34,7 +34,7 @@ _PHASES: Final = {
 }
 
 
-def job(given: Job) -> documents_pb2.Job:
+def job_to_message(given: Job) -> documents_pb2.Job:
     """Returns a job."""
     return documents_pb2.Job(
         id=given.job_id,
@@ -51,7 +51,7 @@ def job(given: Job) -> documents_pb2.Job:
     )
 
 
-def document(given: JobDocument) -> documents_pb2.JobDocument:
+def job_document_to_message(given: JobDocument) -> documents_pb2.JobDocument:
     """Returns a document of a job."""
     return documents_pb2.JobDocument(
         collection=given.collection,
@@ -65,17 +65,17 @@ def document(given: JobDocument) -> documents_pb2.JobDocument:
     )
 
 
-def refused(outcome: IngestOutcome) -> documents_pb2.JobDocument:
+def rejected_to_message(outcome: IngestOutcome) -> documents_pb2.JobDocument:
     """Returns a document that was not accepted."""
     rejected = documents_pb2.JOB_DOCUMENT_STATE_REJECTED
     return documents_pb2.JobDocument(name=outcome.name, state=rejected, reason=outcome.reason)
 
 
-def page(given: JobPage) -> documents_pb2.WatchJobResponse:
+def job_page_to_message(given: JobPage) -> documents_pb2.WatchJobResponse:
     """Returns a part of a job's history."""
     return documents_pb2.WatchJobResponse(
-        job=job(given.job),
-        documents=[document(each) for each in given.documents],
+        job=job_to_message(given.job),
+        documents=[job_document_to_message(each) for each in given.documents],
         cursor=given.cursor,
         work=None if given.work is None else _work(given.work),
     )

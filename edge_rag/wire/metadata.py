@@ -14,12 +14,12 @@ from edge_rag.errors import InvalidRequest
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def metadata(values: Metadata) -> dict[str, metadata_pb2.MetadataValue]:
+def metadata_to_message(values: Metadata) -> dict[str, metadata_pb2.MetadataValue]:
     """Returns metadata as messages, by key."""
-    return {key: metadata_value(value) for key, value in values.items()}
+    return {key: value_to_message(value) for key, value in values.items()}
 
 
-def metadata_value(value: MetadataValue) -> metadata_pb2.MetadataValue:
+def value_to_message(value: MetadataValue) -> metadata_pb2.MetadataValue:
     """Returns a value as a message."""
     match value:
         case bool():
@@ -36,18 +36,18 @@ def metadata_value(value: MetadataValue) -> metadata_pb2.MetadataValue:
             return metadata_pb2.MetadataValue(date=date)
 
 
-def given_metadata(given: Mapping[str, metadata_pb2.MetadataValue]) -> dict[str, MetadataValue]:
+def parse_metadata(given: Mapping[str, metadata_pb2.MetadataValue]) -> dict[str, MetadataValue]:
     """Returns the legal metadata that a client's messages stand for.
 
     Raises:
         InvalidRequest: Names the first unusable key.
     """
     return checked_metadata(
-        {checked_key(key): given_value(f"metadata[{key!r}]", value) for key, value in given.items()}
+        {checked_key(key): parse_value(f"metadata[{key!r}]", value) for key, value in given.items()}
     )
 
 
-def given_value(field: str, given: metadata_pb2.MetadataValue) -> MetadataValue:
+def parse_value(field: str, given: metadata_pb2.MetadataValue) -> MetadataValue:
     """Returns the value a message stands for; whether it is legal is not checked beyond its being one.
 
     Raises:

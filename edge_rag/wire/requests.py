@@ -14,7 +14,7 @@ from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId, is_model_name
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.filters import given_filter
+from edge_rag.wire.filters import parse_filter_message
 
 DEFAULT_COLLECTION: Final = "default"
 
@@ -48,29 +48,29 @@ class RequestLimits:
     default_passages: int
 
 
-def request_id(given: str, fresh: RequestId) -> RequestId:
-    """Returns the client's request id, or the fresh one where it gives none.
+def parse_request_id(given: str, default: RequestId) -> RequestId:
+    """Returns the client's request id, or the default where it gives none.
 
     Raises:
         InvalidRequest: It is not 1 to 128 printable ASCII characters.
     """
     if not given:
-        return fresh
+        return default
     if not _REQUEST_ID.fullmatch(given):
         raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
     return RequestId(given)
 
 
-def collection(given: str) -> str:
+def parse_collection(given: str) -> str:
     """Returns the collection's name, ``default`` where none is given.
 
     Raises:
         InvalidRequest: It is not a legal name.
     """
-    return collection_name(given, "collection") if given else DEFAULT_COLLECTION
+    return parse_collection_name(given, "collection") if given else DEFAULT_COLLECTION
 
 
-def collection_name(given: str, field: str = "name") -> str:
+def parse_collection_name(given: str, field: str = "name") -> str:
     """Returns a collection's name where one has to be given.
 
     Raises:
@@ -81,7 +81,7 @@ def collection_name(given: str, field: str = "name") -> str:
     return given
 
 
-def query(
+def parse_query(
     request: rag_pb2.AskRequest,
     request_id: RequestId,
     collection: str,
@@ -112,24 +112,24 @@ def query(
         raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
     sentences = request.max_sentences if request.HasField("max_sentences") else 1
     passages = request.passages if request.HasField("passages") else limits.default_passages
-    mode, sampling = modes[request.mode], given_sampling(request.sampling)
+    mode, sampling = modes[request.mode], parse_sampling(request.sampling)
     return Query(
         request_id=request_id,
-        question=given_text("question", request.question, limits.question_characters),
+        question=parse_text("question", request.question, limits.question_characters),
         collection=collection,
         mode=mode,
-        max_sentences=whole_number("max_sentences", sentences, 1, 8),
-        passages=whole_number("passages", passages, 1, 32),
+        max_sentences=bounded_int("max_sentences", sentences, 1, 8),
+        passages=bounded_int("passages", passages, 1, 32),
         sampling=sampling,
-        priority=caller.at_most(given_priority(request.priority)),
+        priority=caller.at_most(parse_priority(request.priority)),
         client=caller.name,
         deadline=deadline,
-        format=given_format(request, mode, sampling),
-        filter=given_filter(request.filter) if request.HasField("filter") else None,
+        format=parse_format(request, mode, sampling),
+        filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
     )
 
 
-def search_query(
+def parse_search_query(
     request: rag_pb2.SearchRequest, request_id: RequestId, collection: str, deadline: float, limits: RequestLimits
 ) -> SearchQuery:
     """Returns the legal search that a request stands for.
@@ -140,17 +140,17 @@ def search_query(
     limit = request.limit if request.HasField("limit") else 10
     return SearchQuery(
         request_id=request_id,
-        query=given_text("query", request.query, limits.question_characters),
+        query=parse_text("query", request.query, limits.question_characters),
         collection=collection,
-        limit=whole_number("limit", limit, 1, 100),
+        limit=bounded_int("limit", limit, 1, 100),
         rerank=request.rerank if request.HasField("rerank") else True,
         deadline=deadline,
-        filter=given_filter(request.filter) if request.HasField("filter") else None,
+        filter=parse_filter_message(request.filter) if request.HasField("filter") else None,
         explain=request.explain,
     )
 
 
-def document_name(field: str, given: str) -> str:
+def parse_document_name(field: str, given: str) -> str:
     """Returns a document's name or id.
 
     Raises:
@@ -163,16 +163,16 @@ def document_name(field: str, given: str) -> str:
     return given
 
 
-def page_size(request: documents_pb2.ListDocumentsRequest) -> int:
+def parse_page_size(request: documents_pb2.ListDocumentsRequest) -> int:
     """Returns the number of documents asked for.
 
     Raises:
         InvalidRequest: It is out of range.
     """
-    return whole_number("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
+    return bounded_int("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
 
 
-def job_id(given: str) -> JobId:
+def parse_job_id(given: str) -> JobId:
     """Returns a job's id.
 
     Raises:
@@ -183,26 +183,26 @@ def job_id(given: str) -> JobId:
     return JobId(given)
 
 
-def job_limit(request: documents_pb2.ListJobsRequest) -> int:
+def parse_job_limit(request: documents_pb2.ListJobsRequest) -> int:
     """Returns the number of jobs asked for.
 
     Raises:
         InvalidRequest: It is out of range.
     """
-    return whole_number("limit", request.limit if request.HasField("limit") else 20, 1, 1000)
+    return bounded_int("limit", request.limit if request.HasField("limit") else 20, 1, 1000)
 
 
-def about(request: admin_pb2.ListAuditEventsRequest) -> tuple[RequestId | None, int | None]:
+def parse_audit_query(request: admin_pb2.ListAuditEventsRequest) -> tuple[RequestId | None, int | None]:
     """Returns the request whose decisions are asked for, or None for all, and the most of them, or None for all.
 
     Raises:
         InvalidRequest: Names the first unusable field.
     """
-    limit = whole_number("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
-    return request_id(request.request_id, RequestId("")) or None, limit
+    limit = bounded_int("limit", request.limit, 0, 1_000_000) if request.HasField("limit") else None
+    return parse_request_id(request.request_id, RequestId("")) or None, limit
 
 
-def interval_s(request: admin_pb2.WatchStatusRequest) -> float:
+def parse_interval(request: admin_pb2.WatchStatusRequest) -> float:
     """Returns the time between two messages, seconds.
 
     Raises:
@@ -210,10 +210,10 @@ def interval_s(request: admin_pb2.WatchStatusRequest) -> float:
     """
     if not request.HasField("interval_seconds"):
         return 1.0
-    return real_number("interval_seconds", request.interval_seconds, 0.1, 3600.0)
+    return bounded_float("interval_seconds", request.interval_seconds, 0.1, 3600.0)
 
 
-def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
+def parse_use_model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
     """Returns the role and the name of the model that is to fill it.
 
     Raises:
@@ -224,7 +224,7 @@ def model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
     return request.role, request.name
 
 
-def index_move(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendKind]:
+def parse_move_index(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendKind]:
     """Returns the collection and where its vectors are to be indexed.
 
     Raises:
@@ -236,7 +236,7 @@ def index_move(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendKind]:
     return request.collection, home
 
 
-def given_format(
+def parse_format(
     request: rag_pb2.AskRequest | generation_pb2.GenerateRequest, mode: AnswerMode, sampling: Sampling
 ) -> AnswerFormat | None:
     """Returns the format that a request asks for, or None.
@@ -259,7 +259,7 @@ def given_format(
     return JsonSchema(given) if field == "json_schema" else Regex(given)
 
 
-def given_priority(given: rag_pb2.Priority.ValueType) -> Priority:
+def parse_priority(given: rag_pb2.Priority.ValueType) -> Priority:
     """Returns the scheduling class that is asked for.
 
     Raises:
@@ -270,7 +270,7 @@ def given_priority(given: rag_pb2.Priority.ValueType) -> Priority:
     return _PRIORITIES[given]
 
 
-def given_sampling(given: rag_pb2.Sampling) -> Sampling:
+def parse_sampling(given: rag_pb2.Sampling) -> Sampling:
     """Returns how tokens are to be chosen.
 
     Raises:
@@ -284,13 +284,13 @@ def given_sampling(given: rag_pb2.Sampling) -> Sampling:
         if not 1 <= len(text) <= 128:
             raise InvalidRequest("sampling.stop", "each text must be 1 to 128 characters")
     return Sampling(
-        max_tokens=whole_number(
+        max_tokens=bounded_int(
             "sampling.max_tokens", given.max_tokens if given.HasField("max_tokens") else default.max_tokens, 1, 8192
         ),
-        temperature=real_number("sampling.temperature", given.temperature, 0.0, 2.0),
+        temperature=bounded_float("sampling.temperature", given.temperature, 0.0, 2.0),
         top_k=given.top_k,
         top_p=_top_p(given.top_p) if given.HasField("top_p") else default.top_p,
-        repetition_penalty=real_number("sampling.repetition_penalty", given.repetition_penalty, 1.0, 10.0)
+        repetition_penalty=bounded_float("sampling.repetition_penalty", given.repetition_penalty, 1.0, 10.0)
         if given.HasField("repetition_penalty")
         else default.repetition_penalty,
         seed=given.seed if given.HasField("seed") else None,
@@ -301,10 +301,10 @@ def given_sampling(given: rag_pb2.Sampling) -> Sampling:
 def _top_p(value: float) -> float:
     if value <= 0:
         raise InvalidRequest("sampling.top_p", "must be greater than 0")
-    return real_number("sampling.top_p", value, 0.0, 1.0)
+    return bounded_float("sampling.top_p", value, 0.0, 1.0)
 
 
-def given_text(field: str, given: str, most: int) -> str:
+def parse_text(field: str, given: str, most: int) -> str:
     """Returns a text without white space around it.
 
     Raises:
@@ -320,7 +320,7 @@ def given_text(field: str, given: str, most: int) -> str:
     return text
 
 
-def whole_number(field: str, value: int, least: int, most: int) -> int:
+def bounded_int(field: str, value: int, least: int, most: int) -> int:
     """Returns the number.
 
     Raises:
@@ -331,7 +331,7 @@ def whole_number(field: str, value: int, least: int, most: int) -> int:
     return value
 
 
-def real_number(field: str, value: float, least: float, most: float) -> float:
+def bounded_float(field: str, value: float, least: float, most: float) -> float:
     """Returns the number.
 
     Raises:

@@ -63,7 +63,7 @@ _PRIORITIES: Final = {
 }
 
 
-def model(in_use: ModelInUse) -> admin_pb2.Model:
+def model_to_message(in_use: ModelInUse) -> admin_pb2.Model:
     """Returns a model and the role it fills."""
     placement = in_use.placement
     return admin_pb2.Model(
@@ -79,7 +79,7 @@ def model(in_use: ModelInUse) -> admin_pb2.Model:
     )
 
 
-def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
+def status_to_message(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
     """Returns the daemon's report on itself."""
     return admin_pb2.GetStatusResponse(
         version=report.version,
@@ -87,7 +87,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
         started_at=_timestamp(report.started_at),
         data_directory=str(report.data_directory),
         profile=report.profile,
-        models=[model(each) for each in report.models],
+        models=[model_to_message(each) for each in report.models],
         stages=[
             admin_pb2.Stage(
                 name=stage.name,
@@ -104,7 +104,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
         collections=[
             admin_pb2.CollectionSize(name=name, documents=count) for name, count in sorted(report.collections.items())
         ],
-        indexes=[vector_index(each) for each in report.indexes],
+        indexes=[index_to_message(each) for each in report.indexes],
         resident_bytes=report.resident_bytes,
         address=report.address,
         latencies=[
@@ -130,7 +130,7 @@ def status(report: DaemonStatus) -> admin_pb2.GetStatusResponse:
     )
 
 
-def vector_index(index: IndexInUse) -> admin_pb2.VectorIndex:
+def index_to_message(index: IndexInUse) -> admin_pb2.VectorIndex:
     """Returns how a collection is searched."""
     return admin_pb2.VectorIndex(
         collection=index.collection,

@@ -21,7 +21,7 @@ from edge_rag.server.call import Call, CallContext, ServicerContext
 from edge_rag.wire import answers as messages
 from edge_rag.wire import jobs as job_messages
 from edge_rag.wire import requests as wire
-from edge_rag.wire.metadata import given_metadata
+from edge_rag.wire.metadata import parse_metadata
 
 Uploads = AsyncIterator[Upload | IngestOutcome]
 
@@ -43,14 +43,14 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
         jobs = call.backend.jobs
         job = await asyncio.to_thread(jobs.start)
         try:
-            yield documents_pb2.StartIngestResponse(job=job_messages.job(job))
+            yield documents_pb2.StartIngestResponse(job=job_messages.job_to_message(job))
             async for upload in uploads:
                 if isinstance(upload, Upload):
                     await jobs.can_admit(len(upload.content))
                     accepted = await asyncio.to_thread(jobs.accept, job.job_id, upload)
-                    document = job_messages.document(accepted)
+                    document = job_messages.job_document_to_message(accepted)
                 else:
-                    document = job_messages.refused(upload)
+                    document = job_messages.rejected_to_message(upload)
                 yield documents_pb2.StartIngestResponse(document=document)
         finally:
             # Also where the client went away: what was accepted is to be stored, and the job to end with it.
@@ -65,22 +65,22 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
                 async for page in pages:
                     if not _sees(call, page.job):  # a job has no collections until its first document is accepted
                         raise JobNotFound(job_id)
-                    yield job_messages.page(page)
+                    yield job_messages.job_page_to_message(page)
 
     async def ListJobs(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.ListJobsRequest, context: ServicerContext
     ) -> documents_pb2.ListJobsResponse:
         async with self._calls.serve(Role.WRITER, "ListJobs", context) as call:
-            limit, seen = wire.job_limit(request), call.identity.seen
+            limit, seen = wire.parse_job_limit(request), call.identity.seen
             jobs = await asyncio.to_thread(call.backend.jobs.jobs, limit, seen)
-            return documents_pb2.ListJobsResponse(jobs=[job_messages.job(job) for job in jobs])
+            return documents_pb2.ListJobsResponse(jobs=[job_messages.job_to_message(job) for job in jobs])
 
     async def CancelJob(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.CancelJobRequest, context: ServicerContext
     ) -> documents_pb2.CancelJobResponse:
         async with self._calls.serve(Role.WRITER, "CancelJob", context) as call:
             job = await asyncio.to_thread(call.backend.jobs.cancel, await _visible_job(call, request.job_id))
-            return documents_pb2.CancelJobResponse(job=job_messages.job(job))
+            return documents_pb2.CancelJobResponse(job=job_messages.job_to_message(job))
 
 
 async def _visible_job(call: Call, given: str) -> JobId:
@@ -90,7 +90,7 @@ async def _visible_job(call: Call, given: str) -> JobId:
         InvalidRequest: It is no id.
         JobNotFound: There is no such job, or it brings documents into collections that do not exist for them.
     """
-    job_id = wire.job_id(given)
+    job_id = wire.parse_job_id(given)
     if not _sees(call, await asyncio.to_thread(call.backend.jobs.job, job_id)):
         raise JobNotFound(job_id)
     return job_id
@@ -119,9 +119,11 @@ class DocumentsService(JobCalls):
             outcomes = []
             async for upload in self._uploads(call, request_iterator):
                 if isinstance(upload, Upload):
-                    outcomes.append(messages.outcome(await call.backend.ingesting.ingest(upload, call.trace)))
+                    outcomes.append(
+                        messages.outcome_to_message(await call.backend.ingesting.ingest(upload, call.trace))
+                    )
                 else:
-                    outcomes.append(messages.outcome(upload))
+                    outcomes.append(messages.outcome_to_message(upload))
             return documents_pb2.IngestResponse(outcomes=outcomes)
 
     async def StartIngest(  # noqa: N802, D102 - named and described by the proto
@@ -136,29 +138,29 @@ class DocumentsService(JobCalls):
         self, request: documents_pb2.GetDocumentRequest, context: ServicerContext
     ) -> documents_pb2.GetDocumentResponse:
         async with self._calls.serve(Role.READER, "Get", context) as call:
-            place, name = call.collection(request.collection), wire.document_name("document", request.document)
+            place, name = call.collection(request.collection), wire.parse_document_name("document", request.document)
             info, text = await asyncio.to_thread(call.backend.library.get, place, name)
-            return documents_pb2.GetDocumentResponse(document=messages.document(info), text=text)
+            return documents_pb2.GetDocumentResponse(document=messages.document_to_message(info), text=text)
 
     async def List(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.ListDocumentsRequest, context: ServicerContext
     ) -> documents_pb2.ListDocumentsResponse:
         async with self._calls.serve(Role.READER, "List", context) as call:
-            size, after = wire.page_size(request), _after(request.page_token)
+            size, after = wire.parse_page_size(request), _after(request.page_token)
             place = call.collection(request.collection)
             found = await asyncio.to_thread(call.backend.library.list, place, after, size + 1)
             token = _page_token(found[size - 1].document_id) if len(found) > size else ""
             return documents_pb2.ListDocumentsResponse(
-                documents=[messages.document(info) for info in found[:size]], next_page_token=token
+                documents=[messages.document_to_message(info) for info in found[:size]], next_page_token=token
             )
 
     async def Delete(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.DeleteDocumentRequest, context: ServicerContext
     ) -> documents_pb2.DeleteDocumentResponse:
         async with self._calls.serve(Role.WRITER, "Delete", context) as call:
-            place, name = call.collection(request.collection), wire.document_name("document", request.document)
+            place, name = call.collection(request.collection), wire.parse_document_name("document", request.document)
             info = await asyncio.to_thread(call.backend.library.delete, place, name)
-            return documents_pb2.DeleteDocumentResponse(document=messages.document(info))
+            return documents_pb2.DeleteDocumentResponse(document=messages.document_to_message(info))
 
     async def _uploads(
         self, call: Call, parts: AsyncIterator[documents_pb2.IngestRequest]
@@ -173,8 +175,8 @@ class DocumentsService(JobCalls):
                     yield self._upload(call, header, content, size)
                 header, content, size = part.header, bytearray(), 0
                 call.collection(header.collection)
-                wire.document_name("name", header.name)
-                given_metadata(header.metadata)
+                wire.parse_document_name("name", header.name)
+                parse_metadata(header.metadata)
                 refused = header.size_bytes > self._document_bytes
                 if refused:
                     yield self._too_large(header, f"{header.size_bytes:,} bytes")
@@ -202,7 +204,7 @@ class DocumentsService(JobCalls):
         if header.HasField("size_bytes") and size != header.size_bytes:
             reason = f"{size:,} bytes came, {header.size_bytes:,} were announced; send it again"
             return IngestOutcome(header.name, IngestStatus.REJECTED, reason=reason)
-        metadata = given_metadata(header.metadata)
+        metadata = parse_metadata(header.metadata)
         return Upload(call.collection(header.collection), header.name, header.media_type, bytes(content), metadata)
 
 

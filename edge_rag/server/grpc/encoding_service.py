@@ -10,7 +10,7 @@ from edge_rag.core.identity import Role
 from edge_rag.errors import ConfigurationError
 from edge_rag.reranker.candidate import model_text
 from edge_rag.server.call import Call, CallContext, ServicerContext
-from edge_rag.wire.encoding import passages_to_rerank, ranks_message, texts_to_embed, vectors_message
+from edge_rag.wire.encoding import parse_embed_request, parse_rerank_request, ranks_to_message, vectors_to_message
 from edge_rag.wire.requests import RequestLimits
 
 
@@ -43,25 +43,25 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
         self, request: encoding_pb2.EmbedRequest, context: ServicerContext
     ) -> encoding_pb2.EmbedResponse:
         async with self._calls.serve(Role.PEER, "Embed", context, request.request_id) as call:
-            texts, questions = texts_to_embed(request)
+            texts, questions = parse_embed_request(request)
             lending = call.backend.lending
             _agree("embedder", request.embedder, lending.embedder)
             embed = lending.questions if questions else lending.passages
             embedded = await embed(texts, call.deadline)
             await self._pay(call, texts)
-            return vectors_message(lending.embedder, embedded.value, embedded.queue_s, embedded.compute_s)
+            return vectors_to_message(lending.embedder, embedded.value, embedded.queue_s, embedded.compute_s)
 
     async def Rerank(  # noqa: N802, D102 - named and described by the proto
         self, request: encoding_pb2.RerankRequest, context: ServicerContext
     ) -> encoding_pb2.RerankResponse:
         async with self._calls.serve(Role.PEER, "Rerank", context, request.request_id) as call:
-            wanted = passages_to_rerank(request, call.identity, self._limits)
+            wanted = parse_rerank_request(request, call.identity, self._limits)
             lending = call.backend.lending
             _agree("reranker", request.reranker, lending.reranker)
             ranked = await lending.rerank(wanted, call.deadline)
             texts = [wanted.question, *(model_text(hit.passage) for hit in wanted.retrieved.hits)]
             await self._pay(call, texts)
-            return ranks_message(lending.reranker, ranked.value, ranked.queue_s, ranked.compute_s)
+            return ranks_to_message(lending.reranker, ranked.value, ranked.queue_s, ranked.compute_s)
 
     async def _pay(self, call: Call, texts: Sequence[str]) -> None:
         """Takes what was read off the caller's quota, if it has one."""

@@ -21,7 +21,7 @@ from edge_rag.core.identity import Role
 from edge_rag.generator.generator import Handle
 from edge_rag.pipeline.event_buffer import EventBuffer
 from edge_rag.server.call import CallContext, ServicerContext
-from edge_rag.wire.generation import generation_request, load_message, said_message
+from edge_rag.wire.generation import chunk_to_message, load_to_message, parse_generate_request
 from edge_rag.wire.requests import RequestLimits
 
 TOGETHER_S: Final = 0.05
@@ -104,10 +104,10 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
         self, request: generation_pb2.GenerateRequest, context: ServicerContext
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         async with self._calls.serve(Role.PEER, "Generate", context, request.request_id) as call:
-            wanted = generation_request(request, call.request_id, call.identity, call.deadline, self._limits)
+            wanted = parse_generate_request(request, call.request_id, call.identity, call.deadline, self._limits)
             generator = call.backend.generator
             said = EventBuffer[ChunkEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
-            yield load_message(generator.snapshot(), generator.vocabulary)
+            yield load_to_message(generator.snapshot(), generator.vocabulary)
             submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
             try:
                 said.admitted(await asyncio.shield(submitting))
@@ -117,7 +117,7 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
                             raise event.error
                         if isinstance(event, Generated):
                             self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
-                        yield said_message(event)
+                        yield chunk_to_message(event)
             finally:
                 submitting.add_done_callback(_cancel_admitted)
 

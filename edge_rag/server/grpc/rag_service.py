@@ -42,7 +42,7 @@ class RagService(rag_pb2_grpc.RagServicer):
     ) -> AsyncIterator[rag_pb2.AskResponse]:
         async with self._calls.serve(Role.READER, "Ask", context, request.request_id) as call:
             place = call.collection(request.collection)
-            query = wire.query(request, call.request_id, place, call.identity, call.deadline, self._limits)
+            query = wire.parse_query(request, call.request_id, place, call.identity, call.deadline, self._limits)
             log.debug("question", question=query.question, characters=len(query.question))
             stream = call.backend.pipeline.ask(query, call.trace)
             told = 0
@@ -53,7 +53,7 @@ class RagService(rag_pb2_grpc.RagServicer):
                         self._calls.pay(call, event.usage.prompt_tokens + event.usage.generated_tokens)
                     elif isinstance(event, TextDelta):
                         told += len(event.text)
-                    yield messages.answer_event(event)
+                    yield messages.event_to_message(event)
             except NotReady as error:
                 raise NotReady(f"{error}; {_how_far(told)}") from error
             except SlowConsumer as error:
@@ -67,13 +67,13 @@ class RagService(rag_pb2_grpc.RagServicer):
     ) -> rag_pb2.SearchResponse:
         async with self._calls.serve(Role.READER, "Search", context, request.request_id) as call:
             place = call.collection(request.collection)
-            query = wire.search_query(request, call.request_id, place, call.deadline, self._limits)
+            query = wire.parse_search_query(request, call.request_id, place, call.deadline, self._limits)
             log.debug("search", question=query.query, characters=len(query.query))
             found = await call.backend.pipeline.search(query, call.trace)
             return rag_pb2.SearchResponse(
-                hits=[messages.passage(ranked) for ranked in found.passages],
-                stages=[messages.stage_time(stage) for stage in found.stages],
-                explanations=[messages.explanation(each) for each in found.explanations],
+                hits=[messages.passage_to_message(ranked) for ranked in found.passages],
+                stages=[messages.stage_time_to_message(stage) for stage in found.stages],
+                explanations=[messages.explanation_to_message(each) for each in found.explanations],
             )
 
 

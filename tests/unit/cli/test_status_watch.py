@@ -178,7 +178,7 @@ def test_what_a_client_calls_itself_cannot_steer_the_terminal() -> None:
 def sending(*reports: DaemonStatus, hold: threading.Event | None = None) -> Any:
     def handler(request: Any, context: grpc.ServicerContext) -> Iterator[admin_pb2.WatchStatusResponse]:
         for report in reports:
-            yield admin_pb2.WatchStatusResponse(status=status_messages.status(report))
+            yield admin_pb2.WatchStatusResponse(status=status_messages.status_to_message(report))
         if hold is not None:
             context.add_callback(hold.set)
             hold.wait(60)
@@ -225,7 +225,7 @@ def test_a_report_survives_the_wire(scripted: ScriptedDaemon, runner: CliRunner)
 
 def test_what_only_a_newer_daemon_knows_does_not_hide_the_rest(scripted: ScriptedDaemon, runner: CliRunner) -> None:
     later: Any = 4000
-    report = status_messages.status(REPORT)
+    report = status_messages.status_to_message(REPORT)
     report.MergeFrom(admin_pb2.GetStatusResponse(state=later))
     report.models[0].placement.MergeFrom(admin_pb2.Placement(used=later, wanted=later, precision=later))
     scripted.script("GetStatus", lambda request, context: report)

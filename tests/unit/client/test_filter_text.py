@@ -21,7 +21,7 @@ from edge_rag.core.documents.filters import (
     Prefix,
     Present,
 )
-from edge_rag.wire.filters import given_filter
+from edge_rag.wire.filters import parse_filter_message
 
 _YEAR, _TAG, _NAME = MetadataField("year"), MetadataField("tag"), BuiltinField.NAME
 _NEW = Comparison(_YEAR, Comparator.GREATER_OR_EQUAL, 2020.0)
@@ -126,4 +126,4 @@ def test_what_the_client_sends_is_what_the_server_reads() -> None:
 
     message = filter_message(wanted)
     assert message is not None
-    assert given_filter(message) == wanted
+    assert parse_filter_message(message) == wanted

@@ -5,7 +5,7 @@ from google.protobuf import text_format
 
 from edge_rag.api.v1 import metadata_pb2
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.filters import given_filter
+from edge_rag.wire.filters import parse_filter_message
 
 _YEAR = 'field { metadata: "year" }'
 _ONE = "values { number: 1 } "
@@ -80,12 +80,12 @@ def negated(depth: int) -> str:
 )
 def test_an_unusable_part_is_refused_by_its_path(text: str, field: str, problem: str) -> None:
     with pytest.raises(InvalidRequest, match=problem) as refused:
-        given_filter(filter_of(text))
+        parse_filter_message(filter_of(text))
 
     assert refused.value.field == field
 
 
 def test_the_largest_filters_are_taken() -> None:
-    given_filter(filter_of(negated(16)))
-    given_filter(filter_of("all_of { %s }" % ('filters { present { metadata: "a" } } ' * 255)))
-    given_filter(filter_of(f"one_of {{ {_YEAR} {1024 * _ONE} }}"))
+    parse_filter_message(filter_of(negated(16)))
+    parse_filter_message(filter_of("all_of { %s }" % ('filters { present { metadata: "a" } } ' * 255)))
+    parse_filter_message(filter_of(f"one_of {{ {_YEAR} {1024 * _ONE} }}"))

@@ -16,7 +16,7 @@ LIMITS = wire.RequestLimits(question_characters=100, default_mode=AnswerMode.QUO
 
 
 def parse(request: rag_pb2.AskRequest) -> Query:
-    return wire.query(request, RequestId("r"), "default", CALLER, 10.0, LIMITS)
+    return wire.parse_query(request, RequestId("r"), "default", CALLER, 10.0, LIMITS)
 
 
 def test_a_bare_question_gets_every_documented_default() -> None:
@@ -89,26 +89,26 @@ def test_a_format_reaches_the_query_as_it_was_given() -> None:
 )
 def test_an_unusable_search_is_refused_by_name(request_: rag_pb2.SearchRequest, field: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        wire.search_query(request_, RequestId("r"), "default", 10.0, LIMITS)
+        wire.parse_search_query(request_, RequestId("r"), "default", 10.0, LIMITS)
     assert refused.value.field == field
 
 
 def test_a_request_id_is_kept_or_made() -> None:
-    assert wire.request_id("ticket-17", RequestId("fresh")) == "ticket-17"
-    assert wire.request_id("", RequestId("fresh")) == "fresh"
+    assert wire.parse_request_id("ticket-17", RequestId("fresh")) == "ticket-17"
+    assert wire.parse_request_id("", RequestId("fresh")) == "fresh"
     with pytest.raises(InvalidRequest):
-        wire.request_id("two words", RequestId("fresh"))
+        wire.parse_request_id("two words", RequestId("fresh"))
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1025, "a\nb", "a\x7fb"])
 def test_a_document_name_that_cannot_be_shown_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest):
-        wire.document_name("name", name)
+        wire.parse_document_name("name", name)
 
 
 def test_a_page_size_out_of_range_is_refused() -> None:
     with pytest.raises(InvalidRequest):
-        wire.page_size(documents_pb2.ListDocumentsRequest(page_size=1001))
+        wire.parse_page_size(documents_pb2.ListDocumentsRequest(page_size=1001))
 
 
 @given(st.binary(max_size=200))
@@ -131,4 +131,4 @@ def test_any_bytes_that_parse_give_a_legal_query_or_a_named_field(raw: bytes) ->
 @pytest.mark.parametrize("name", ["No", "a b", "../x", "x" * 65])
 def test_an_illegal_name_of_a_collection_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match="collection"):
-        wire.collection(name)
+        wire.parse_collection(name)
