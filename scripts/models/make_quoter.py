@@ -1,11 +1,11 @@
 """Makes models/quoter from a Hugging Face checkpoint of the quoting model.
 
-    python scripts/models/make_quoter.py --checkpoint PATH [--out models/quoter]
+    python -m scripts.models.make_quoter --checkpoint PATH [--out models/quoter]
 
 Converts the checkpoint at fp32, INT4 and INT8, measures how well the quantized forms agree with fp32 on the sample
 documents, and keeps the first that agrees well enough, smallest and fastest first: its paged form alone. Some of fp32's
-probabilities are kept for the tests. The manifest says how the checkpoint was trained where ``scripts/train_quoter.py``
-left that beside it. Needs the ``convert`` extra.
+probabilities are kept for the tests. The manifest records how the checkpoint was trained if
+``scripts.training.quoter`` left that beside it. Needs the ``convert`` extra.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from genai_builder import build
 from numpy.typing import NDArray
 
 from edge_rag.runtime.decoder.model_input import PackedStep
@@ -30,6 +29,7 @@ from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.folder import lower_folder
 from edge_rag.runtime.lowering.geometry import WEIGHTS_FILE, read_geometry
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
+from scripts.models.genai_builder import build
 
 REPOSITORY = Path(__file__).parents[2]
 # Precision and weights that share a scale. Larger blocks are smaller and faster, and less exact.
@@ -113,11 +113,11 @@ def provenance(checkpoint: Path) -> str:
     if account.exists():
         told = json.loads(account.read_text(encoding="utf-8"))
         said = (
-            f"scripts/train_quoter.py, seed {told['seed']}, {told['tokens_done']} tokens of text with SHA-256 "
+            f"scripts.training.quoter, seed {told['seed']}, {told['tokens_done']} tokens of text with SHA-256 "
             f"{told['corpus_sha256']}, {told['parameters'] / 1e6:.1f}M parameters, command: {told['command']}"
         )
     else:
-        said = "documentation text found on a Debian machine, before scripts/train_quoter.py; Qwen3 architecture"
+        said = "documentation text found on a Debian machine, before scripts.training.quoter; Qwen3 architecture"
     return f"trained from scratch by this project: {said}; checkpoint model.safetensors SHA-256 {weights}"
 
 

@@ -1,7 +1,7 @@
 """Makes a model of a published shape with random weights, for measuring speed where no hub can be reached.
 
-    python scripts/models/make_random_model.py qwen2.5-0.5b --out build/bench/qwen2.5-0.5b
-    python scripts/models/make_random_model.py qwen2.5-0.5b --out build/bench/qwen2.5-0.5b --precision int8
+    python -m scripts.models.make_random_model qwen2.5-0.5b --out build/bench/qwen2.5-0.5b
+    python -m scripts.models.make_random_model qwen2.5-0.5b --out build/bench/qwen2.5-0.5b --precision int8
 
 How long a step takes does not depend on what the weights say. OUT/checkpoint is the Hugging Face folder, which other
 engines convert for themselves; OUT/PRECISION is the lowered folder of this project. What is there already is kept.
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import torch
 import transformers
-from genai_builder import build
-from tiny_checkpoints import write_tokenizer
 
 from edge_rag.runtime.lowering.folder import lower_folder
+from scripts.models.genai_builder import build
+from scripts.models.tiny_checkpoints import write_tokenizer
 
 CONTEXT = 32_768
 

@@ -18,7 +18,7 @@ from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_tiny_encoders.py"
+MAKER = [sys.executable, "-m", "tests.fixtures.makers.make_tiny_encoders"]
 
 pytestmark = pytest.mark.convert
 
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.convert
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("encoders")
-    done = subprocess.run([sys.executable, str(SCRIPT), "--out", str(out)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*MAKER, "--out", str(out)], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return out
 

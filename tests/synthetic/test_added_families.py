@@ -20,7 +20,7 @@ from edge_rag.runtime.lowering.verification import forced_logits
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import Logits, TokenIds
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_families.py"
+MAKER = [sys.executable, "-m", "tests.fixtures.makers.make_families"]
 FAMILIES = (
     "llama-3", "smollm2", "qwen2.5", "qwen3", "phi-3-mini", "phi-4-mini", "smollm3", "gemma-3", "mistral",
     "gemma", "granite", "phi-2", "nemotron",
@@ -33,7 +33,9 @@ SERIAL = ("phi-2", "nemotron")
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("families")
-    done = subprocess.run([sys.executable, str(SCRIPT), "--out", str(out)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*MAKER, "--out", str(out)], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return out
 

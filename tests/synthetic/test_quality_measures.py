@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from scripts.quality.float_cache import FloatCacheDecoder
-from scripts.quality.perplexity import Text, answer_losses, perplexity, ratio
+from scripts.bench.quality.float_cache import FloatCacheDecoder
+from scripts.bench.quality.perplexity import Text, answer_losses, perplexity, ratio
 from tests.synthetic.tiny_model import FIXTURES, Sequence, original_logits, reference, run
 
 FAMILY = "tiny-qwen3"

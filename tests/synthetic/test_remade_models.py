@@ -12,13 +12,15 @@ import pytest
 
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES, QUANTIZED, original_logits
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_tiny_models.py"
+MAKER = [sys.executable, "-m", "tests.fixtures.makers.make_tiny_models"]
 
 
 @pytest.fixture(scope="module")
 def remade(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("remade")
-    done = subprocess.run([sys.executable, str(SCRIPT), "--out", str(out)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*MAKER, "--out", str(out)], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return out
 

@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from scripts.reranker_training.corpus import TrainingText
+from scripts.training.reranker.corpus import TrainingText
 
 if TYPE_CHECKING:
-    from scripts.reranker_training.examples import Example
-    from scripts.reranker_training.training import Trainer
+    from scripts.training.reranker.examples import Example
+    from scripts.training.reranker.training import Trainer
 
 pytestmark = pytest.mark.convert
 
@@ -60,7 +60,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command does, on other texts than an archive's."""
-    from scripts.train_cross_encoder import parse, train
+    from scripts.training.reranker.__main__ import parse, train
 
     output = tmp_path_factory.mktemp("trained")
     small = ["--steps", "3", "--lists", "2", "--negatives", "3", "--max-tokens", "200", "--frozen-layers", "1"]
@@ -75,15 +75,15 @@ def tensors(checkpoint: Path) -> dict[str, Any]:
 
 
 def easy(number: int) -> Example:
-    from scripts.reranker_training.examples import Example
-    from scripts.reranker_training.questions import QuestionKind
+    from scripts.training.reranker.examples import Example
+    from scripts.training.reranker.questions import QuestionKind
 
     return Example(QuestionKind.ASKED, "where", ("yes yes yes", "no no no", "no no", "no"), (0.0, 0.0, 0.0, 0.0))
 
 
 def trainer(start: Path, folder: Path, rate: float = 3e-3) -> tuple[Trainer, Any]:
-    from scripts.reranker_training.pair_model import PairModel
-    from scripts.reranker_training.training import Schedule, Trainer
+    from scripts.training.reranker.pair_model import PairModel
+    from scripts.training.reranker.training import Schedule, Trainer
 
     model = PairModel(start, 64, frozen_layers=0, half=False, seed=1)
     return Trainer(model, Schedule(20, 2, rate, 3, 100), "tiny", folder), model
@@ -133,7 +133,7 @@ def test_a_state_of_other_options_is_refused(start: Path, tmp_path: Path) -> Non
 
 
 def test_the_first_ctrl_c_lets_a_step_end_and_the_second_does_not() -> None:
-    from scripts.train_cross_encoder import stop_request
+    from scripts.training.reranker.__main__ import stop_request
 
     before = signal.getsignal(signal.SIGINT)
     with stop_request(Console(quiet=True)) as stopping:
@@ -149,9 +149,9 @@ def test_the_checkpoint_becomes_a_model_folder_that_scores_as_torch_does(trained
     from transformers import BertForSequenceClassification
 
     folder = tmp_path / "folder"
-    command = [sys.executable, str(ROOT / "scripts" / "models" / "make_cross_encoder.py"), str(trained)]
+    command = [sys.executable, "-m", "scripts.models.make_cross_encoder", str(trained)]
     command += ["--output", str(folder), "--licence", "Apache-2.0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     encoder = PairEncoder.open(folder)
     pairs = [("where is alpha kept", text.text) for text in TEXTS[:4]]

@@ -22,7 +22,7 @@ from edge_rag.engine.sequence import SequenceId
 
 HALF_LIFE_POOLS: Final = 8.0
 """Uses of as many pages as the pool has, times this, after which a use weighs half as much. Short ones forget what is
-asked for often, long ones keep what no longer is; ``python -m scripts.bench.page_reuse`` compares."""
+asked for often, long ones keep what no longer is; ``python -m scripts.bench.engine.page_reuse`` compares."""
 
 
 class PagesExhausted(RuntimeError):

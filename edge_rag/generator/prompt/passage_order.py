@@ -2,7 +2,7 @@
 
 A prefix cache saves what a prompt has in common with earlier ones up to the first difference. Ranks differ from
 question to question, so passages in the order of their ranks seldom begin alike. With 500 passages of 256 tokens, four
-a prompt by a Zipf law and a cache of 2,048 pages (``python -m scripts.bench.page_reuse``), 21% of all prompt tokens are
+a prompt by a Zipf law and a cache of 2,048 pages (``scripts.bench.engine.page_reuse``), 21% of all prompt tokens are
 found in the order of ranks, 27% in that of the documents and 41% with the hottest first, which is what knowing the law
 would give. Keeping the best passage at the end, next to the question, leaves 33%.
 

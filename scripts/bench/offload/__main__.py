@@ -1,7 +1,7 @@
 """What borrowing a faster machine gives: throughput and latency of a slow board and of the other machine, each alone,
 and of the board that borrows.
 
-    python scripts/models/make_random_model.py qwen2.5-0.5b --out build/bench/qwen2.5-0.5b
+    python -m scripts.models.make_random_model qwen2.5-0.5b --out build/bench/qwen2.5-0.5b
     python -m scripts.bench.offload --model build/bench/qwen2.5-0.5b/int4 [--share 0.4] [--delay-ms 5] [--rate-mbit 100]
 
 Two daemons, each on a processor of its own, the board with a share of its processor (a cgroup's quota) and one sequence

@@ -35,6 +35,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from edge_rag.errors import EdgeRagError
+from scripts.bench.harness.processes import ProgramFailed, run_program
 from scripts.bench.peers.contenders import (
     NAMES,
     PRECISIONS,
@@ -47,7 +48,6 @@ from scripts.bench.peers.contenders import (
 from scripts.bench.peers.figures import Figures, read_figures
 from scripts.bench.peers.load import Load, add_load_arguments, load_of, load_options
 from scripts.bench.peers.preparation import install, make_checkpoint, make_model
-from scripts.bench.peers.processes import ProgramFailed, run_program
 from scripts.bench.peers.report import as_json, figures_table, plot, ratios_table
 
 INTERRUPTED = 130

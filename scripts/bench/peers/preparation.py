@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from edge_rag.runtime.lowering.folder import lower_folder
+from scripts.bench.harness.processes import run_program
 from scripts.bench.peers.contenders import BENCH, PRECISIONS, ROOT, Contender, Environment
-from scripts.bench.peers.processes import run_program
 
 _NICE = ("nice", "-n", "10")
 
@@ -56,6 +56,14 @@ def make_model(contender: Contender, shape: str) -> None:
 
 
 def _make_random_model(shape: str, precision: str) -> None:
-    script = str(ROOT / "scripts" / "models" / "make_random_model.py")
-    command = (sys.executable, script, shape, "--out", str(BENCH / shape), "--precision", precision)
+    command = (
+        sys.executable,
+        "-m",
+        "scripts.models.make_random_model",
+        shape,
+        "--out",
+        str(BENCH / shape),
+        "--precision",
+        precision,
+    )
     run_program((*_NICE, *command), ROOT, variables={"PYTHONPATH": str(ROOT)})

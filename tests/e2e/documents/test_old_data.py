@@ -1,6 +1,6 @@
 """A data directory of any earlier schema is opened by today's daemon, and nothing of it is lost.
 
-``scripts/make_old_data.py`` had each archive written by the last code of its schema, which also said what was in it.
+``tests/fixtures/makers/make_old_data.py`` writes each archive with the last code of its schema.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def edge_rag(*arguments: str) -> Any:
 
 def test_there_is_a_data_directory_of_every_earlier_schema() -> None:
     there = {int(path.name.removeprefix("schema-").removesuffix(".tar.xz")) for path in ARCHIVES.iterdir()}
-    assert set(range(1, NEWEST_SCHEMA)) <= there, "see scripts/make_old_data.py"
+    assert set(range(1, NEWEST_SCHEMA)) <= there, "see tests/fixtures/makers/make_old_data.py"
 
 
 @pytest.mark.parametrize("schema", [schema for schema in SCHEMAS if (ARCHIVES / f"schema-{schema}.tar.xz").exists()])

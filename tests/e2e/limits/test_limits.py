@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
-from scripts.load.raw_connection import ASK, RawConnection
+from scripts.bench.load.raw_connection import ASK, RawConnection
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 
 QUESTION = "How often must the pump bearings be greased?"

@@ -15,12 +15,12 @@ from edge_rag.engine.scheduling.plan import PlanEntry
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.throttle.policy import HeatPolicy, Throttle
-from scripts.simulation.arrivals import Arrival, Shape, Trace, arrivals
-from scripts.simulation.box import Box, Policy, Record, Simulation
-from scripts.simulation.command import simulate
-from scripts.simulation.heat import Board
-from scripts.simulation.report import fairness, summary
-from scripts.simulation.step_time import StepTime
+from scripts.bench.simulation.arrivals import Arrival, Shape, Trace, arrivals
+from scripts.bench.simulation.box import Box, Policy, Record, Simulation
+from scripts.bench.simulation.command import simulate
+from scripts.bench.simulation.heat import Board
+from scripts.bench.simulation.report import fairness, summary
+from scripts.bench.simulation.step_time import StepTime
 
 TIME = StepTime(base_s=0.002, decode_s=0.002, prefill_token_s=0.0002, context_s=0.0)
 BOX = Box(limits=SchedulerLimits(8, 256, 62), pages=512, page_tokens=32, max_context=4096, step_time=TIME, queue=10_000)

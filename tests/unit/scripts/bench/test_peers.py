@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from scripts.bench.harness.processes import ProgramFailed, run_program
 from scripts.bench.peers import contenders as peers
 from scripts.bench.peers.__main__ import compare, prepare
 from scripts.bench.peers.contenders import DECODER, OPENVINO, ROOT, Contender
 from scripts.bench.peers.figures import Figures, advantage, median_figures, read_figures, write_figures
 from scripts.bench.peers.load import Load
-from scripts.bench.peers.processes import ProgramFailed, run_program
 from scripts.bench.peers.report import as_json, figures_table, ratios_table
 from scripts.bench.peers.write_gguf import gguf_name
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from scripts.quality import alterations
+from scripts.bench.quality import alterations
 
 SENTENCE = "The pump at Marburg was greased after 2000 hours by fitters of the second shift."
 

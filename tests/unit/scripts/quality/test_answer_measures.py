@@ -10,8 +10,17 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.answer import Citation, FinishReason
-from scripts.quality.answers import Asked, Given, Shares, Verdict, is_verbatim, judge, read_articles, summarize
-from scripts.quality.not_found import Point, curve, plot, separation
+from scripts.bench.quality.answer_quality import (
+    Asked,
+    Given,
+    Shares,
+    Verdict,
+    is_verbatim,
+    judge,
+    read_articles,
+    summarize,
+)
+from scripts.bench.quality.not_found import Point, curve, plot, separation
 
 STORED = {"a.txt": "The pump runs. It is greased weekly.", "b.txt": "Nothing of the kind."}
 ASKED = Asked("How often is it greased?", 0, "a.txt", ("weekly", "each week"))

@@ -4,9 +4,9 @@ import pytest
 from rich.console import Console
 
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from scripts.measure_known_items import measure
-from scripts.ranking.descriptions import Description, join_descriptions
-from scripts.ranking.known_items import LEAST_WORDS, Part, findable, part_of, sample_documents, sample_items
+from scripts.bench.retrieval.descriptions import Description, join_descriptions
+from scripts.bench.retrieval.known_items import LEAST_WORDS, Part, findable, part_of, sample_documents, sample_items
+from scripts.bench.retrieval.package_search import measure
 
 MINILM = Path(__file__).parents[4] / "models" / "minilm-l6"
 PACKAGES = """Package: zsh

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, RankedPassage
-from scripts.ranking.comparison import summed_order
-from scripts.ranking.quality import by_rank, document_rank, ranking_quality
+from scripts.bench.retrieval.comparison import summed_order
+from scripts.bench.retrieval.ranking_quality import by_rank, document_rank, ranking_quality
 
 
 def passage(number: int) -> Passage:

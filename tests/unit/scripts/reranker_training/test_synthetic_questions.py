@@ -6,13 +6,13 @@ import pytest
 
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from scripts.ranking.descriptions import Description
-from scripts.ranking.known_items import Part, part_of
-from scripts.reranker_training.corpus import TrainingText, documentation_texts, package_texts, reflow
-from scripts.reranker_training.examples import Example, ExampleMaker
-from scripts.reranker_training.negatives import LexicalPool
-from scripts.reranker_training.paraphrase import Paraphraser, Rates, inflect, words_alike
-from scripts.reranker_training.questions import KindShares, QuestionKind, QuestionMaker, SyntheticQuestion
+from scripts.bench.retrieval.descriptions import Description
+from scripts.bench.retrieval.known_items import Part, part_of
+from scripts.training.reranker.corpus import TrainingText, documentation_texts, package_texts, reflow
+from scripts.training.reranker.examples import Example, ExampleMaker
+from scripts.training.reranker.negatives import LexicalPool
+from scripts.training.reranker.paraphrase import Paraphraser, Rates, inflect, words_alike
+from scripts.training.reranker.questions import KindShares, QuestionKind, QuestionMaker, SyntheticQuestion
 
 MINILM = Path(__file__).parents[4] / "models" / "minilm-l6"
 UNCHANGED = Paraphraser({}, Rates(drop=0.0, inflect=0.0, replace=0.0))

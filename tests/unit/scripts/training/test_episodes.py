@@ -16,10 +16,10 @@ import pytest
 
 from edge_rag.generator.prompt.template import PromptSettings, user_text
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from scripts.training.batch import Batch, make_batch
-from scripts.training.episode import Episode, EpisodeShape
-from scripts.training.schedule import Stage, plateau, steps
-from scripts.training.vocabulary import CHAT_TEMPLATE, SPECIAL_TOKENS
+from scripts.training.quoter.batch import Batch, make_batch
+from scripts.training.quoter.schedule import Stage, plateau, steps
+from scripts.training.quoter.text.episode import Episode, EpisodeShape
+from scripts.training.quoter.text.vocabulary import CHAT_TEMPLATE, SPECIAL_TOKENS
 from tests.unit.scripts.training.text import teacher, tokenizer
 
 SHAPE = EpisodeShape(prefix_tokens=400, exchange_tokens=400, passages=(2, 3), sentence_tokens=100)
@@ -111,7 +111,7 @@ def test_a_batch_depends_on_seed_and_number_alone() -> None:
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_batches_do_not_depend_on_the_interpreters_hash_seed(hash_seed: str) -> None:
     program = (
-        "from itertools import islice; from scripts.training.schedule import steps; "
+        "from itertools import islice; from scripts.training.quoter.schedule import steps; "
         "from tests.unit.scripts.training.text import teacher; import hashlib; "
         "made = [teacher().batch(step).token_ids.tobytes() for step in islice(steps(100_000, 1000, 0), 8)]; "
         "print(hashlib.sha256(b''.join(made)).hexdigest())"

@@ -21,7 +21,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.scripts.training.text import VOCABULARY, corpus, tokenizer
 
 if TYPE_CHECKING:
-    from scripts.training.run import Run
+    from scripts.training.quoter.run import Run
 
 pytestmark = pytest.mark.convert
 
@@ -43,8 +43,8 @@ def torch_as_before() -> Iterator[None]:
 
 
 def made(folder: Path, seed: int = 0, tokens: int = STEPS * TOKENS_OF_A_STEP, **changed: Any) -> Run:
-    from scripts.training.decoder import ModelSize
-    from scripts.training.run import Run, RunSettings
+    from scripts.training.quoter.decoder import ModelSize
+    from scripts.training.quoter.run import Run, RunSettings
 
     size = ModelSize(
         vocabulary=VOCABULARY,
@@ -100,7 +100,7 @@ def test_an_interrupted_run_goes_on_to_the_weights_of_an_uninterrupted_one(tmp_p
 
 
 def test_a_run_is_not_resumed_with_other_settings_or_shortened_too_late(tmp_path: Path) -> None:
-    from scripts.training.checkpoint import DifferentRun
+    from scripts.training.quoter.checkpoint import DifferentRun
 
     run = made(tmp_path)
     trained(run, lambda: run.progress.steps == STEPS // 2)
@@ -114,7 +114,7 @@ def test_a_run_is_not_resumed_with_other_settings_or_shortened_too_late(tmp_path
 
 
 def test_ctrl_c_ends_after_the_step_at_hand_with_a_state_to_go_on_from(tmp_path: Path) -> None:
-    from scripts.training.command import _train
+    from scripts.training.quoter.command import _train
 
     class Interrupting(io.StringIO):
         """Stands for a terminal whose user presses Ctrl-C at the first report."""
@@ -163,7 +163,7 @@ def test_hugging_face_loads_the_model_and_gives_the_same_logits(tmp_path: Path) 
     import torch
     from transformers import AutoTokenizer, Qwen3ForCausalLM
 
-    from scripts.training.decoder import exchange_mask
+    from scripts.training.quoter.decoder import exchange_mask
 
     run = made(tmp_path)
     trained(run)
@@ -191,7 +191,7 @@ def test_hugging_face_loads_the_model_and_gives_the_same_logits(tmp_path: Path) 
 def test_an_exchange_sees_its_prefix_and_itself_alone(tmp_path: Path) -> None:
     import torch
 
-    from scripts.training.decoder import exchange_mask
+    from scripts.training.quoter.decoder import exchange_mask
 
     prefixes, segments = torch.tensor([2]), torch.tensor([[0, 0, 1, 1, -1]])
     sees = exchange_mask(prefixes, segments, 3, torch.float32)[0, 0] == 0
@@ -205,7 +205,7 @@ def test_an_exchange_sees_its_prefix_and_itself_alone(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_to_do_without_text_without_a_run_and_over_one(tmp_path: Path) -> None:
-    from scripts.training.command import train_quoter
+    from scripts.training.quoter.command import train_quoter
 
     done = CliRunner().invoke(train_quoter, ["--text", str(tmp_path), "--out", str(tmp_path / "out")])
     assert done.exit_code == 1
@@ -223,7 +223,7 @@ def test_the_command_says_what_to_do_without_text_without_a_run_and_over_one(tmp
 def test_before_its_first_step_a_model_repeats_likelier_than_chance_what_followed_a_token_before() -> None:
     import torch
 
-    from scripts.training.decoder import Decoder, ModelSize, exchange_mask
+    from scripts.training.quoter.decoder import Decoder, ModelSize, exchange_mask
 
     torch.manual_seed(0)
     size = ModelSize()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts.training.corpus import is_prose, read_corpus, well_formed
-from scripts.training.packages import WORDNET, MissingText, archives, fetch
-from scripts.training.prose import paragraphs
-from scripts.training.wordnet import read_wordnet
+from scripts.training.quoter.text.corpus import is_prose, read_corpus, well_formed
+from scripts.training.quoter.text.packages import WORDNET, MissingText, archives, fetch
+from scripts.training.quoter.text.prose import paragraphs
+from scripts.training.quoter.text.wordnet import read_wordnet
 from tests.unit.scripts.training.text import FILES
 
 SENTENCE = "The pump starts when the level in the tank is low."

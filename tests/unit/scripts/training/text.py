@@ -8,10 +8,10 @@ from pydoc_data.topics import topics
 
 import tokenizers
 
-from scripts.training.corpus import Corpus, well_formed
-from scripts.training.teacher import Teacher
-from scripts.training.vocabulary import train_vocabulary
-from scripts.training.wordnet import read_wordnet
+from scripts.training.quoter.text.corpus import Corpus, well_formed
+from scripts.training.quoter.text.teacher import Teacher
+from scripts.training.quoter.text.vocabulary import train_vocabulary
+from scripts.training.quoter.text.wordnet import read_wordnet
 
 VOCABULARY = 1024
 _NOUNS = """\

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from scripts.measure_cuda import measure, prompts_from, same_share, write
+from scripts.bench.engine.cuda import measure, prompts_from, same_share, write
 from tests.support.cuda import cuda_copy, greedily
 from tests.support.cuda_reference import CudaReference
 from tests.synthetic.tiny_model import FIXTURES, reference

@@ -1,0 +1,133 @@
+"""How much of its prompts a page cache saves, by the order of passages and by what is evicted. No model, no clock.
+
+    python -m scripts.bench.engine.page_reuse [--pages 512 2048] [--requests 3000] [--shift 400] [--json]
+
+Questions over passages drawn by a Zipf law go through the real page pool one after the other, greedily, answers
+included. Printed: the share of prompt tokens that was found, over the last two thirds of the questions, for each order
+of passages and each rule of eviction:
+
+rank       as drawn, as rankings look to a cache           lru      the longest unused page goes
+document   by number                                       uses     the one asked for least, with decay: the default
+hot        as in the daemon, what is asked for often first forever  the one asked for least, nothing decays
+top last   hot, but the best passage next to the question
+known      by the Zipf law itself, which nobody knows
+
+``--shift N`` has other passages become the popular ones after every N questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from edge_rag.engine.kv_cache.block_pool import HALF_LIFE_POOLS, BlockPool
+from edge_rag.engine.kv_cache.prefix_cache import PageKey
+from edge_rag.engine.kv_cache.reservation import Reservation
+from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
+from edge_rag.engine.sequence import SequenceId
+from edge_rag.generator.prompt.passage_order import PassageHeat, PassageKey
+from scripts.bench.reuse.workload import Corpus, PassageLoad
+
+PAGE_TOKENS = 32
+RULES: Mapping[str, float] = {"lru": 1e-4, "uses": HALF_LIFE_POOLS, "forever": 1e6}
+Order = Callable[[PassageHeat, tuple[int, ...]], tuple[int, ...]]
+
+
+def _hot(heat: PassageHeat, drawn: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(drawn[place] for place in heat.arrange([PassageKey("", passage, passage) for passage in drawn]))
+
+
+ORDERS: Mapping[str, Order] = {
+    "rank": lambda heat, drawn: drawn,
+    "document": lambda heat, drawn: tuple(sorted(drawn)),
+    "hot": _hot,
+    "top last": lambda heat, drawn: (*_hot(heat, drawn[1:]), drawn[0]),
+}
+
+
+def share_found(order: Order, half_life_pools: float, pages: int, requests: int, shift: int, seed: int) -> float:
+    """Returns the share of prompt tokens found in the cache, 0 to 1."""
+    load = PassageLoad()
+    corpus = Corpus(load, seed, shift)
+    pool = BlockPool(pages, PAGE_TOKENS, half_life_pools=half_life_pools)
+    heat = PassageHeat()
+    found = asked = 0
+    for number, question in enumerate(corpus.questions(requests)):
+        passages = order(heat, question.passages)
+        heat.asked(PassageKey("", passage, passage) for passage in passages)
+        prompt = [int(token) for token in corpus.prompt(question, passages)]
+        answer = [-number - 1] * load.answer_tokens
+        cached = _run(pool, SequenceId(number), prompt, answer)
+        if number >= requests // 3:
+            found += cached
+            asked += len(prompt)
+    return found / asked
+
+
+def _run(pool: BlockPool, sequence: SequenceId, prompt: list[int], answer: list[int]) -> int:
+    keys: list[PageKey] = []
+    pages = pool.match("corpus", prompt, keys)
+    pool.share(sequence, pages)
+    first = len(pages) * pool.page_tokens
+    tokens = prompt + answer
+    with Reservation(pool, StepPlan((PlanEntry(sequence, first, len(tokens) - first, True),))) as reserved:
+        reserved.commit()
+    pool.register_full(sequence, "corpus", tokens, len(tokens), keys)
+    pool.release(sequence)
+    return first
+
+
+def _known(requests: int, shift: int, seed: int) -> Order:
+    """Orders by how often passages are drawn in this very trace, between two shifts."""
+    part = shift or requests
+    drawn = [question.passages for question in Corpus(PassageLoad(), seed, shift).questions(requests)]
+    counts: list[dict[int, int]] = [{} for _ in range(-(-requests // part))]
+    for number, passages in enumerate(drawn):
+        for passage in passages:
+            counts[number // part][passage] = counts[number // part].get(passage, 0) + 1
+    numbers = iter(range(requests))
+
+    def order(heat: PassageHeat, passages: tuple[int, ...]) -> tuple[int, ...]:
+        known = counts[next(numbers) // part]
+        return tuple(sorted(passages, key=lambda passage: (-known[passage], passage)))
+
+    return order
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("page_reuse", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--pages", type=int, nargs="+", default=[512, 2048], help="pages of the cache, of 32 tokens")
+    parser.add_argument("--requests", type=int, default=3000)
+    parser.add_argument("--shift", type=int, default=0, help="questions after which others become popular; 0: never")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    arguments = parser.parse_args()
+    shape = (arguments.requests, arguments.shift, arguments.seed)
+    rows: list[tuple[int, str, dict[str, float]]] = []
+    todo = [(pages, name) for pages in arguments.pages for name in (*ORDERS, "known")]
+    for pages, name in track(todo, "simulating", console=Console(stderr=True), disable=not sys.stderr.isatty()):
+        found = {
+            rule: share_found(ORDERS[name] if name in ORDERS else _known(*shape), half_life, pages, *shape)
+            for rule, half_life in RULES.items()
+        }
+        rows.append((pages, name, found))
+    if arguments.json:
+        json.dump([{"pages": pages, "order": name} | found for pages, name, found in rows], sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return
+    table = Table(title=f"prompt tokens found, {arguments.requests} questions")
+    for heading in ("pages", "order", *RULES):
+        table.add_column(heading, justify="left" if heading == "order" else "right")
+    for pages, name, found in rows:
+        table.add_row(str(pages), name, *(f"{share:.1%}" for share in found.values()))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
