@@ -36,8 +36,7 @@ from edge_rag.offload.encoding.client import Encoders
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
 from edge_rag.offload.encoding.reranker import OffloadingReranker
 from edge_rag.offload.generation.generator import OffloadingGenerator
-from edge_rag.pipeline.ingest_stage import Ingesting
-from edge_rag.pipeline.ingest_worker import IngestJobs
+from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.ports import Reranker
 from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
@@ -75,7 +74,7 @@ class App:
         pipeline: The query path.
         lending: Lends the encoders to other boxes.
         borrowed: What borrows other machines' encoders.
-        precedence: Has ingest give way to questions.
+        ingest_yield: Has ingest give way to questions.
         ingesting: The ingest stage.
         jobs: Ingest as jobs.
         encoders: What fills the roles of embedder and reranker.
@@ -93,9 +92,9 @@ class App:
     pipeline: Pipeline
     lending: EncoderService
     borrowed: tuple[OffloadingEmbedding | OffloadingReranker, ...]
-    precedence: IngestYield
-    ingesting: Ingesting
-    jobs: IngestJobs
+    ingest_yield: IngestYield
+    ingesting: IngestStage
+    jobs: IngestWorker
     encoders: tuple[ModelInUse, ...]
     profile: DeviceProfile
     choice: Choice
@@ -163,7 +162,7 @@ class App:
         self.board.close()
         if self.shedder is not None:
             self.shedder.close()
-        self.precedence.close()
+        self.ingest_yield.close()
         self.jobs.close()
         self.ingesting.close()
         self.lending.close()
@@ -233,7 +232,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
     )
     generator = ModelSwapper(installed)
     working = _working(watch.activity, embedder_model, reranker_model)
-    precedence = IngestYield()
+    ingest_yield = IngestYield()
     levers = Levers(generator.set_throttle, watch.activity.generated.per_second, watch)
     board = make_board_watch(settings.throttle, profile, generator.snapshot().slots, levers)
     offloading: OffloadingGenerator | None = None
@@ -248,7 +247,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
             settings.data_directory,
             embedder,
             retrieval,
-            yield_to_queries=precedence.yield_to_queries,
+            yield_to_queries=ingest_yield.yield_to_queries,
             forget=generator.forget,
             working=partial(working, "ingest"),
             embedding=embedding,
@@ -269,17 +268,17 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
             reranker_queue=settings.reranker.queue,
             reranker_batch=plan.sizes.questions,
             candidates=settings.retriever.candidates,
-            unread_events=settings.limits.unread_events,
+            event_buffer=settings.limits.unread_events,
         ),
         watch,
-        precedence=precedence,
-        working=working,
+        ingest_yield=ingest_yield,
+        busy=working,
         prefetch=generator.prefetch if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
     )
     lending_limits = EncoderServiceLimits(reranks=plan.sizes.questions)
-    lending = EncoderService(embedder, reranker_name, pipeline.rerank, precedence, lending_limits)
-    ingesting = Ingesting(directory.library, settings.ingest.queue, metrics.ingested)
-    jobs = IngestJobs(directory.jobs, directory.library, metrics.ingested)
+    lending = EncoderService(embedder, reranker_name, pipeline.rerank, ingest_yield, lending_limits)
+    ingesting = IngestStage(directory.library, settings.ingest.queue, metrics.ingested)
+    jobs = IngestWorker(directory.jobs, directory.library, metrics.ingested)
     board.start()
     relief = MemoryShedder(generator.shed_memory, partial(_keep, keepers), give_back_free_memory, watch)
     shedder = make_memory_watch(settings.throttle, relief)
@@ -293,7 +292,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
         pipeline,
         lending,
         borrowed,
-        precedence,
+        ingest_yield,
         ingesting,
         jobs,
         (embedder_model, reranker_model),

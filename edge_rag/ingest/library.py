@@ -94,7 +94,7 @@ class LocalDocumentLibrary:
         prepared = self._prepare(upload, _unheard)
         if isinstance(prepared, IngestOutcome):
             if prepared.status is IngestStatus.UNCHANGED:
-                self._store.pass_over(upload.collection, upload.name)
+                self._store.supersede_queued(upload.collection, upload.name)
             return prepared
         with self._committing:
             change = self._store.put(prepared)

@@ -1,1 +1,1 @@
-"""Stages, bounded queues, deadlines and cancellation; and the ports that the rooms below plug into."""
+"""Stages, bounded queues, deadlines and cancellation, and the ports that the rooms below implement."""

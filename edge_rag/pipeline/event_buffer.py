@@ -1,4 +1,4 @@
-"""What lies between a generator that says something and a reader who takes it in: bounded, by having the one wait."""
+"""The bounded buffer between a generator's thread and the event loop that reads its events."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ Event = TypeVar("Event")
 
 
 class Pausable(Protocol):
-    """Who speaks. Any thread, also when it is over."""
+    """A producer of events. Methods may be called from any thread, also after its last event."""
 
     def pause(self) -> None:
-        """Has it wait until ``resume``."""
+        """Stops production until ``resume``."""
         ...
 
     def resume(self) -> None:
-        """Lets it go on."""
+        """Continues production."""
         ...
 
 
 class EventBuffer(Generic[Event]):
-    """The events of one answer, on their way from the generator's thread to an event loop.
+    """Carries the events of one answer from the generator's thread to an event loop. No method blocks.
 
-    Nobody blocks. A generator whose reader has ``capacity`` events before it is asked to pause, and to go on once half
-    of them are taken; what it says until it has heard of that comes on top, a step's worth.
+    At ``capacity`` unread events the generator is paused; it is resumed once half of them are read. Events that it
+    produces before the pause takes effect, one engine step's worth, come on top.
 
     Args:
-        loop: The reader's; made on its thread.
-        capacity: Events that may wait, at least 2.
+        loop: The reader's event loop; the buffer is constructed on its thread.
+        capacity: Unread events at which the generator is paused, at least 2.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, capacity: int) -> None:
@@ -37,38 +37,38 @@ class EventBuffer(Generic[Event]):
         self._capacity = capacity
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._lock = threading.Lock()
-        self._waiting = 0
+        self._unread = 0
         self._full = False
-        self._handle: Pausable | None = None
+        self._producer: Pausable | None = None
 
-    def admitted(self, handle: Pausable) -> None:
-        """Says how the generator is reached, which may have begun to speak; the loop's thread."""
+    def attach(self, producer: Pausable) -> None:
+        """Sets the producer to pause and resume; it may have put events already. Call on the loop's thread."""
         with self._lock:
-            self._handle = handle
+            self._producer = producer
             if self._full:
-                handle.pause()
+                producer.pause()
 
     def put(self, event: Event) -> None:
-        """Adds an event; any thread, and in order where it is one thread."""
+        """Adds an event. Any thread; events of one thread keep their order."""
         with self._lock:
-            self._waiting += 1
-            if self._waiting >= self._capacity and not self._full:
+            self._unread += 1
+            if self._unread >= self._capacity and not self._full:
                 self._full = True
-                if self._handle is not None:
-                    self._handle.pause()
+                if self._producer is not None:
+                    self._producer.pause()
         self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
     def end(self) -> None:
-        """Marks the end; the loop's thread."""
+        """Marks the end. Call on the loop's thread."""
         self._events.put_nowait(None)
 
-    async def take(self) -> Event | None:
-        """Waits for the next event and takes it; None at the end."""
+    async def get(self) -> Event | None:
+        """Waits for the next event and removes it; returns None at the end."""
         event = await self._events.get()
         with self._lock:
-            self._waiting -= 1
-            if self._full and self._waiting <= self._capacity // 2:
+            self._unread -= 1
+            if self._full and self._unread <= self._capacity // 2:
                 self._full = False
-                if self._handle is not None:
-                    self._handle.resume()
+                if self._producer is not None:
+                    self._producer.resume()
         return event

@@ -1,4 +1,4 @@
-"""What happened to a question before the generator, put into words and numbers for the trail of decisions."""
+"""Audit events of the stages before the generator."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from edge_rag.pipeline.stage import Timed
 
 
 class StageEventRecorder:
-    """Makes decisions of what the stages before the generator do and hands them on.
+    """Records one audit event for each stage that a question passes, or that ends it.
 
     Args:
-        sink: Where they go.
+        audit: Receives the events.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, sink: AuditSink, clock: Callable[[], float]) -> None:
-        self._sink = sink
+    def __init__(self, audit: AuditSink, clock: Callable[[], float]) -> None:
+        self._audit = audit
         self._clock = clock
 
-    def done(self, query: Query, stage: str, timed: Timed[Any]) -> None:
-        """A stage is done with a question."""
+    def completed(self, query: Query, stage: str, timed: Timed[Any]) -> None:
+        """Records that a stage has completed a question."""
         numbers = {"queue_s": timed.queue_s, "compute_s": timed.compute_s}
-        self._say(AuditEventKind.STAGE_DONE, query, f"the {stage} is done", numbers)
+        self._record(AuditEventKind.STAGE_DONE, query, f"the {stage} is done", numbers)
 
     @contextmanager
-    def within(self, query: Query, stage: str) -> Iterator[None]:
-        """Tells how a question ended that does not get past a stage."""
+    def failures(self, query: Query, stage: str) -> Iterator[None]:
+        """Records the error or cancellation with which the block ends a question, if any."""
         try:
             yield
         except Overloaded as error:
             reason = f"the {stage}'s queue is full"
-            self._say(AuditEventKind.REFUSED, query, reason, {"retry_after_s": error.retry_after_s})
+            self._record(AuditEventKind.REFUSED, query, reason, {"retry_after_s": error.retry_after_s})
             raise
         except DeadlineExceeded:
-            self._say(AuditEventKind.EXPIRED, query, f"its deadline passed in the {stage}", {})
+            self._record(AuditEventKind.EXPIRED, query, f"its deadline passed in the {stage}", {})
             raise
         except EdgeRagError as error:
-            self._say(AuditEventKind.FAILED, query, f"it failed in the {stage}: {class_of(error)}", {})
+            self._record(AuditEventKind.FAILED, query, f"it failed in the {stage}: {class_of(error)}", {})
             raise
         except asyncio.CancelledError:
-            self._say(AuditEventKind.CANCELLED, query, f"the caller gave it up in the {stage}", {})
+            self._record(AuditEventKind.CANCELLED, query, f"the caller cancelled it in the {stage}", {})
             raise
 
-    def _say(self, kind: AuditEventKind, query: Query, reason: str, numbers: Mapping[str, float]) -> None:
-        self._sink.record(
+    def _record(self, kind: AuditEventKind, query: Query, reason: str, numbers: Mapping[str, float]) -> None:
+        self._audit.record(
             AuditEvent(kind, query.request_id, query.client, query.priority, reason, numbers, self._clock())
         )

@@ -1,4 +1,4 @@
-"""One question through the stages: retrieve, rerank, generate; stages of different questions overlap."""
+"""The query path: retrieve, rerank, generate. Stages of different questions overlap."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """Bounds of the two batch stages.
+    """Bounds of the batch stages and of each answer's event buffer.
 
     Attributes:
-        retriever_queue: Most questions that may wait for the retriever.
-        retriever_batch: Most questions it takes at once.
-        reranker_queue: Most questions that may wait for the reranker.
-        reranker_batch: Most questions it takes at once.
-        candidates: Passages the retriever hands to the reranker.
-        unread_events: Most pieces of an answer that wait for its reader; then it is paused.
+        retriever_queue: Capacity of the retriever's queue, questions.
+        retriever_batch: Largest batch of the retriever, questions.
+        reranker_queue: Capacity of the reranker's queue, questions.
+        reranker_batch: Largest batch of the reranker, questions.
+        candidates: Passages that the retriever returns to the reranker.
+        event_buffer: Unread events of an answer at which its generation is paused, at least 2.
     """
 
     retriever_queue: int
@@ -46,28 +46,24 @@ class StageLimits:
     reranker_queue: int
     reranker_batch: int
     candidates: int
-    unread_events: int
+    event_buffer: int
 
 
 @dataclass(slots=True)
-class GivenUp:
-    """What a request is given up for.
+class _Cancellation:
+    """Why a request is cancelled; None for the caller's own decision."""
 
-    Attributes:
-        why: The reason; None while it is wanted, and where its caller went away.
-    """
-
-    why: EdgeRagError | None = None
+    reason: EdgeRagError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         passages: Best first.
         stages: Time per stage, in pipeline order.
-        explanations: How each passage got its place; empty unless asked for.
+        explanations: How each passage got its rank; empty unless requested.
     """
 
     passages: tuple[RankedPassage, ...]
@@ -76,43 +72,43 @@ class SearchResult:
 
 
 class AnswerStream:
-    """The events of one answer, as they come. Ends after ``Finished`` or raises what went wrong.
+    """The events of one answer in order. Ends after ``Finished`` or raises the error of the request.
 
     Args:
-        task: Drives the stages and feeds the channel.
-        events: What the task feeds.
-        reason: Holds what the request is given up for, where it is.
+        task: Runs the stages and fills the buffer.
+        events: The buffer.
+        cancellation: Passes the reason of a cancellation to the task.
     """
 
-    def __init__(self, task: asyncio.Task[None], events: EventBuffer[AnswerEvent], reason: GivenUp) -> None:
+    def __init__(self, task: asyncio.Task[None], events: EventBuffer[AnswerEvent], cancellation: _Cancellation) -> None:
         self._task = task
         self._events = events
-        self._reason = reason
+        self._cancellation = cancellation
 
-    def cancel(self, why: EdgeRagError | None = None) -> None:
-        """Ends the request wherever it is; idempotent.
+    def cancel(self, reason: EdgeRagError | None = None) -> None:
+        """Ends the request in whichever stage it is; idempotent.
 
         Args:
-            why: What the trail of decisions says; None where the caller wants it no more.
+            reason: Recorded in the audit log; None for a cancellation by the caller.
         """
         if not self._task.done():
-            self._reason.why = self._reason.why or why
+            self._cancellation.reason = self._cancellation.reason or reason
             self._task.cancel()
 
     async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
         """Yields the events.
 
         Raises:
-            EdgeRagError: The request failed; events already yielded stand. Of one that was not read in time, those that
-                waited are dropped.
+            EdgeRagError: The request failed; events already yielded stay valid. After SlowConsumer the unread events
+                are dropped.
         """
-        while (event := await self._events.take()) is not None:
-            if self._went_unread():
+        while (event := await self._events.get()) is not None:
+            if self._failed_as_slow_consumer():
                 break
             yield event
         await self._task
 
-    def _went_unread(self) -> bool:
+    def _failed_as_slow_consumer(self) -> bool:
         return self._task.done() and not self._task.cancelled() and isinstance(self._task.exception(), SlowConsumer)
 
 
@@ -122,13 +118,14 @@ class Pipeline:
     Args:
         retriever: Finds passages.
         reranker: Orders them.
-        generator: Writes answers.
+        generator: Generates answers.
         limits: Bounds of the batch stages.
-        decisions: Keeps the trail of decisions.
+        audit: Receives the audit events of the batch stages.
         clock: Monotonic seconds.
-        precedence: Told while questions are being answered.
-        working: Makes what is entered while a stage, given by its name, works on a batch.
-        prefetch: Told of the likely request while the reranker still works, on a thread of its own; must not raise.
+        ingest_yield: Counts the questions in flight; None for a private count.
+        busy: Returns a context manager that is entered while the named stage computes a batch.
+        prefetch: Called with the likely generation request while the reranker computes; on an executor thread, must
+            not raise.
     """
 
     def __init__(
@@ -137,26 +134,26 @@ class Pipeline:
         reranker: Reranker,
         generator: Generator,
         limits: StageLimits,
-        decisions: AuditSink,
+        audit: AuditSink,
         clock: Callable[[], float] = time.monotonic,
-        precedence: IngestYield | None = None,
-        working: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
+        ingest_yield: IngestYield | None = None,
+        busy: Callable[[str], AbstractContextManager[None]] = lambda stage: nullcontext(),
         prefetch: Callable[[GenerationRequest], None] | None = None,
     ) -> None:
         self._prefetch = prefetch
-        self._precedence = precedence or IngestYield(clock)
+        self._ingest_yield = ingest_yield or IngestYield(clock)
         self._generator = generator
         self._candidates = limits.candidates
-        self._unread_events = limits.unread_events
+        self._event_buffer = limits.event_buffer
         self._clock = clock
-        self._announcer = StageEventRecorder(decisions, clock)
+        self._recorder = StageEventRecorder(audit, clock)
         self._retrieving: Stage[RetrievalRequest, Retrieved] = Stage(
             "retriever",
             retriever.retrieve,
             limits.retriever_queue,
             limits.retriever_batch,
             clock,
-            partial(working, "retriever"),
+            partial(busy, "retriever"),
         )
         self._reranking: Stage[RerankRequest, Reranked] = Stage(
             "reranker",
@@ -164,24 +161,24 @@ class Pipeline:
             limits.reranker_queue,
             limits.reranker_batch,
             clock,
-            partial(working, "reranker"),
+            partial(busy, "reranker"),
         )
 
     def ask(self, query: Query, trace: CallTrace = UNTRACED) -> AnswerStream:
-        """Starts answering a question; the trace gets a span a stage."""
-        events, reason = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._unread_events), GivenUp()
-        answering = self._answer_first(query, events, reason, trace)
+        """Starts answering a question; the trace gets one span per stage."""
+        events, cancellation = EventBuffer[AnswerEvent](asyncio.get_running_loop(), self._event_buffer), _Cancellation()
+        answering = self._answer(query, events, cancellation, trace)
         task = asyncio.create_task(answering, name=f"ask-{query.request_id}")
         task.add_done_callback(lambda _: events.end())
-        return AnswerStream(task, events, reason)
+        return AnswerStream(task, events, cancellation)
 
     async def search(self, query: SearchQuery, trace: CallTrace = UNTRACED) -> SearchResult:
-        """Finds passages; the trace gets a span a stage.
+        """Finds passages; the trace gets one span per stage.
 
         Raises:
             EdgeRagError: The search failed.
         """
-        with self._precedence.question():
+        with self._ingest_yield.query():
             return await self._search(query, trace)
 
     async def _search(self, query: SearchQuery, trace: CallTrace) -> SearchResult:
@@ -199,54 +196,58 @@ class Pipeline:
         return SearchResult(found, tuple(stages), _explained(query, retrieved.value, found))
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
-        """Orders passages that somebody else found, in the queue of all questions.
+        """Orders the passages of another box, in the same queue as this box's questions.
 
         Args:
-            request: What to order.
+            request: The passages and the question.
             deadline: Seconds on the clock, or None.
 
         Raises:
             Overloaded: The queue is full.
             DeadlineExceeded: The deadline passed.
-            EdgeRagError: It failed.
+            EdgeRagError: The reranker failed.
         """
-        return await self._within("reranker", self._reranking.submit(request, deadline), deadline)
+        return await self._before_deadline("reranker", self._reranking.submit(request, deadline), deadline)
 
     def snapshots(self) -> tuple[StageSnapshot, ...]:
         """Returns the counts of the batch stages, in pipeline order."""
         return self._retrieving.snapshot(), self._reranking.snapshot()
 
     def close(self) -> None:
-        """Ends the batch stages; the generator is its owner's to close."""
+        """Closes the batch stages. The owner of the generator closes that."""
         self._retrieving.close()
         self._reranking.close()
 
-    async def _answer_first(
-        self, query: Query, events: EventBuffer[AnswerEvent], reason: GivenUp, trace: CallTrace
+    async def _answer(
+        self, query: Query, events: EventBuffer[AnswerEvent], cancellation: _Cancellation, trace: CallTrace
     ) -> None:
-        with self._precedence.question():
-            await self._answer(query, events, reason, trace)
+        with self._ingest_yield.query():
+            await self._run_stages(query, events, cancellation, trace)
 
-    async def _answer(self, query: Query, events: EventBuffer[AnswerEvent], reason: GivenUp, trace: CallTrace) -> None:
+    async def _run_stages(
+        self, query: Query, events: EventBuffer[AnswerEvent], cancellation: _Cancellation, trace: CallTrace
+    ) -> None:
         started = self._clock()
         context = RequestContext(query.request_id, query.client, query.priority, query.deadline, query.collection)
-        with self._announcer.within(query, "retriever"):
-            wanted = RetrievalRequest(query.question, query.collection, self._candidates, query.filter, context=context)
-            retrieved = await self._retrieve(wanted, query.deadline, trace)
-        self._announcer.done(query, "retriever", retrieved)
+        with self._recorder.failures(query, "retriever"):
+            retrieval = RetrievalRequest(
+                query.question, query.collection, self._candidates, query.filter, context=context
+            )
+            retrieved = await self._retrieve(retrieval, query.deadline, trace)
+        self._recorder.completed(query, "retriever", retrieved)
         if self._prefetch is not None:
             likely = tuple(RankedPassage(hit.passage, hit.score, ()) for hit in retrieved.value.hits[: query.passages])
-            coming = _generation(query, retrieved.value, Reranked(likely, 1.0))
-            asyncio.get_running_loop().run_in_executor(None, self._prefetch, coming)
-        with self._announcer.within(query, "reranker"):
+            expected = _generation_request(query, retrieved.value, Reranked(likely, 1.0))
+            asyncio.get_running_loop().run_in_executor(None, self._prefetch, expected)
+        with self._recorder.failures(query, "reranker"):
             ranked = await self._rerank(query.question, retrieved.value, query.passages, context, trace)
-        self._announcer.done(query, "reranker", ranked)
+        self._recorder.completed(query, "reranker", ranked)
         events.put(PassagesFound(ranked.value.passages, ranked.value.evidence))
         before_generator = self._clock() - started
-        request = _generation(query, retrieved.value, ranked.value)
+        request = _generation_request(query, retrieved.value, ranked.value)
         with trace.stage("generator") as span:
-            generated = await self._generate(request, events, reason)
-            span.note(_noted(generated))
+            generated = await self._generate(request, events, cancellation)
+            span.note(_span_attributes(generated))
         first_token_s = None if generated.first_token_s is None else before_generator + generated.first_token_s
         stages = (
             StageTime("retriever", retrieved.queue_s, retrieved.compute_s),
@@ -256,12 +257,12 @@ class Pipeline:
         events.put(Finished(generated.reason, generated.usage, stages, first_token_s))
 
     async def _generate(
-        self, request: GenerationRequest, events: EventBuffer[AnswerEvent], reason: GivenUp
+        self, request: GenerationRequest, events: EventBuffer[AnswerEvent], cancellation: _Cancellation
     ) -> Generated:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Generated] = loop.create_future()
 
-        def end(event: Generated | GenerationFailed) -> None:
+        def finish(event: Generated | GenerationFailed) -> None:
             if done.done():
                 return
             if isinstance(event, Generated):
@@ -269,23 +270,23 @@ class Pipeline:
             else:
                 done.set_exception(event.error)
 
-        def listen(event: GenerationEvent) -> None:
+        def on_event(event: GenerationEvent) -> None:
             if isinstance(event, Generated | GenerationFailed):
-                loop.call_soon_threadsafe(end, event)
+                loop.call_soon_threadsafe(finish, event)
             else:
                 events.put(event)
 
-        submitting = asyncio.ensure_future(asyncio.to_thread(self._generator.submit, request, listen))
+        submitting = asyncio.ensure_future(asyncio.to_thread(self._generator.submit, request, on_event))
         try:
-            events.admitted(await asyncio.shield(submitting))
+            events.attach(await asyncio.shield(submitting))
             return await done
         except asyncio.CancelledError:
-            submitting.add_done_callback(lambda submitted: _cancel_admitted(submitted, reason.why))
+            submitting.add_done_callback(lambda submitted: _cancel_submitted(submitted, cancellation.reason))
             raise
 
     async def _retrieve(self, request: RetrievalRequest, deadline: float | None, trace: CallTrace) -> Timed[Retrieved]:
         with trace.stage("retriever") as span:
-            retrieved = await self._within("retriever", self._retrieving.submit(request, deadline), deadline)
+            retrieved = await self._before_deadline("retriever", self._retrieving.submit(request, deadline), deadline)
             span.note(times(retrieved.queue_s, retrieved.compute_s))
             span.note({"edge_rag.passages": len(retrieved.value.hits)})
             return retrieved
@@ -295,12 +296,12 @@ class Pipeline:
     ) -> Timed[Reranked]:
         request, deadline = RerankRequest(question, retrieved, limit, context), context.deadline
         with trace.stage("reranker") as span:
-            ranked = await self._within("reranker", self._reranking.submit(request, deadline), deadline)
+            ranked = await self._before_deadline("reranker", self._reranking.submit(request, deadline), deadline)
             span.note(times(ranked.queue_s, ranked.compute_s))
             span.note({"edge_rag.passages": len(ranked.value.passages), "edge_rag.evidence": ranked.value.evidence})
             return ranked
 
-    async def _within(self, stage: str, future: Future[Timed[Out]], deadline: float | None) -> Timed[Out]:
+    async def _before_deadline(self, stage: str, future: Future[Timed[Out]], deadline: float | None) -> Timed[Out]:
         try:
             async with asyncio.timeout_at(self._loop_time(deadline)):
                 return await asyncio.wrap_future(future)
@@ -313,10 +314,10 @@ class Pipeline:
         return asyncio.get_running_loop().time() + (deadline - self._clock())
 
 
-def _noted(generated: Generated) -> dict[str, Note]:
-    """Returns what the generator's span has, under the names of OpenTelemetry's conventions where there are any."""
+def _span_attributes(generated: Generated) -> dict[str, Note]:
+    """Returns the attributes of the generator's span; OpenTelemetry's semantic conventions name the ``gen_ai`` ones."""
     usage = generated.usage
-    noted: dict[str, Note] = {
+    attributes: dict[str, Note] = {
         **times(generated.queue_s, generated.compute_s),
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.output_tokens": usage.generated_tokens,
@@ -326,12 +327,11 @@ def _noted(generated: Generated) -> dict[str, Note]:
         "edge_rag.finish_reason": generated.reason.value,
     }
     if generated.first_token_s is not None:
-        noted["edge_rag.first_token_seconds"] = generated.first_token_s
-    return noted
+        attributes["edge_rag.first_token_seconds"] = generated.first_token_s
+    return attributes
 
 
-def _generation(query: Query, retrieved: Retrieved, ranked: Reranked) -> GenerationRequest:
-    """Returns what the generator is asked."""
+def _generation_request(query: Query, retrieved: Retrieved, ranked: Reranked) -> GenerationRequest:
     return GenerationRequest(
         request_id=query.request_id,
         question=query.question,
@@ -354,10 +354,10 @@ def _generation(query: Query, retrieved: Retrieved, ranked: Reranked) -> Generat
 def _explained(query: SearchQuery, retrieved: Retrieved, found: Sequence[RankedPassage]) -> tuple[Explanation, ...]:
     if not query.explain:
         return ()
-    places = {hit.passage.chunk_id: (hit, rank) for rank, hit in enumerate(retrieved.hits, start=1)}
-    return tuple(Explanation(*places[each.passage.chunk_id], each.score if query.rerank else None) for each in found)
+    ranks = {hit.passage.chunk_id: (hit, rank) for rank, hit in enumerate(retrieved.hits, start=1)}
+    return tuple(Explanation(*ranks[each.passage.chunk_id], each.score if query.rerank else None) for each in found)
 
 
-def _cancel_admitted(submitting: asyncio.Future[GenerationHandle], why: EdgeRagError | None) -> None:
+def _cancel_submitted(submitting: asyncio.Future[GenerationHandle], reason: EdgeRagError | None) -> None:
     if submitting.exception() is None:
-        submitting.result().cancel(why)
+        submitting.result().cancel(reason)

@@ -1,4 +1,4 @@
-"""What the pipeline needs of the rooms below it. Each port has one contract suite in ``tests/contract/``."""
+"""Ports that the rooms below the pipeline implement. Each has one contract suite in ``tests/contract/``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Retriever(Protocol):
     """Finds passages. Called by one thread at a time."""
 
     def retrieve(self, requests: Sequence[RetrievalRequest]) -> list[Retrieved | Exception]:
-        """Answers each request, in order; one request's failure is its own entry and leaves the others unharmed."""
+        """Returns one entry per request, in order; a failed request has its exception as entry."""
         ...
 
 
@@ -27,43 +27,44 @@ class Reranker(Protocol):
     """Orders passages. Called by one thread at a time."""
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
-        """Answers each request, in order: at most ``limit`` passages each, best first."""
+        """Returns one entry per request, in order: at most ``limit`` passages each, best first."""
         ...
 
 
 class GenerationHandle(Protocol):
-    """A request that the generator has admitted. All methods may be called from any thread, also when it is over."""
+    """A request that the generator has admitted. Methods may be called from any thread, also after its end."""
 
-    def cancel(self, why: EdgeRagError | None = None) -> None:
-        """Ends the request at the next step boundary with ``GenerationFailed(why)``; idempotent.
+    def cancel(self, reason: EdgeRagError | None = None) -> None:
+        """Ends the request at the next step boundary with ``GenerationFailed(reason)``; idempotent.
 
         Args:
-            why: What it ends with; None stands for RequestCancelled.
+            reason: The error it ends with; None for RequestCancelled.
         """
         ...
 
     def pause(self) -> None:
-        """Takes the request out of the steps, at the next boundary, until ``resume``.
+        """Excludes the request from steps, from the next step boundary until ``resume``.
 
-        A paused request holds neither slot nor pages. After too long it ends with ``GenerationFailed(SlowConsumer)``.
+        A paused request holds neither a slot nor pages. It ends with ``GenerationFailed(SlowConsumer)`` if it is not
+        resumed in time.
         """
         ...
 
     def resume(self) -> None:
-        """Lets a paused request go on; it waits for a slot like others."""
+        """Queues a paused request again; it keeps no priority."""
         ...
 
 
 class Generator(Protocol):
-    """Writes answers. All methods may be called from any thread."""
+    """Generates answers. All methods may be called from any thread."""
 
     def submit(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> GenerationHandle:
         """Admits a request.
 
         Args:
-            request: What to answer.
-            listener: Called on the generator's thread for every event, in order; must return at once. The last event is
-                ``Generated`` or ``GenerationFailed``, exactly one of them, exactly once.
+            request: The request.
+            listener: Called on the generator's thread with every event, in order; returns at once. The last event, and
+                only the last, is ``Generated`` or ``GenerationFailed``.
 
         Raises:
             Overloaded: The waiting queue is full.
@@ -75,18 +76,18 @@ class Generator(Protocol):
 
 
 IngestProgress = Callable[[IngestPhase, int, int], None]
-"""Told what is being done to a document, and of how many of its chunks so far; must return at once and not raise."""
+"""Called with a document's phase, its completed chunks and all its chunks; returns at once and does not raise."""
 
 
 class CollectionLibrary(Protocol):
-    """Keeps collections. All methods may be called from any thread, and raise StorageError where the disk failed."""
+    """Stores collections. Methods may be called from any thread and raise StorageError where the disk fails."""
 
     def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
-        """Makes an empty collection that stays until it is deleted.
+        """Creates an empty collection, which exists until it is deleted.
 
         Raises:
-            InvalidRequest: No collection may be called so.
-            CollectionExists: There is one of that name.
+            InvalidRequest: The name is not legal.
+            CollectionExists: A collection has that name.
         """
         ...
 
@@ -94,7 +95,7 @@ class CollectionLibrary(Protocol):
         """Returns a collection.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: No collection has that name.
         """
         ...
 
@@ -103,44 +104,44 @@ class CollectionLibrary(Protocol):
         ...
 
     def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
-        """Changes settings, given by field of ``CollectionSettings``; the collection stays until it is deleted.
+        """Changes settings by field name of ``CollectionSettings``; the collection then exists until it is deleted.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: No collection has that name.
         """
         ...
 
     def delete(self, name: str) -> CollectionInfo:
-        """Removes a collection with all that is in it; durable when this returns.
+        """Removes a collection and its contents; durable on return.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: No collection has that name.
         """
         ...
 
 
 class DocumentLibrary(Protocol):
-    """Keeps documents. All methods may be called from any thread."""
+    """Stores documents. Methods may be called from any thread."""
 
     def ingest(self, upload: Upload) -> IngestOutcome:
-        """Takes one document; when this returns anything but REJECTED, the document is durable and can be found.
+        """Stores one document. With any outcome but REJECTED it is durable and searchable on return.
 
         Raises:
-            StorageError: The data directory failed; the document was not taken.
+            StorageError: The data directory failed; the document was not stored.
         """
         ...
 
     def take(self, upload: Upload, ticket: Ticket, progress: IngestProgress) -> IngestOutcome | None:
-        """Takes a document that was accepted before; ``ingest`` otherwise.
+        """Stores a document that a job has accepted; otherwise like ``ingest``.
 
-        Where it is stored, the ledger of jobs says so in the same transaction. What was ingested or deleted directly
-        since it was accepted stays as it is.
+        The job's record changes in the same transaction. A direct ingest or delete of the same name after the document
+        was accepted takes precedence.
 
         Returns:
-            What became of it; None where something newer came meanwhile or its job was cancelled.
+            The outcome; None if the document is superseded or its job was cancelled.
 
         Raises:
-            StorageError: The data directory failed; the document was not taken.
+            StorageError: The data directory failed; the document was not stored.
         """
         ...
 
@@ -148,7 +149,7 @@ class DocumentLibrary(Protocol):
         """Returns a document's record and stored text, by id or by name.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: There is none.
+            CollectionNotFound, DocumentNotFound: It does not exist.
         """
         ...
 
@@ -156,15 +157,15 @@ class DocumentLibrary(Protocol):
         """Returns up to ``limit`` records in order of id, after the given one.
 
         Raises:
-            CollectionNotFound: There is none.
+            CollectionNotFound: It does not exist.
         """
         ...
 
     def delete(self, collection: str, document: str) -> DocumentInfo:
-        """Removes a document, its text, full text and vectors; durable when this returns.
+        """Removes a document with its text, full-text entries and vectors; durable on return.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: There is none.
+            CollectionNotFound, DocumentNotFound: It does not exist.
         """
         ...
 
@@ -173,22 +174,22 @@ class DocumentLibrary(Protocol):
         ...
 
     def indexes(self) -> tuple[IndexInUse, ...]:
-        """Returns how the vectors of each collection are searched, by name."""
+        """Returns the vector index of each collection, by name."""
         ...
 
-    def move_index(self, collection: str, home: BackendKind) -> IndexInUse:
-        """Has a collection's vectors indexed elsewhere; searches go on meanwhile. Returns how it is searched then.
+    def move_index(self, collection: str, backend: BackendKind) -> IndexInUse:
+        """Moves a collection's vectors to another index backend while searches continue. Returns the new index.
 
         Raises:
-            CollectionNotFound: There is none.
-            ConfigurationError: There is no such place.
-            StorageError: It could not be filled, or does not find what it should; nothing has changed.
+            CollectionNotFound: It does not exist.
+            ConfigurationError: The backend is not configured.
+            StorageError: The new index could not be filled or failed its check; nothing has changed.
         """
         ...
 
 
 class AcceptedDocument(Protocol):
-    """An accepted document whose turn it is."""
+    """The accepted document to store next."""
 
     @property
     def job_id(self) -> JobId:
@@ -207,33 +208,33 @@ class AcceptedDocument(Protocol):
 
 
 class JobStore(Protocol):
-    """Keeps jobs and the documents accepted for them. Any thread; every change is durable on return.
+    """Stores jobs and the documents accepted for them. Any thread; every change is durable on return.
 
-    Every method raises StorageError where the data directory failed, and those that are given a job JobNotFound.
+    Every method raises StorageError where the data directory fails, and methods with a job id raise JobNotFound.
     """
 
     def start(self) -> Job:
-        """Begins a job."""
+        """Creates a job."""
         ...
 
     def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
-        """Takes a document into custody.
+        """Stores a document's bytes until it is ingested.
 
         Raises:
-            StorageFull: The spool or the disk is full; the document was not taken.
+            StorageFull: The spool or the disk is full; the document was not accepted.
         """
         ...
 
-    def has_room(self, size_bytes: int) -> bool:
-        """Whether a document of that size would be accepted now."""
+    def has_space(self, size_bytes: int) -> bool:
+        """Returns whether a document of that size would be accepted now."""
         ...
 
-    def hand_over(self, job_id: JobId) -> None:
-        """Notes that a job gets no further documents."""
+    def finish_uploads(self, job_id: JobId) -> None:
+        """Closes a job for further documents."""
         ...
 
     def next(self) -> AcceptedDocument | None:
-        """Returns the document that was accepted first of those that wait; None if none does."""
+        """Returns the waiting document that was accepted first; None if none waits."""
         ...
 
     def upload(self, ticket: Ticket) -> Upload:
@@ -244,14 +245,14 @@ class JobStore(Protocol):
         """
         ...
 
-    def settle(
+    def complete(
         self, ticket: Ticket, state: JobDocumentState, reason: str = "", document_id: DocumentId | None = None
     ) -> None:
-        """Brings an accepted document to its final state, unless it is in one already."""
+        """Sets the final state of an accepted document; does nothing if it has one."""
         ...
 
     def cancel(self, job_id: JobId) -> Job:
-        """Ends a job: what is not stored yet will not be."""
+        """Cancels a job: its waiting documents are not stored."""
         ...
 
     def job(self, job_id: JobId) -> Job:
@@ -262,11 +263,11 @@ class JobStore(Protocol):
         """Returns the latest jobs, the newest first.
 
         Args:
-            limit: Most jobs.
-            within: Only jobs that have documents, all of them for these collections; None for all jobs.
+            limit: Maximum number of jobs.
+            within: Only jobs that have documents, all in these collections; None for all jobs.
         """
         ...
 
     def changes(self, job_id: JobId, after: int, limit: int) -> tuple[Job, tuple[JobDocument, ...]]:
-        """Returns a job and those of its documents that changed after a change, in order of their changes."""
+        """Returns a job and its documents that changed after change number ``after``, in order of their changes."""
         ...

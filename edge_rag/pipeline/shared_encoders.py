@@ -1,4 +1,4 @@
-"""Encoders lent to other boxes: their texts wait in queues of their own, and this box's own questions go first."""
+"""This box's encoders as a service for other boxes. Peers have their own queues; local questions run first."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from edge_rag.pipeline.yield_to_queries import IngestYield
 Vectors = NDArray[np.float32]
 Rerank = Callable[[RerankRequest, float | None], Awaitable[Timed[Reranked]]]
 
-_TEXTS_AT_ONCE: Final = 8
-_QUESTIONS_AT_ONCE: Final = 16
+_SLICE_TEXTS: Final = 8
+_BATCH_QUESTIONS: Final = 16
 _RETRY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderServiceLimits:
-    """How much peers may leave waiting.
+    """Queue capacities for requests of peers.
 
     Attributes:
-        passages: Requests for vectors of passages.
-        questions: Requests for vectors of questions.
-        reranks: Requests for ranks, those in work included; they wait in the queue of this box's own questions, which
-            should find one batch of them before themselves at most.
+        passages: Requests to embed passages.
+        questions: Requests to embed questions.
+        reranks: Requests to rerank, running ones included. They share the queue of this box's own questions, which
+            therefore wait for one batch of them at most.
     """
 
     passages: int = 32
@@ -47,23 +47,23 @@ class EncoderServiceLimits:
 class _Texts:
     texts: tuple[str, ...]
     deadline: float | None
-    shed: threading.Event
+    cancelled: threading.Event
 
 
 class EncoderService:
-    """Lends the embedder and the reranker. Used from one event loop.
+    """Embeds and reranks for peers. Used from one event loop.
 
     Args:
-        embedder: Turns text into vectors.
-        reranker: Names the reranker's scores.
-        rerank: Orders passages, in the pipeline's own stage; given a deadline.
-        precedence: Told of peers' questions; peers' passages give way to questions.
-        limits: How much may wait.
+        embedder: The embedder.
+        reranker: Identity of the reranker's scores.
+        rerank: Orders passages in the pipeline's reranker stage, before a deadline.
+        ingest_yield: Counts peers' questions as queries; peers' passages yield to queries.
+        limits: Queue capacities.
         clock: Monotonic seconds.
 
     Attributes:
-        reranker: Names the reranker's scores.
-        closing: Set once nothing more is lent.
+        reranker: Identity of the reranker's scores.
+        closing: Set as soon as the service closes.
     """
 
     def __init__(
@@ -71,28 +71,28 @@ class EncoderService:
         embedder: Embedder,
         reranker: str,
         rerank: Rerank,
-        precedence: IngestYield,
+        ingest_yield: IngestYield,
         limits: EncoderServiceLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._embedder = embedder
         self.reranker = reranker
         self._rerank = rerank
-        self._precedence = precedence
+        self._ingest_yield = ingest_yield
         self._limits = limits or EncoderServiceLimits()
         self._clock = clock
         self._reranks = 0
         self.closing = threading.Event()
         self._passages: Stage[_Texts, Vectors] = Stage(
-            "lent-passages", self._embed_passages, self._limits.passages, 1, clock
+            "peer-passages", self._embed_passages, self._limits.passages, 1, clock
         )
         self._questions: Stage[_Texts, Vectors] = Stage(
-            "lent-questions", self._embed_questions, self._limits.questions, _QUESTIONS_AT_ONCE, clock
+            "peer-questions", self._embed_questions, self._limits.questions, _BATCH_QUESTIONS, clock
         )
 
     @property
     def embedder(self) -> str:
-        """Names the embedder's vectors."""
+        """Identity of the embedder's vectors."""
         return self._embedder.name
 
     @property
@@ -100,13 +100,13 @@ class EncoderService:
         """Length of a vector."""
         return self._embedder.dimension
 
-    def tokens(self, texts: Sequence[str]) -> int:
-        """Returns how many tokens the embedder reads of texts."""
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Returns how many tokens of the texts the embedder reads."""
         most = self._embedder.max_tokens
         return sum(min(most, self._embedder.count_tokens(text)) for text in texts)
 
-    async def passages(self, texts: tuple[str, ...], deadline: float | None) -> Timed[Vectors]:
-        """Embeds passages, a few at a time; what nobody waits for any more is not finished.
+    async def embed_passages(self, texts: tuple[str, ...], deadline: float | None) -> Timed[Vectors]:
+        """Embeds passages in slices of a few texts. A cancelled request ends after the current slice.
 
         Returns:
             float32 [texts, dimension], each row of length 1.
@@ -119,9 +119,9 @@ class EncoderService:
         """
         return await self._embed(self._passages, texts, deadline)
 
-    async def questions(self, texts: tuple[str, ...], deadline: float | None) -> Timed[Vectors]:
-        """Embeds questions; as ``passages``."""
-        with self._precedence.question():
+    async def embed_questions(self, texts: tuple[str, ...], deadline: float | None) -> Timed[Vectors]:
+        """Embeds questions; see ``embed_passages``."""
+        with self._ingest_yield.query():
             return await self._embed(self._questions, texts, deadline)
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
@@ -133,11 +133,11 @@ class EncoderService:
             InferenceFailed: A model failed.
             NotReady: The daemon is shutting down.
         """
-        with self._precedence.question(), self._place_for_reranking():
+        with self._ingest_yield.query(), self._rerank_slot():
             return await self._rerank(request, deadline)
 
     def close(self) -> None:
-        """Fails what waits, and what is in work after the texts that are just embedded, with NotReady."""
+        """Fails queued requests with NotReady, and running ones after their current slice."""
         self.closing.set()
         self._passages.close()
         self._questions.close()
@@ -145,14 +145,14 @@ class EncoderService:
     async def _embed(
         self, stage: Stage[_Texts, Vectors], texts: tuple[str, ...], deadline: float | None
     ) -> Timed[Vectors]:
-        shed = threading.Event()
+        cancelled = threading.Event()
         try:
-            return await asyncio.wrap_future(stage.submit(_Texts(texts, deadline, shed), deadline))
+            return await asyncio.wrap_future(stage.submit(_Texts(texts, deadline, cancelled), deadline))
         finally:
-            shed.set()
+            cancelled.set()
 
     @contextmanager
-    def _place_for_reranking(self) -> Iterator[None]:
+    def _rerank_slot(self) -> Iterator[None]:
         if self._reranks >= self._limits.reranks:
             raise Overloaded("reranker", _RETRY_S)
         self._reranks += 1
@@ -163,13 +163,13 @@ class EncoderService:
 
     def _embed_passages(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
         return [
-            self._in_slices(request, self._embedder.embed, self._precedence.yield_to_queries) for request in requests
+            self._in_slices(request, self._embedder.embed, self._ingest_yield.yield_to_queries) for request in requests
         ]
 
     def _embed_questions(self, requests: Sequence[_Texts]) -> list[Vectors | Exception]:
         embed = self._embedder.embed_questions
-        if sum(len(request.texts) for request in requests) > _QUESTIONS_AT_ONCE:
-            return [self._in_slices(request, embed, lambda took: None) for request in requests]
+        if sum(len(request.texts) for request in requests) > _BATCH_QUESTIONS:
+            return [self._in_slices(request, embed, lambda worked_s: None) for request in requests]
         try:
             vectors = embed([text for request in requests for text in request.texts])
         except EdgeRagError as error:
@@ -178,21 +178,21 @@ class EncoderService:
         return list(np.split(vectors, ends[:-1]))
 
     def _in_slices(
-        self, request: _Texts, embed: Callable[[Sequence[str]], Vectors], rest: Callable[[float], None]
+        self, request: _Texts, embed: Callable[[Sequence[str]], Vectors], pause: Callable[[float], None]
     ) -> Vectors | Exception:
-        """Embeds a few texts at a time; looks between two of them whether it is still wanted."""
+        """Embeds in slices; checks for close, cancellation and deadline before each."""
         parts: list[Vectors] = []
-        for first in range(0, len(request.texts), _TEXTS_AT_ONCE):
+        for first in range(0, len(request.texts), _SLICE_TEXTS):
             began = self._clock()
             if self.closing.is_set():
                 return NotReady("the daemon is shutting down")
-            if request.shed.is_set():
-                return RequestCancelled("the peer gave it up")
+            if request.cancelled.is_set():
+                return RequestCancelled("the peer cancelled the call")
             if request.deadline is not None and began >= request.deadline:
                 return DeadlineExceeded("embedder")
             try:
-                parts.append(embed(request.texts[first : first + _TEXTS_AT_ONCE]))
+                parts.append(embed(request.texts[first : first + _SLICE_TEXTS]))
             except EdgeRagError as error:
                 return error
-            rest(self._clock() - began)
+            pause(self._clock() - began)
         return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""A stage: a bounded queue, one thread, and micro-batches of whatever has queued up meanwhile."""
+"""A stage: a bounded queue and one thread that runs micro-batches of the queued requests."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _DRAIN_RATE_MEMORY = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Timed(Generic[Out]):
-    """A result and what it took.
+    """A result with its times.
 
     Attributes:
         value: The result.
-        queue_s: Waiting, seconds.
-        compute_s: Being worked on, seconds; a shared batch counts in full.
+        queue_s: Time in the queue, seconds.
+        compute_s: Time of its batch, seconds; each request of a batch counts all of it.
     """
 
     value: Out
@@ -51,12 +51,12 @@ class Stage(Generic[In, Out]):
 
     Args:
         name: Name of the stage, as it appears in timings and errors.
-        work: Answers a batch, one entry a request, in order; an exception as an entry fails that request, a raised one
-            fails the batch.
-        capacity: Most requests that may wait.
-        max_batch: Most requests a batch.
+        work: Computes a batch and returns one entry per request, in order. An exception as an entry fails that request;
+            a raised exception fails the whole batch.
+        capacity: Capacity of the queue, requests.
+        max_batch: Largest batch, requests.
         clock: Monotonic seconds.
-        working: Makes what is entered while a batch is in work.
+        busy: Returns a context manager that is entered while a batch is computed.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Stage(Generic[In, Out]):
         capacity: int,
         max_batch: int,
         clock: Callable[[], float] = time.monotonic,
-        working: Callable[[], AbstractContextManager[None]] = nullcontext,
+        busy: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._name = name
         self._work = work
         self._capacity = capacity
         self._max_batch = max_batch
         self._clock = clock
-        self._working = working
+        self._busy = busy
         self._queue: deque[_Item[In, Out]] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -85,11 +85,11 @@ class Stage(Generic[In, Out]):
         self._thread.start()
 
     def submit(self, request: In, deadline: float | None) -> Future[Timed[Out]]:
-        """Queues a request. Cancelling the future takes it out of the queue; work that has begun goes on unheard.
+        """Queues a request. Cancelling the future removes it from the queue; a batch that has begun is completed.
 
         Args:
-            request: What to work on.
-            deadline: ``clock()`` seconds after which it is not begun, or None.
+            request: The request.
+            deadline: ``clock()`` seconds after which it is not started, or None.
 
         Raises:
             Overloaded: The queue is full.
@@ -119,13 +119,13 @@ class Stage(Generic[In, Out]):
             return StageSnapshot(self._name, waiting, self._capacity, self._running, self._completed, self._refused)
 
     def close(self) -> None:
-        """Fails what waits with NotReady, lets the batch in work finish, and ends the thread."""
+        """Fails queued requests with NotReady, completes the current batch and ends the thread."""
         with self._changed:
             self._closed = True
-            abandoned = list(self._queue)
+            queued = list(self._queue)
             self._queue.clear()
             self._changed.notify()
-        for item in abandoned:
+        for item in queued:
             if item.future.set_running_or_notify_cancel():
                 item.future.set_exception(NotReady(f"the {self._name} stage is shutting down"))
         self._thread.join()
@@ -139,8 +139,8 @@ class Stage(Generic[In, Out]):
         while batch := self._next_batch():
             started = self._clock()
             try:
-                results: Sequence[Out | Exception] = self._work_on(batch)
-            except Exception as error:  # noqa: BLE001 - whatever a batch raises belongs to its requests
+                results: Sequence[Out | Exception] = self._compute(batch)
+            except Exception as error:  # noqa: BLE001 - an exception of a batch is the result of its requests
                 results = [error] * len(batch)
             took = self._clock() - started
             with self._changed:
@@ -153,10 +153,10 @@ class Stage(Generic[In, Out]):
                 else:
                     item.future.set_result(Timed(result, started - item.queued_at, took))
 
-    def _work_on(self, batch: Sequence[_Item[In, Out]]) -> Sequence[Out | Exception]:
+    def _compute(self, batch: Sequence[_Item[In, Out]]) -> Sequence[Out | Exception]:
         requests = [item.request for item in batch]
-        with self._working():
-            # What is logged about a request that is alone has its id.
+        with self._busy():
+            # A batch of one runs in the context of its request, so that its log lines carry the request id.
             return batch[0].context.run(self._work, requests) if len(batch) == 1 else self._work(requests)
 
     def _next_batch(self) -> list[_Item[In, Out]]:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, ModelInUse
 from edge_rag.errors import NotReady
 from edge_rag.generator.model_swap import ModelSwapper
-from edge_rag.pipeline.ingest_stage import Ingesting
-from edge_rag.pipeline.ingest_worker import IngestJobs
+from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary
 from edge_rag.pipeline.shared_encoders import EncoderService
@@ -38,8 +37,8 @@ class Backend:
     """
 
     pipeline: Pipeline
-    ingesting: Ingesting
-    jobs: IngestJobs
+    ingesting: IngestStage
+    jobs: IngestWorker
     library: DocumentLibrary
     status: Callable[[], DaemonStatus]
     trail: AuditLog

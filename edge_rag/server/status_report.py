@@ -20,7 +20,7 @@ from edge_rag.core.monitoring.status import (
     StageSnapshot,
 )
 from edge_rag.generator.model_swap import ModelSwapper
-from edge_rag.pipeline.ingest_stage import Ingesting
+from edge_rag.pipeline.ingest import IngestStage
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import DocumentLibrary
 from edge_rag.telemetry.activity import Activity
@@ -52,7 +52,7 @@ class StatusCollector:
 
     pipeline: Pipeline
     generator: ModelSwapper
-    ingesting: Ingesting
+    ingesting: IngestStage
     library: DocumentLibrary
     latencies: Latencies
     activity: Activity

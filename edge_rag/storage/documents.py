@@ -18,7 +18,7 @@ from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.storage.database import Database
-from edge_rag.storage.jobs import is_queued, settle, supersede
+from edge_rag.storage.jobs import complete, is_queued, supersede
 from edge_rag.storage.statements import (
     COLLECTIONS,
     INFO,
@@ -145,10 +145,10 @@ class DocumentStore:
             supersede(connection, document.collection, document.name, ticket, "a newer one was ingested")
             change = _write(connection, document)
             state = JobDocumentState.REPLACED if change.removed else JobDocumentState.ADDED
-            settle(connection, ticket, state, document.parsed.note, change.info.document_id)
+            complete(connection, ticket, state, document.parsed.note, change.info.document_id)
         return change
 
-    def pass_over(self, collection: str, document: str) -> None:
+    def supersede_queued(self, collection: str, document: str) -> None:
         """Passes over accepted documents of a name that wait: what is stored under it was ingested after them."""
         with self._database.reading() as connection:
             waiting = connection.execute(

@@ -33,7 +33,7 @@ def is_queued(connection: apsw.Connection, ticket: Ticket) -> bool:
     return row is not None
 
 
-def settle(
+def complete(
     connection: apsw.Connection,
     ticket: Ticket,
     state: JobDocumentState,
@@ -64,7 +64,7 @@ def supersede(connection: apsw.Connection, collection: str, name: str, before: T
         (collection, name, (1 << 62) if before is None else before),
     ).fetchall()
     for (ticket,) in waiting:
-        settle(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, why)
+        complete(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, why)
 
 
 def supersede_all(connection: apsw.Connection, collection: str, why: str) -> None:
@@ -73,7 +73,7 @@ def supersede_all(connection: apsw.Connection, collection: str, why: str) -> Non
         "SELECT ticket FROM job_documents WHERE collection = ? AND state = 'queued'", (collection,)
     ).fetchall()
     for (ticket,) in waiting:
-        settle(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, why)
+        complete(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, why)
 
 
 def next_change(connection: apsw.Connection, job: int) -> int:
@@ -200,12 +200,12 @@ class JobStore:
                 raise
         return _document(row)
 
-    def has_room(self, size_bytes: int) -> bool:
+    def has_space(self, size_bytes: int) -> bool:
         """Whether a document of that size would be accepted now."""
         waiting = self._waiting_bytes()
         return not waiting or waiting + size_bytes <= self._spool_bytes
 
-    def hand_over(self, job_id: JobId) -> None:
+    def finish_uploads(self, job_id: JobId) -> None:
         """Notes that a job gets no further documents."""
         with self._database.writing() as connection:
             job = _require(connection, job_id)
@@ -234,7 +234,7 @@ class JobStore:
             ).fetchone()
         return Upload(collection, name, media_type, self._spool.get(spooled, sha256), decode_metadata(metadata))
 
-    def settle(
+    def complete(
         self,
         ticket: Ticket,
         state: JobDocumentState,
@@ -244,7 +244,7 @@ class JobStore:
         """Brings an accepted document to its final state, unless it is in one already, and lets go of its bytes."""
         with self._database.writing() as connection:
             if is_queued(connection, ticket):
-                settle(connection, ticket, state, reason, document_id)
+                complete(connection, ticket, state, reason, document_id)
             (spooled,) = connection.execute("SELECT spooled FROM job_documents WHERE ticket = ?", (ticket,)).fetchone()
         self._spool.discard(spooled)
 
@@ -265,7 +265,7 @@ class JobStore:
                 (JobState.CANCELLED.value, datetime.now(UTC).isoformat(), job, JobState.RUNNING.value),
             )
             for ticket, _ in waiting:
-                settle(connection, Ticket(ticket), JobDocumentState.CANCELLED)
+                complete(connection, Ticket(ticket), JobDocumentState.CANCELLED)
         for _, spooled in waiting:
             self._spool.discard(spooled)
         return self.job(job_id)

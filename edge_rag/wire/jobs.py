@@ -11,7 +11,7 @@ from edge_rag.api.v1 import documents_pb2
 from edge_rag.core.documents.document import IngestOutcome
 from edge_rag.core.documents.jobs import IngestPhase, IngestWork, Job, JobDocument, JobDocumentState, JobState
 from edge_rag.core.ids import recognized
-from edge_rag.pipeline.ingest_worker import JobPage
+from edge_rag.pipeline.ingest import JobPage
 
 _STATES: Final = {
     JobState.RUNNING: documents_pb2.JOB_STATE_RUNNING,

@@ -26,7 +26,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def ledger(database: Database, tmp_path: Path) -> ports.JobStore:
+def jobs(database: Database, tmp_path: Path) -> ports.JobStore:
     return JobStore(database, Spool(tmp_path / "spool"), _LIMIT)
 
 
@@ -34,158 +34,158 @@ def upload(name: str, size: int = 10) -> Upload:
     return Upload("manuals", name, "text/plain", name[:1].encode() * size, {"author": "Ada"})
 
 
-def test_an_accepted_document_comes_back_as_it_was_and_in_its_turn(ledger: ports.JobStore) -> None:
-    job = ledger.start()
-    accepted = [ledger.accept(job.job_id, upload(name)) for name in ("b.txt", "a.txt")]
+def test_an_accepted_document_comes_back_as_it_was_and_in_its_turn(jobs: ports.JobStore) -> None:
+    job = jobs.start()
+    accepted = [jobs.accept(job.job_id, upload(name)) for name in ("b.txt", "a.txt")]
 
     assert [document.state for document in accepted] == [JobDocumentState.QUEUED] * 2
     for document in accepted:
-        following = ledger.next()
+        following = jobs.next()
         assert following is not None
         assert (following.job_id, following.ticket, following.name) == (job.job_id, document.ticket, document.name)
-        assert ledger.upload(following.ticket) == upload(document.name)
-        ledger.settle(following.ticket, JobDocumentState.ADDED)
-    assert ledger.next() is None
+        assert jobs.upload(following.ticket) == upload(document.name)
+        jobs.complete(following.ticket, JobDocumentState.ADDED)
+    assert jobs.next() is None
 
 
-def test_a_job_ends_with_its_last_document_once_it_is_handed_over(ledger: ports.JobStore) -> None:
-    job = ledger.start()
-    first, second = (ledger.accept(job.job_id, upload(name)) for name in ("a", "b"))
-    ledger.settle(first.ticket, JobDocumentState.REJECTED, "it is damaged")
-    ledger.hand_over(job.job_id)
-    assert ledger.job(job.job_id).state is JobState.RUNNING
+def test_a_job_ends_with_its_last_document_once_it_is_handed_over(jobs: ports.JobStore) -> None:
+    job = jobs.start()
+    first, second = (jobs.accept(job.job_id, upload(name)) for name in ("a", "b"))
+    jobs.complete(first.ticket, JobDocumentState.REJECTED, "it is damaged")
+    jobs.finish_uploads(job.job_id)
+    assert jobs.job(job.job_id).state is JobState.RUNNING
 
-    ledger.settle(second.ticket, JobDocumentState.ADDED)
+    jobs.complete(second.ticket, JobDocumentState.ADDED)
 
-    ended = ledger.job(job.job_id)
+    ended = jobs.job(job.job_id)
     assert (ended.state, ended.finished_at is not None) == (JobState.FINISHED, True)
     assert ended.documents == {JobDocumentState.REJECTED: 1, JobDocumentState.ADDED: 1}
     assert (ended.size_bytes, ended.done_bytes) == (20, 20)
 
 
-def test_a_cancelled_job_takes_no_further_document(ledger: ports.JobStore) -> None:
-    job = ledger.start()
-    ledger.cancel(job.job_id)
+def test_a_cancelled_job_takes_no_further_document(jobs: ports.JobStore) -> None:
+    job = jobs.start()
+    jobs.cancel(job.job_id)
 
     with pytest.raises(JobClosed):
-        ledger.accept(job.job_id, upload("late.txt"))
-    assert ledger.next() is None
+        jobs.accept(job.job_id, upload("late.txt"))
+    assert jobs.next() is None
 
 
-def test_a_job_without_documents_ends_when_it_is_handed_over(ledger: ports.JobStore) -> None:
-    job = ledger.start()
-    ledger.hand_over(job.job_id)
+def test_a_job_without_documents_ends_when_it_is_handed_over(jobs: ports.JobStore) -> None:
+    job = jobs.start()
+    jobs.finish_uploads(job.job_id)
 
-    assert ledger.job(job.job_id).state is JobState.FINISHED
+    assert jobs.job(job.job_id).state is JobState.FINISHED
 
 
-def test_changes_are_told_once_each_and_in_order(ledger: ports.JobStore) -> None:
-    job = ledger.start()
-    tickets = [ledger.accept(job.job_id, upload(str(number))).ticket for number in range(4)]
-    _, seen = ledger.changes(job.job_id, 0, 3)
+def test_changes_are_told_once_each_and_in_order(jobs: ports.JobStore) -> None:
+    job = jobs.start()
+    tickets = [jobs.accept(job.job_id, upload(str(number))).ticket for number in range(4)]
+    _, seen = jobs.changes(job.job_id, 0, 3)
     assert [document.name for document in seen] == ["0", "1", "2"]
 
-    ledger.settle(tickets[0], JobDocumentState.ADDED)
-    _, later = ledger.changes(job.job_id, seen[-1].change, 10)
+    jobs.complete(tickets[0], JobDocumentState.ADDED)
+    _, later = jobs.changes(job.job_id, seen[-1].change, 10)
 
     assert [(document.name, document.state.value) for document in later] == [("3", "queued"), ("0", "added")]
 
 
-def test_a_final_state_stays(ledger: ports.JobStore) -> None:
-    job = ledger.start()
-    document = ledger.accept(job.job_id, upload("a"))
-    ledger.settle(document.ticket, JobDocumentState.ADDED)
-    ledger.settle(document.ticket, JobDocumentState.REJECTED, "too late")
+def test_a_final_state_stays(jobs: ports.JobStore) -> None:
+    job = jobs.start()
+    document = jobs.accept(job.job_id, upload("a"))
+    jobs.complete(document.ticket, JobDocumentState.ADDED)
+    jobs.complete(document.ticket, JobDocumentState.REJECTED, "too late")
 
-    assert ledger.job(job.job_id).documents == {JobDocumentState.ADDED: 1}
+    assert jobs.job(job.job_id).documents == {JobDocumentState.ADDED: 1}
 
 
-def test_a_cancelled_job_has_nothing_left_to_do(ledger: ports.JobStore, tmp_path: Path) -> None:
-    job = ledger.start()
-    stored, waiting = (ledger.accept(job.job_id, upload(name)) for name in ("a", "b"))
-    ledger.settle(stored.ticket, JobDocumentState.ADDED)
+def test_a_cancelled_job_has_nothing_left_to_do(jobs: ports.JobStore, tmp_path: Path) -> None:
+    job = jobs.start()
+    stored, waiting = (jobs.accept(job.job_id, upload(name)) for name in ("a", "b"))
+    jobs.complete(stored.ticket, JobDocumentState.ADDED)
 
-    cancelled = ledger.cancel(job.job_id)
+    cancelled = jobs.cancel(job.job_id)
 
     assert cancelled.state is JobState.CANCELLED
     assert cancelled.documents == {JobDocumentState.ADDED: 1, JobDocumentState.CANCELLED: 1}
-    assert ledger.next() is None
-    assert ledger.cancel(job.job_id) == cancelled
-    ledger.settle(waiting.ticket, JobDocumentState.ADDED)
-    assert ledger.job(job.job_id) == cancelled
+    assert jobs.next() is None
+    assert jobs.cancel(job.job_id) == cancelled
+    jobs.complete(waiting.ticket, JobDocumentState.ADDED)
+    assert jobs.job(job.job_id) == cancelled
 
 
-def test_what_waits_is_bounded_and_a_single_large_document_still_passes(ledger: ports.JobStore) -> None:
-    job = ledger.start()
-    large = ledger.accept(job.job_id, upload("large", 2 * _LIMIT))
-    assert not ledger.has_room(1)
+def test_what_waits_is_bounded_and_a_single_large_document_still_passes(jobs: ports.JobStore) -> None:
+    job = jobs.start()
+    large = jobs.accept(job.job_id, upload("large", 2 * _LIMIT))
+    assert not jobs.has_space(1)
     with pytest.raises(StorageFull, match=r"ingest\.spool_mib"):
-        ledger.accept(job.job_id, upload("small"))
+        jobs.accept(job.job_id, upload("small"))
 
-    ledger.settle(large.ticket, JobDocumentState.ADDED)
+    jobs.complete(large.ticket, JobDocumentState.ADDED)
 
-    assert ledger.has_room(1)
-    assert ledger.accept(job.job_id, upload("small")).name == "small"
+    assert jobs.has_space(1)
+    assert jobs.accept(job.job_id, upload("small")).name == "small"
 
 
-def test_an_unknown_job_is_not_found(ledger: ports.JobStore) -> None:
+def test_an_unknown_job_is_not_found(jobs: ports.JobStore) -> None:
     for call in (
-        lambda: ledger.accept(JobId("none"), upload("a")),
-        lambda: ledger.hand_over(JobId("none")),
-        lambda: ledger.cancel(JobId("none")),
-        lambda: ledger.job(JobId("none")),
-        lambda: ledger.changes(JobId("none"), 0, 10),
+        lambda: jobs.accept(JobId("none"), upload("a")),
+        lambda: jobs.finish_uploads(JobId("none")),
+        lambda: jobs.cancel(JobId("none")),
+        lambda: jobs.job(JobId("none")),
+        lambda: jobs.changes(JobId("none"), 0, 10),
     ):
         with pytest.raises(JobNotFound):
             call()
 
 
-def test_the_newest_jobs_come_first(ledger: ports.JobStore) -> None:
-    started = [ledger.start().job_id for _ in range(4)]
+def test_the_newest_jobs_come_first(jobs: ports.JobStore) -> None:
+    started = [jobs.start().job_id for _ in range(4)]
 
-    assert [job.job_id for job in ledger.jobs(3)] == started[:0:-1]
+    assert [job.job_id for job in jobs.jobs(3)] == started[:0:-1]
 
 
-def test_jobs_of_other_collections_do_not_count_among_the_newest(ledger: ports.JobStore) -> None:
-    seen = ledger.start()
-    ledger.accept(seen.job_id, upload("a.txt"))
+def test_jobs_of_other_collections_do_not_count_among_the_newest(jobs: ports.JobStore) -> None:
+    seen = jobs.start()
+    jobs.accept(seen.job_id, upload("a.txt"))
     for collection in ("others", "manuals"):
-        hidden = ledger.start()
-        ledger.accept(hidden.job_id, Upload("others", "b.txt", "text/plain", b"b", {}))
-        ledger.accept(hidden.job_id, Upload(collection, "c.txt", "text/plain", b"c", {}))
-    ledger.start()
+        hidden = jobs.start()
+        jobs.accept(hidden.job_id, Upload("others", "b.txt", "text/plain", b"b", {}))
+        jobs.accept(hidden.job_id, Upload(collection, "c.txt", "text/plain", b"c", {}))
+    jobs.start()
 
-    assert [job.job_id for job in ledger.jobs(1, frozenset({"manuals"}))] == [seen.job_id]
-    assert [job.job_id for job in ledger.jobs(9, frozenset({"manuals"}))] == [seen.job_id]
-    assert ledger.jobs(9, frozenset()) == ()
-    assert len(ledger.jobs(9)) == 4
+    assert [job.job_id for job in jobs.jobs(1, frozenset({"manuals"}))] == [seen.job_id]
+    assert [job.job_id for job in jobs.jobs(9, frozenset({"manuals"}))] == [seen.job_id]
+    assert jobs.jobs(9, frozenset()) == ()
+    assert len(jobs.jobs(9)) == 4
 
 
-def test_of_jobs_that_are_over_the_last_hundred_are_kept_and_all_that_run(ledger: ports.JobStore) -> None:
-    running = ledger.start()
+def test_of_jobs_that_are_over_the_last_hundred_are_kept_and_all_that_run(jobs: ports.JobStore) -> None:
+    running = jobs.start()
     for _ in range(110):
-        ledger.hand_over(ledger.start().job_id)
+        jobs.finish_uploads(jobs.start().job_id)
 
-    kept = {job.job_id for job in ledger.jobs(1000)}
+    kept = {job.job_id for job in jobs.jobs(1000)}
 
     assert running.job_id in kept
     assert 100 <= len(kept) <= 102
 
 
-def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(ledger: ports.JobStore, tmp_path: Path) -> None:
-    job = ledger.start()
-    flipped = ledger.accept(job.job_id, upload("flipped"))
+def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(jobs: ports.JobStore, tmp_path: Path) -> None:
+    job = jobs.start()
+    flipped = jobs.accept(job.job_id, upload("flipped"))
     (file,) = (tmp_path / "spool").iterdir()
     content = bytearray(file.read_bytes())
     content[3] ^= 1
     file.write_bytes(content)
     with pytest.raises(StorageCorrupt, match="damaged; send it again"):
-        ledger.upload(flipped.ticket)
+        jobs.upload(flipped.ticket)
 
     file.unlink()
 
     with pytest.raises(StorageCorrupt, match="gone from the spool"):
-        ledger.upload(flipped.ticket)
+        jobs.upload(flipped.ticket)
 
 
 def test_recovery_ends_what_was_cut_off_and_clears_what_nobody_waits_for(database: Database, tmp_path: Path) -> None:
@@ -200,6 +200,6 @@ def test_recovery_ends_what_was_cut_off_and_clears_what_nobody_waits_for(databas
     assert store.job(other.job_id).state is JobState.FINISHED
     following = store.next()
     assert following is not None
-    store.settle(following.ticket, JobDocumentState.ADDED)
+    store.complete(following.ticket, JobDocumentState.ADDED)
     assert store.job(job.job_id).state is JobState.FINISHED
     assert list((tmp_path / "spool").iterdir()) == []

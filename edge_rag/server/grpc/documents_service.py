@@ -46,7 +46,7 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
             yield documents_pb2.StartIngestResponse(job=job_messages.job_to_message(job))
             async for upload in uploads:
                 if isinstance(upload, Upload):
-                    await jobs.can_admit(len(upload.content))
+                    await jobs.wait_for_space(len(upload.content))
                     accepted = await asyncio.to_thread(jobs.accept, job.job_id, upload)
                     document = job_messages.job_document_to_message(accepted)
                 else:
@@ -54,7 +54,7 @@ class JobCalls(documents_pb2_grpc.DocumentsServicer):
                 yield documents_pb2.StartIngestResponse(document=document)
         finally:
             # Also where the client went away: what was accepted is to be stored, and the job to end with it.
-            await asyncio.shield(asyncio.to_thread(jobs.hand_over, job.job_id))
+            await asyncio.shield(asyncio.to_thread(jobs.finish_uploads, job.job_id))
 
     async def WatchJob(  # noqa: N802, D102 - named and described by the proto
         self, request: documents_pb2.WatchJobRequest, context: ServicerContext

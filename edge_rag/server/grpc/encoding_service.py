@@ -46,7 +46,7 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
             texts, questions = parse_embed_request(request)
             lending = call.backend.lending
             _agree("embedder", request.embedder, lending.embedder)
-            embed = lending.questions if questions else lending.passages
+            embed = lending.embed_questions if questions else lending.embed_passages
             embedded = await embed(texts, call.deadline)
             await self._pay(call, texts)
             return vectors_to_message(lending.embedder, embedded.value, embedded.queue_s, embedded.compute_s)
@@ -66,7 +66,7 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
     async def _pay(self, call: Call, texts: Sequence[str]) -> None:
         """Takes what was read off the caller's quota, if it has one."""
         if call.identity.quota.tokens_per_minute is not None:
-            self._calls.pay(call, await asyncio.to_thread(call.backend.lending.tokens, texts))
+            self._calls.pay(call, await asyncio.to_thread(call.backend.lending.count_tokens, texts))
 
 
 def _agree(role: str, wanted: str, here: str) -> None:

@@ -110,8 +110,8 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
             yield load_to_message(generator.snapshot(), generator.vocabulary)
             submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
             try:
-                said.admitted(await asyncio.shield(submitting))
-                async with aclosing(paced(said.take, time.monotonic)) as events:
+                said.attach(await asyncio.shield(submitting))
+                async with aclosing(paced(said.get, time.monotonic)) as events:
                     async for event in events:
                         if isinstance(event, GenerationFailed):
                             raise event.error

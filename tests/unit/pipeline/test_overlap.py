@@ -24,7 +24,7 @@ def test_three_stages_on_three_devices_work_on_three_requests_at_once() -> None:
 
     devices = {"retriever": "npu", "reranker": "cpu", "generator": "gpu"}
     stages: dict[str, Stage[str, str]] = {
-        name: Stage(name, work(name), capacity=4, max_batch=1, working=partial(activity.working, name, device))
+        name: Stage(name, work(name), capacity=4, max_batch=1, busy=partial(activity.working, name, device))
         for name, device in devices.items()
     }
     asked = zip(stages.values(), ("C", "B", "A"), strict=True)

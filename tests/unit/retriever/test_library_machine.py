@@ -64,7 +64,7 @@ class LibraryMachine(RuleBasedStateMachine):
         jobs = self.directory.jobs
         job = jobs.start().job_id
         document = jobs.accept(job, Upload(place, name, "text/plain", text_of(word).encode()))
-        jobs.hand_over(job)
+        jobs.finish_uploads(job)
         self.waiting.append((document.ticket, (place, name), word))
 
     @precondition(lambda self: bool(self.waiting))
@@ -76,7 +76,7 @@ class LibraryMachine(RuleBasedStateMachine):
         assert following.ticket == ticket
         outcome = self.directory.library.take(self.directory.jobs.upload(ticket), ticket, _unheard)
         assert outcome is not None
-        self.directory.jobs.settle(ticket, JobDocumentState.UNCHANGED)
+        self.directory.jobs.complete(ticket, JobDocumentState.UNCHANGED)
         self.stored[key] = word
 
     @rule()

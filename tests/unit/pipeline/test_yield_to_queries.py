@@ -36,7 +36,7 @@ def test_ingest_goes_on_at_once_where_nobody_asks() -> None:
 def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
     clock = Clock()
     precedence = IngestYield(clock)
-    with precedence.question():
+    with precedence.query():
         pass
     worker = threading.Thread(target=precedence.yield_to_queries, args=(1e6,))
     worker.start()
@@ -52,7 +52,7 @@ def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
 def test_ingest_waits_for_the_last_question() -> None:
     precedence = IngestYield()
     passed = threading.Event()
-    first, second = precedence.question(), precedence.question()
+    first, second = precedence.query(), precedence.query()
     first.__enter__()
     second.__enter__()
 
@@ -73,13 +73,13 @@ def test_ingest_waits_for_the_last_question() -> None:
 
 def test_a_flood_of_questions_does_not_stop_ingest() -> None:
     precedence = IngestYield()
-    with precedence.question():
+    with precedence.query():
         precedence.yield_to_queries(0.001)
 
 
 def test_closing_lets_go_of_who_waits() -> None:
     precedence = IngestYield(Clock())
-    with precedence.question():
+    with precedence.query():
         worker = threading.Thread(target=precedence.yield_to_queries, args=(1e6,))
         worker.start()
         precedence.close()
@@ -90,7 +90,7 @@ def test_closing_lets_go_of_who_waits() -> None:
 def test_a_question_that_fails_is_over_too() -> None:
     precedence = IngestYield()
     with pytest.raises(ValueError, match="no"):
-        with precedence.question():
+        with precedence.query():
             raise ValueError("no")
 
     precedence.yield_to_queries(1e6)

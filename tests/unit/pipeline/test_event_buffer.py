@@ -40,12 +40,12 @@ class Speaker:
 async def test_a_reader_that_stops_has_no_more_than_the_bound_before_it_and_misses_nothing() -> None:
     channel = EventBuffer[int](asyncio.get_running_loop(), 8)
     speaker = Speaker(channel, 1000)
-    channel.admitted(speaker)
+    channel.attach(speaker)
     speaker.thread.start()
     assert await asyncio.to_thread(speaker.paused.wait, 60)
     heard: list[int] = []
     while len(heard) < 1000:
-        number = await channel.take()
+        number = await channel.get()
         assert number is not None
         heard.append(number)
         speaker.taken = len(heard)
@@ -60,7 +60,7 @@ async def test_a_generator_that_speaks_before_it_can_be_reached_is_paused_as_soo
     speaker = Speaker(channel, 0)
     for number in range(6):
         channel.put(number)
-    channel.admitted(speaker)
+    channel.attach(speaker)
     assert speaker.paused.is_set()
 
 
@@ -69,4 +69,4 @@ async def test_the_end_comes_after_all_that_was_said() -> None:
     channel.put(1)
     await asyncio.sleep(0)
     channel.end()
-    assert [await channel.take(), await channel.take()] == [1, None]
+    assert [await channel.get(), await channel.get()] == [1, None]

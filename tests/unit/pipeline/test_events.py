@@ -35,7 +35,7 @@ class Trail:
 
 def test_a_stage_says_how_long_a_question_waited_and_took() -> None:
     trail = Trail()
-    StageEventRecorder(trail, lambda: 7.0).done(QUERY, "reranker", Timed(None, 0.25, 1.5))
+    StageEventRecorder(trail, lambda: 7.0).completed(QUERY, "reranker", Timed(None, 0.25, 1.5))
     assert trail.decisions == [
         AuditEvent(
             AuditEventKind.STAGE_DONE,
@@ -54,7 +54,7 @@ def test_a_stage_says_how_long_a_question_waited_and_took() -> None:
     [
         (Overloaded("retriever", 2.5), AuditEventKind.REFUSED, "the retriever's queue is full", {"retry_after_s": 2.5}),
         (DeadlineExceeded("retriever"), AuditEventKind.EXPIRED, "its deadline passed in the retriever", {}),
-        (asyncio.CancelledError(), AuditEventKind.CANCELLED, "the caller gave it up in the retriever", {}),
+        (asyncio.CancelledError(), AuditEventKind.CANCELLED, "the caller cancelled it in the retriever", {}),
         (
             CollectionNotFound("nowhere", ()),
             AuditEventKind.FAILED,
@@ -69,7 +69,7 @@ def test_a_question_that_gets_no_further_says_why_and_the_caller_still_hears_it(
 ) -> None:
     trail = Trail()
     with pytest.raises(type(raised)) as heard:
-        with StageEventRecorder(trail, lambda: 7.0).within(QUERY, "retriever"):
+        with StageEventRecorder(trail, lambda: 7.0).failures(QUERY, "retriever"):
             raise raised
     assert heard.value is raised
     (decision,) = trail.decisions
@@ -79,6 +79,6 @@ def test_a_question_that_gets_no_further_says_why_and_the_caller_still_hears_it(
 
 def test_what_goes_well_says_nothing_by_itself() -> None:
     trail = Trail()
-    with StageEventRecorder(trail, lambda: 7.0).within(QUERY, "retriever"):
+    with StageEventRecorder(trail, lambda: 7.0).failures(QUERY, "retriever"):
         pass
     assert trail.decisions == []

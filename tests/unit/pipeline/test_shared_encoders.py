@@ -73,7 +73,7 @@ def test_vectors_come_in_order_and_passages_a_few_at_a_time() -> None:
 
         async def run() -> None:
             texts = tuple("x" * n for n in range(20))
-            for embed in (lent.passages, lent.questions):
+            for embed in (lent.embed_passages, lent.embed_questions):
                 vectors = (await embed(texts, None)).value
                 assert vectors[:, 0].tolist() == list(range(20))
 
@@ -87,9 +87,9 @@ def test_questions_of_several_peers_share_a_run_and_each_gets_its_own() -> None:
     with lending(embedder) as lent:
 
         async def run() -> None:
-            first = asyncio.create_task(lent.questions(("a",), None))
+            first = asyncio.create_task(lent.embed_questions(("a",), None))
             await asyncio.to_thread(embedder.begun.wait, 30)
-            rest = [asyncio.create_task(lent.questions(("b" * n, "c" * n), None)) for n in (2, 3)]
+            rest = [asyncio.create_task(lent.embed_questions(("b" * n, "c" * n), None)) for n in (2, 3)]
             await asyncio.sleep(0)
             embedder.let_go.set()
             assert (await first).value.tolist() == [[1]]
@@ -105,13 +105,13 @@ def test_what_nobody_waits_for_any_more_is_not_finished() -> None:
     with lending(embedder) as lent:
 
         async def run() -> None:
-            waiting = asyncio.create_task(lent.passages(("a",) * 80, None))
+            waiting = asyncio.create_task(lent.embed_passages(("a",) * 80, None))
             await asyncio.to_thread(embedder.begun.wait, 30)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             embedder.let_go.set()
-            assert (await lent.passages(("b",), None)).value.tolist() == [[1]]
+            assert (await lent.embed_passages(("b",), None)).value.tolist() == [[1]]
 
         asyncio.run(run())
     assert embedder.batches == [8, 1]
@@ -123,8 +123,8 @@ def test_a_passed_deadline_and_a_failing_model_end_a_request_with_their_errors()
 
         async def run() -> None:
             with pytest.raises(DeadlineExceeded):
-                await lent.passages(("a",), time.monotonic() - 1)
-            for embed in (lent.passages, lent.questions):
+                await lent.embed_passages(("a",), time.monotonic() - 1)
+            for embed in (lent.embed_passages, lent.embed_questions):
                 with pytest.raises(InferenceFailed):
                     await embed(("\ud800",), None)
 
@@ -137,14 +137,14 @@ def test_more_than_may_wait_is_refused() -> None:
     with lending(embedder, ranking.rerank, EncoderServiceLimits(passages=1, questions=1, reranks=2)) as lent:
 
         async def run() -> None:
-            begun = asyncio.create_task(lent.passages(("a",), None))
+            begun = asyncio.create_task(lent.embed_passages(("a",), None))
             await asyncio.to_thread(embedder.begun.wait, 30)
-            waiting = asyncio.create_task(lent.passages(("a",), None))
+            waiting = asyncio.create_task(lent.embed_passages(("a",), None))
             request = RerankRequest("?", Retrieved(()), 1)
             ranks = [asyncio.create_task(lent.rerank(request, None)) for _ in range(2)]
             await asyncio.sleep(0)
             with pytest.raises(Overloaded):
-                await lent.passages(("a",), None)
+                await lent.embed_passages(("a",), None)
             with pytest.raises(Overloaded):
                 await lent.rerank(request, None)
             embedder.let_go.set()
@@ -160,7 +160,7 @@ def test_the_end_of_the_daemon_waits_for_no_long_request() -> None:
     embedder.let_go.clear()
 
     async def run() -> None:
-        waiting = asyncio.create_task(lent.passages(("a",) * 80, None))
+        waiting = asyncio.create_task(lent.embed_passages(("a",) * 80, None))
         await asyncio.to_thread(embedder.begun.wait, 30)
         closing = asyncio.create_task(asyncio.to_thread(lent.close))
         await asyncio.to_thread(lent.closing.wait, 30)
@@ -176,7 +176,7 @@ def test_the_end_of_the_daemon_waits_for_no_long_request() -> None:
 
 def test_only_what_the_model_reads_counts() -> None:
     with lending(Counting()) as lent:
-        assert lent.tokens(["ab", "abcdefgh", ""]) == 6
+        assert lent.count_tokens(["ab", "abcdefgh", ""]) == 6
 
 
 def test_after_the_end_nothing_is_taken() -> None:
@@ -185,6 +185,6 @@ def test_after_the_end_nothing_is_taken() -> None:
 
     async def run() -> None:
         with pytest.raises(NotReady):
-            await lent.passages(("a",), None)
+            await lent.embed_passages(("a",), None)
 
     asyncio.run(run())
