@@ -30,7 +30,7 @@ from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import TEXTS_AT_ONCE
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.offload.encoding.client import Encoders
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding

@@ -139,7 +139,7 @@ class LocalDocumentLibrary:
             return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
         progress(IngestPhase.PARSING, 0, 0)
         try:
-            document_format, parsed = self._parser.read(upload.name, upload.media_type, upload.content)
+            media_type, parsed = self._parser.read(upload.name, upload.media_type, upload.content)
             metadata = _merged(parsed.metadata, given)
         except DocumentRejected as error:
             return IngestOutcome(upload.name, IngestStatus.REJECTED, reason=str(error))
@@ -150,7 +150,7 @@ class LocalDocumentLibrary:
         return NewDocument(
             collection=upload.collection,
             name=upload.name,
-            media_type=document_format.value,
+            media_type=media_type,
             sha256=sha256,
             size_bytes=len(upload.content),
             parsed=parsed,

@@ -16,7 +16,7 @@ from edge_rag.index.ports import IndexBackend
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, ChunkLimits
 from edge_rag.ingest.embedding import LocalEmbedding
 from edge_rag.ingest.library import LocalCollectionLibrary, LocalDocumentLibrary
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.ingest.reembedding import reembed
 from edge_rag.retriever.bm25 import Bm25Index

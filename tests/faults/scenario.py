@@ -21,8 +21,7 @@ from typing import ClassVar
 
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus, ParsedDocument, Upload
 from edge_rag.errors import DocumentNotFound, StorageError
-from edge_rag.ingest.parsing.formats import DocumentFormat
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from edge_rag.retriever import opening
 from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
@@ -72,9 +71,9 @@ STATES: tuple[dict[str, str], ...] = (
 
 
 class ReadBefore:
-    """The parser process's own answers, had once: it is the disk that fails here, and a process a run takes minutes."""
+    """Replays answers of the real parser process: these tests break the disk, and a process per run takes minutes."""
 
-    answers: ClassVar[dict[bytes, tuple[DocumentFormat, ParsedDocument]]] = {}
+    answers: ClassVar[dict[bytes, tuple[str, ParsedDocument]]] = {}
 
     def __init__(self, *arguments: object) -> None:
         pass
@@ -85,7 +84,7 @@ class ReadBefore:
             for text in TEXTS.values():
                 cls.answers[text.encode()] = parser.read("any.txt", "text/plain", text.encode())
 
-    def read(self, name: str, media_type: str, content: bytes) -> tuple[DocumentFormat, ParsedDocument]:
+    def read(self, name: str, media_type: str, content: bytes) -> tuple[str, ParsedDocument]:
         return self.answers[content]
 
     def close(self) -> None:

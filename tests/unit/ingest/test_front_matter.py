@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edge_rag.core.documents.metadata import checked_metadata
 from edge_rag.errors import BrokenDocument
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.text.markdown import take_front_matter
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from tests.support.hostile_files import HostileFile, hostile_files
 

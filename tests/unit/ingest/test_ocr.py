@@ -12,7 +12,7 @@ from fpdf import FPDF
 from PIL import Image, ImageDraw, ImageFont
 
 from edge_rag.errors import DocumentTooLarge, EmptyDocument
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.pdf.ocr import TextRecognition, recognized_lines
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,9 +11,16 @@ import pytest
 
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EncryptedDocument, UnsupportedFormat
-from edge_rag.ingest.parsing.formats import BY_SUFFIX, DocumentFormat
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import Format, ParsingLimits
+from edge_rag.ingest.parsing.formats import FORMATS
+from edge_rag.ingest.parsing.office.docx import DOCX
+from edge_rag.ingest.parsing.office.epub import EPUB
+from edge_rag.ingest.parsing.office.opendocument import ODP, ODT
+from edge_rag.ingest.parsing.office.pptx import PPTX
+from edge_rag.ingest.parsing.office.rtf import RTF
+from edge_rag.ingest.parsing.office.spreadsheet import XLSX
 from edge_rag.ingest.parsing.parser import read_document
+from edge_rag.ingest.parsing.pdf.pdf import PDF
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from tests.unit.ingest import sample_files
 from tests.unit.ingest.sample_files import OPEN_DOCUMENT, SAMPLES, WORD, changed_part, zipped
@@ -277,31 +286,31 @@ def test_rich_text_is_read_to_paragraphs_and_rows() -> None:
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("a.docx", DocumentFormat.DOCX),
-        ("a.pptx", DocumentFormat.PPTX),
-        ("a.xlsx", DocumentFormat.XLSX),
-        ("a.odt", DocumentFormat.ODT),
-        ("a.odp", DocumentFormat.ODP),
-        ("a.epub", DocumentFormat.EPUB),
-        ("a.pdf", DocumentFormat.PDF),
-        ("a.rtf", DocumentFormat.RTF),
+        ("a.docx", DOCX),
+        ("a.pptx", PPTX),
+        ("a.xlsx", XLSX),
+        ("a.odt", ODT),
+        ("a.odp", ODP),
+        ("a.epub", EPUB),
+        ("a.pdf", PDF),
+        ("a.rtf", RTF),
     ],
 )
 @pytest.mark.parametrize("called", ["noname", "a.txt", "a.docx", "a.pdf", "a.csv"])
-def test_content_that_shows_what_it_is_is_read_under_any_name(name: str, found: DocumentFormat, called: str) -> None:
-    document_format, parsed = read_document(called, "text/html", SAMPLES[name], ParsingLimits())
-    assert document_format is found
+def test_content_that_shows_what_it_is_is_read_under_any_name(name: str, found: Format, called: str) -> None:
+    media_type, parsed = read_document(called, "text/html", SAMPLES[name], ParsingLimits())
+    assert media_type == found.media_type
     assert parsed == read(name, SAMPLES[name])
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.docx", b"just text", "said to be of format DOCX"),
+        ("a.docx", b"just text", "its name or media type says DOCX"),
         ("a.xlsx", b"PK\x03\x04" + bytes(50), "ZIP container cannot be opened"),
     ],
 )
-def test_content_that_is_not_of_the_format_it_is_said_to_be_is_refused(name: str, content: bytes, reason: str) -> None:
+def test_content_that_contradicts_its_name_is_refused(name: str, content: bytes, reason: str) -> None:
     with pytest.raises(BrokenDocument, match=reason):
         read(name, content)
 
@@ -314,7 +323,7 @@ def test_content_that_is_not_of_the_format_it_is_said_to_be_is_refused(name: str
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + "WordDocument".encode("utf-16-le"), "save it as .docx"),
         (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00" + bytes(99), "JPEG"),
         (b"\x1f\x8b\x08\x00" + bytes(99), "gzip"),
-        (b"\x00\x00\x00 ftypisom" + bytes(99), "film"),
+        (b"\x00\x00\x00 ftypisom" + bytes(99), "video"),
     ],
 )
 def test_a_file_of_a_known_kind_that_is_no_document_is_refused_by_what_it_is(content: bytes, reason: str) -> None:
@@ -346,6 +355,27 @@ def test_the_parser_process_reads_every_format_although_it_can_open_no_file() ->
         parser.close()
 
 
-def test_the_readme_names_every_ending_that_stands_for_a_format() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    assert [suffix for suffix in BY_SUFFIX if f"`{suffix}`" not in readme] == []
+def test_the_guide_lists_every_format_as_its_parser_declares_it() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "formats.md").read_text(encoding="utf-8")
+    rows = [
+        f"| {each.title} | {' '.join(f'`{suffix}`' for suffix in each.suffixes)} | `{each.media_type}` | {each.reads} |"
+        for each in FORMATS
+    ]
+    table = "\n".join(["| format | suffixes | media type | what is read |", "|---|---|---|---|", *rows])
+    assert f"\n{table}\n\n" in guide, f"the table must be:\n{table}"
+
+
+def test_no_suffix_or_media_type_belongs_to_two_formats() -> None:
+    names = [name for each in FORMATS for name in (*each.suffixes, each.media_type, *each.aliases)]
+    assert len(names) == len(set(names))
+
+
+def test_the_daemon_reads_documents_without_importing_a_parser() -> None:
+    imported = "import sys, edge_rag.ingest.parsing.sandbox.process; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", imported], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "edge_rag.ingest.parsing.sandbox.messages" in modules
+    heavy = {"bs4", "markdown_it", "yaml", "pypdfium2", "python_calamine", "striprtf", "charset_normalizer", "email"}
+    assert heavy.isdisjoint(modules)
+    assert "edge_rag.ingest.parsing.formats" not in modules

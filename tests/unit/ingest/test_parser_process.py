@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.errors import BrokenDocument, DocumentTooLarge
-from edge_rag.ingest.parsing.formats import DocumentFormat
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.messages import decode_answer
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
@@ -42,8 +41,8 @@ def opened(limits: ParsingLimits) -> Iterator[ParserProcess]:
 
 
 def require_alive(parser: ParserProcess) -> None:
-    document_format, parsed = parser.read("a.md", "", b"# Still here")
-    assert (document_format, parsed.text) == (DocumentFormat.MARKDOWN, "Still here")
+    media_type, parsed = parser.read("a.md", "", b"# Still here")
+    assert (media_type, parsed.text) == ("text/markdown", "Still here")
 
 
 def require_pid(parser: ParserProcess) -> int:
@@ -73,7 +72,7 @@ def test_one_process_serves_many_documents(parser: ParserProcess) -> None:
 
 def test_a_rejection_arrives_as_the_same_error(parser: ParserProcess) -> None:
     before = parser.pid
-    with pytest.raises(BrokenDocument, match="said to be of format PDF"):
+    with pytest.raises(BrokenDocument, match="its name or media type says PDF"):
         parser.read("a.pdf", "", b"no pdf")
     assert parser.pid == before or before is None
 
@@ -157,8 +156,8 @@ def test_the_process_can_open_neither_file_nor_socket_nor_write_nor_start_anothe
     script = (
         "import ctypes, json, os, resource, socket, sys\n"
         "from edge_rag.ingest.parsing.sandbox import worker\n"
-        "from edge_rag.ingest.parsing.limits import ParsingLimits\n"
-        "worker._give_up_rights(ParsingLimits(**json.loads(sys.argv[1])))\n"
+        "from edge_rag.ingest.parsing.document_format import ParsingLimits\n"
+        "worker._drop_rights(ParsingLimits(**json.loads(sys.argv[1])))\n"
         "def refused(action):\n"
         "    try:\n"
         "        action()\n"
@@ -225,25 +224,25 @@ def test_the_running_process_holds_only_its_pipes(parser: ParserProcess) -> None
         _ANSWER.replace('"{}"', '"{\\"Bad\\": 1}"') % ('""', "[]", "null"),
     ],
 )
-def test_an_answer_that_no_sound_process_gives_is_not_believed(answer: str) -> None:
+def test_an_answer_that_no_sound_process_gives_is_refused(answer: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        decode_answer(b"A" + answer.encode(), ParsingLimits())
+        decode_answer(b"A" + answer.encode(), ParsingLimits(), {"text/plain"})
 
 
-def lying_parser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lie: str) -> ParserProcess:
-    """A parser whose process is a program that starts as the real one does and then answers as ``lie`` says."""
-    program = tmp_path / "liar"
+def hostile_parser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str) -> ParserProcess:
+    """A parser whose process is a program that starts as the real one does and then answers as ``answer`` does."""
+    program = tmp_path / "hostile"
     program.write_text(
         f"#!{sys.executable} -I\n"
         "import json, sys, os\n"
         "def read():\n"
         "    return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), 'little'))\n"
-        "def say(body, length=None):\n"
+        "def send(body, length=None):\n"
         "    os.write(1, (len(body) if length is None else length).to_bytes(8, 'little') + body)\n"
-        "say(b'ready')\n"
+        "send(b'[\"text/plain\"]')\n"
         "token = json.loads(read())['token'].encode()\n"
         "read()\n"
-        f"{lie}\n"
+        f"{answer}\n"
         "sys.stdin.buffer.read()\n"
     )
     program.chmod(0o700)
@@ -252,23 +251,23 @@ def lying_parser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lie: str) -> P
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "answer",
     [
-        "say(b'A{}')",
-        "say(token, 2**62)",
-        "say(token + b'X')",
-        "say(token + b'A' + b'[' * 10**6)",
-        "say(token + b'S' + (2**31).to_bytes(4, 'little') * 3)",
-        "say(token + b'S' + b'\\1\\0\\0\\0' * 3 + bytes(50))",
-        "[say(token + b'S' + b'\\1\\0\\0\\0' * 3 + b'x') for _ in range(9)]",
+        "send(b'A{}')",
+        "send(token, 2**62)",
+        "send(token + b'X')",
+        "send(token + b'A' + b'[' * 10**6)",
+        "send(token + b'S' + (2**31).to_bytes(4, 'little') * 3)",
+        "send(token + b'S' + b'\\1\\0\\0\\0' * 3 + bytes(50))",
+        "[send(token + b'S' + b'\\1\\0\\0\\0' * 3 + b'x') for _ in range(9)]",
         "os.write(1, b'\\0' * 64); sys.exit()",
-        "say(b'0' * 32 + b'A' + b'{}')",
+        "send(b'0' * 32 + b'A' + b'{}')",
     ],
 )
-def test_a_process_that_lies_is_ended_and_costs_its_document_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lie: str
+def test_a_process_that_breaks_the_protocol_is_ended_and_costs_its_document_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str
 ) -> None:
-    parser = lying_parser(monkeypatch, tmp_path, lie)
+    parser = hostile_parser(monkeypatch, tmp_path, answer)
     try:
         with pytest.raises(BrokenDocument):
             parser.read("a.txt", "", b"text")
@@ -280,9 +279,9 @@ def test_a_process_that_lies_is_ended_and_costs_its_document_only(
 
 
 def test_a_reason_cannot_move_the_cursor_or_turn_text_around() -> None:
-    lie = json.dumps({"rejected": "BrokenDocument", "reason": "a\x1b[2J\u202eb\n" + "x" * 9_000})
+    answer = json.dumps({"rejected": "BrokenDocument", "reason": "a\x1b[2J\u202eb\n" + "x" * 9_000})
     with pytest.raises(BrokenDocument) as refused:
-        decode_answer(b"A" + lie.encode(), ParsingLimits())
+        decode_answer(b"A" + answer.encode(), ParsingLimits(), ())
     assert str(refused.value).startswith("a [2J b x")
     assert len(str(refused.value)) <= 500
 

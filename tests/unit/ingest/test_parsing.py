@@ -18,9 +18,14 @@ from edge_rag.errors import (
     EncryptedDocument,
     UnsupportedFormat,
 )
-from edge_rag.ingest.parsing.formats import DocumentFormat, find_format
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import Format, ParsingLimits
+from edge_rag.ingest.parsing.formats import find_format
 from edge_rag.ingest.parsing.parser import read_document
+from edge_rag.ingest.parsing.pdf.pdf import PDF
+from edge_rag.ingest.parsing.text.html import HTML
+from edge_rag.ingest.parsing.text.mail import MAIL
+from edge_rag.ingest.parsing.text.markdown import MARKDOWN
+from edge_rag.ingest.parsing.text.plain import CSV, PLAIN
 
 HEADING, PARAGRAPH = BlockKind.HEADING, BlockKind.PARAGRAPH
 ITEM, ROW, CODE = BlockKind.LIST_ITEM, BlockKind.TABLE_ROW, BlockKind.CODE
@@ -259,27 +264,27 @@ def test_more_text_than_is_allowed_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "media_type", "content", "expected"),
     [
-        ("a/B.MD", "text/html", b"x", DocumentFormat.MARKDOWN),
-        ("a", "text/html; charset=utf-8", b"x", DocumentFormat.HTML),
-        ("a", "", b"\n<!doctype html><p>x", DocumentFormat.HTML),
-        ("a", "application/octet-stream", b"%PDF-1.4", DocumentFormat.PDF),
-        ("a.csv", "", b"a,b", DocumentFormat.CSV),
-        ("a.txt", "", b"%PDF-1.4", DocumentFormat.PDF),
-        ("a.pdf", "", b"<!DOCTYPE html><p>x", DocumentFormat.HTML),
-        ("a.txt", "", b"From: a@b.org\nDate: x\nMessage-ID: x\n\nx", DocumentFormat.PLAIN),
-        ("a", "", b"From: a@b.org\nDate: x\nMessage-ID: x\n\nx", DocumentFormat.MAIL),
-        ("readme", "", b"x", DocumentFormat.PLAIN),
+        ("a/B.MD", "text/html", b"x", MARKDOWN),
+        ("a", "text/html; charset=utf-8", b"x", HTML),
+        ("a", "", b"\n<!doctype html><p>x", HTML),
+        ("a", "application/octet-stream", b"%PDF-1.4", PDF),
+        ("a.csv", "", b"a,b", CSV),
+        ("a.txt", "", b"%PDF-1.4", PDF),
+        ("a.pdf", "", b"<!DOCTYPE html><p>x", HTML),
+        ("a.txt", "", b"From: a@b.org\nDate: x\nMessage-ID: x\n\nx", PLAIN),
+        ("a", "", b"From: a@b.org\nDate: x\nMessage-ID: x\n\nx", MAIL),
+        ("readme", "", b"x", PLAIN),
     ],
 )
 def test_the_format_follows_from_the_content_then_the_name_then_the_media_type(
-    name: str, media_type: str, content: bytes, expected: DocumentFormat
+    name: str, media_type: str, content: bytes, expected: Format
 ) -> None:
     assert find_format(name, media_type, content) is expected
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.pdf", b"hello"), ("a.epub", b"# Pump")])
-def test_text_that_is_said_to_be_something_else_is_refused(name: str, content: bytes) -> None:
-    with pytest.raises(BrokenDocument, match="said to be"):
+def test_text_under_the_name_of_a_binary_format_is_refused(name: str, content: bytes) -> None:
+    with pytest.raises(BrokenDocument, match="its name or media type says"):
         find_format(name, "", content)
 
 

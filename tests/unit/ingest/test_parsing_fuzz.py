@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import DocumentRejected
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.sandbox.messages import decode_answer, encode_parsed
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
@@ -77,12 +77,12 @@ def require_sound(parsed: ParsedDocument) -> None:
 
 def try_reading(name: str, content: bytes) -> None:
     try:
-        document_format, parsed = read_document(name, "", content, ParsingLimits())
+        media_type, parsed = read_document(name, "", content, ParsingLimits())
     except DocumentRejected as error:
         assert str(error)
         return
     require_sound(parsed)
-    assert decode_answer(encode_parsed(document_format, parsed), ParsingLimits()) == (document_format, parsed)
+    assert decode_answer(encode_parsed(media_type, parsed), ParsingLimits(), {media_type}) == (media_type, parsed)
 
 
 @settings(deadline=None)

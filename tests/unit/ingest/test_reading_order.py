@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.core.documents.document import BlockKind
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.pdf.elements import Edge, Piece
 from edge_rag.ingest.parsing.pdf.reading_order import MOST_PIECES, reading_order

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.parsing.document_builder import BlockWriter, DocumentBuilder
+from edge_rag.ingest.parsing.document_format import Format, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, main_part, office_properties, read_xml, relations_of
 
 _LEFT_OUT = frozenset(
@@ -274,3 +275,14 @@ def _level_named(name: str) -> int | None:
     if len(words) == 2 and words[0] == "heading" and words[1] in "123456789":
         return int(words[1])
     return None
+
+
+DOCX = Format(
+    name="DOCX",
+    title="Word",
+    media_type="application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    suffixes=(".docx", ".docm"),
+    reads="headings, paragraphs, lists, tables, footnotes and endnotes; tracked changes count as accepted",
+    parse=lambda content, context: parse_docx(content, context.limits.max_unpacked_bytes),
+    zip_kind=ZipKind(part="word/document.xml", folder="word/"),
+)

@@ -11,6 +11,7 @@ from bs4.dammit import EncodingDetector
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, iso_moment, properties
+from edge_rag.ingest.parsing.document_format import Format, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, XmlHandler, read_xml, resolve
 from edge_rag.ingest.parsing.text.html import add_html
 from edge_rag.ingest.parsing.text.plain import decode_text
@@ -160,3 +161,14 @@ class _Encrypted:
 
     def text(self, text: str) -> None:
         """Descriptions of encryption hold no text."""
+
+
+EPUB = Format(
+    name="EPUB",
+    title="EPUB book",
+    media_type="application/epub+zip",
+    suffixes=(".epub",),
+    reads="chapters in reading order with headings, paragraphs, lists, tables; encrypted books are rejected",
+    parse=lambda content, context: parse_epub(content, context.limits.max_unpacked_bytes),
+    zip_kind=ZipKind(media_types=("application/epub+zip",), part="META-INF/container.xml"),
+)

@@ -9,6 +9,7 @@ from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.errors import DocumentTooLarge, EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import BlockWriter, DocumentBuilder, iso_moment, properties
+from edge_rag.ingest.parsing.document_format import Format, ParseContext, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, read_properties, read_xml
 
 _CONTENT = "content.xml"
@@ -143,3 +144,32 @@ class _Body:
 
 def _number(text: str, most: int) -> int:
     return min(max(int(text[:6]), 1), most) if text.isascii() and text.isdigit() else 1
+
+
+def opendocument_zip_kind(media_type: str) -> ZipKind:
+    """Returns how the container of an OpenDocument format, or of its template, is recognized."""
+    return ZipKind(media_types=(media_type, f"{media_type}-template"))
+
+
+def _parse(content: bytes, context: ParseContext) -> ParsedDocument:
+    return parse_opendocument(content, context.limits.max_unpacked_bytes, context.limits.max_pages)
+
+
+ODT = Format(
+    name="ODT",
+    title="OpenDocument text",
+    media_type="application/vnd.oasis.opendocument.text",
+    suffixes=(".odt",),
+    reads="headings, paragraphs, lists, tables, notes; tracked changes count as accepted",
+    parse=_parse,
+    zip_kind=opendocument_zip_kind("application/vnd.oasis.opendocument.text"),
+)
+ODP = Format(
+    name="ODP",
+    title="OpenDocument presentation",
+    media_type="application/vnd.oasis.opendocument.presentation",
+    suffixes=(".odp",),
+    reads="one page per slide: title, text, lists, tables, notes",
+    parse=_parse,
+    zip_kind=opendocument_zip_kind("application/vnd.oasis.opendocument.presentation"),
+)

@@ -23,7 +23,7 @@ from typing import IO, Any, NoReturn, Protocol
 from xml.parsers import expat
 
 from edge_rag.core.documents.metadata import MetadataValue
-from edge_rag.errors import BrokenDocument, DocumentTooLarge, EncryptedDocument
+from edge_rag.errors import BrokenDocument, DocumentTooLarge, EncryptedDocument, UnsupportedFormat
 from edge_rag.ingest.parsing.document_builder import iso_moment, properties
 
 _MAX_PARTS = 20_000
@@ -336,3 +336,34 @@ def read_properties(container: Container, part: str) -> dict[str, str]:
     with container.open(part) as source:
         read_xml(source, part, found)
     return found.found
+
+
+_COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_UNREAD_COMPOUND_FILES = (
+    ("WordDocument", "it is a Word document of the old format; save it as .docx"),
+    ("PowerPoint Document", "it is a PowerPoint presentation of the old format; save it as .pptx"),
+    ("__substg1.0_", "it is an Outlook message; save it as .eml"),
+)
+
+
+def is_old_spreadsheet(content: bytes) -> bool:
+    """Whether it is an XLS file: a spreadsheet in a compound file, the container of old and of encrypted documents.
+
+    Raises:
+        EncryptedDocument: It is an encrypted document.
+        UnsupportedFormat: It is another compound file; the message names its kind.
+    """
+    if not content.startswith(_COMPOUND_FILE):
+        return False
+    if _utf16("EncryptedPackage") in content:
+        raise EncryptedDocument("it is encrypted and needs a password; save a copy without one")
+    if _utf16("Workbook") in content or _utf16("Book") in content:
+        return True
+    for stream, problem in _UNREAD_COMPOUND_FILES:
+        if _utf16(stream) in content:
+            raise UnsupportedFormat(problem)
+    raise UnsupportedFormat("it is a compound file of an unknown kind, not a document")
+
+
+def _utf16(name: str) -> bytes:
+    return name.encode("utf-16-le")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import DocumentTooLarge
 from edge_rag.ingest.parsing.document_builder import BlockWriter, DocumentBuilder
+from edge_rag.ingest.parsing.document_format import Format, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, main_part, office_properties, read_xml, relations_of
 
 _TITLES = frozenset(("title", "ctrTitle"))
@@ -134,3 +135,14 @@ class _Notes(_Slide):
     def _close(self, role: str | None, text: str) -> None:
         if role == "body":
             self._writer.add(BlockKind.PARAGRAPH, text)
+
+
+PPTX = Format(
+    name="PPTX",
+    title="PowerPoint",
+    media_type="application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    suffixes=(".pptx", ".pptm"),
+    reads="one page per slide: title, text, lists, tables, speaker notes",
+    parse=lambda content, context: parse_pptx(content, context.limits.max_unpacked_bytes, context.limits.max_pages),
+    zip_kind=ZipKind(part="ppt/presentation.xml", folder="ppt/"),
+)

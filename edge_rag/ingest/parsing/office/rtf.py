@@ -7,6 +7,7 @@ from striprtf.striprtf import rtf_to_text
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.document_format import Format
 
 _CELL_END = "|"
 
@@ -29,3 +30,19 @@ def parse_rtf(content: bytes) -> ParsedDocument:
         else:
             builder.add(BlockKind.PARAGRAPH, line.removesuffix(_CELL_END))
     return builder.build()
+
+
+def _is_rtf(content: bytes) -> bool:
+    return content.lstrip()[:5] == b"{\\rtf"
+
+
+RTF = Format(
+    name="RTF",
+    title="Rich Text",
+    media_type="application/rtf",
+    suffixes=(".rtf",),
+    reads="paragraphs and table rows; no headings or lists",
+    parse=lambda content, _: parse_rtf(content),
+    aliases=("text/rtf",),
+    sniff=_is_rtf,
+)

@@ -12,8 +12,9 @@ from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue
 from edge_rag.errors import BrokenDocument, EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, add_records
-from edge_rag.ingest.parsing.office.opendocument import opendocument_properties
-from edge_rag.ingest.parsing.office.package import Container, office_properties
+from edge_rag.ingest.parsing.document_format import Format, ParseContext, ZipKind
+from edge_rag.ingest.parsing.office.opendocument import opendocument_properties, opendocument_zip_kind
+from edge_rag.ingest.parsing.office.package import Container, is_old_spreadsheet, office_properties
 
 _Cell = int | float | str | bool | time | date | datetime | timedelta
 
@@ -65,3 +66,51 @@ def _text(cell: _Cell) -> str:
             return cell.isoformat()
         case _:
             return str(cell)
+
+
+def _parse_container(content: bytes, context: ParseContext) -> ParsedDocument:
+    return parse_spreadsheet(content, context.limits.max_unpacked_bytes, is_container=True)
+
+
+def _parse_compound_file(content: bytes, context: ParseContext) -> ParsedDocument:
+    return parse_spreadsheet(content, context.limits.max_unpacked_bytes, is_container=False)
+
+
+_READS = "one section per visible sheet, one record per row with the column names; formulas by their stored value"
+
+XLSX = Format(
+    name="XLSX",
+    title="Excel",
+    media_type="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    suffixes=(".xlsx", ".xlsm"),
+    reads=_READS,
+    parse=_parse_container,
+    zip_kind=ZipKind(part="xl/workbook.xml", folder="xl/"),
+)
+XLSB = Format(
+    name="XLSB",
+    title="Excel, binary workbook",
+    media_type="application/vnd.ms-excel.sheet.binary.macroenabled.12",
+    suffixes=(".xlsb",),
+    reads=_READS,
+    parse=_parse_container,
+    zip_kind=ZipKind(part="xl/workbook.bin"),
+)
+XLS = Format(
+    name="XLS",
+    title="Excel 97 to 2003",
+    media_type="application/vnd.ms-excel",
+    suffixes=(".xls",),
+    reads=_READS,
+    parse=_parse_compound_file,
+    sniff=is_old_spreadsheet,
+)
+ODS = Format(
+    name="ODS",
+    title="OpenDocument spreadsheet",
+    media_type="application/vnd.oasis.opendocument.spreadsheet",
+    suffixes=(".ods",),
+    reads=_READS,
+    parse=_parse_container,
+    zip_kind=opendocument_zip_kind("application/vnd.oasis.opendocument.spreadsheet"),
+)

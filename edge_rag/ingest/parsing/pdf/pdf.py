@@ -12,7 +12,7 @@ import pypdfium2.raw as pdfium
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument, EncryptedDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, pdf_moment, properties
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import Format, ParsingLimits
 from edge_rag.ingest.parsing.pdf.layout import Line, add_pages, body_size
 from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan, recognized_lines
 from edge_rag.ingest.parsing.pdf.page import read_page
@@ -127,3 +127,19 @@ def _draw(document: pypdfium2.PdfDocument, index: int, max_pixels: int) -> Scan:
     bitmap.close()
     page.close()
     return scan
+
+
+def _is_pdf(content: bytes) -> bool:
+    """Whether a PDF header is in the first bytes; other bytes may precede it."""
+    return b"%PDF-" in content[:1024]
+
+
+PDF = Format(
+    name="PDF",
+    title="PDF",
+    media_type="application/pdf",
+    suffixes=(".pdf",),
+    reads="pages, headings, paragraphs, lists, tables; scanned pages by OCR",
+    parse=lambda content, context: parse_pdf(content, context.limits, context.recognizer),
+    sniff=_is_pdf,
+)

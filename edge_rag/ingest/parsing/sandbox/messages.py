@@ -1,10 +1,11 @@
-"""What the daemon and the parser process say to each other: messages of known size, JSON or raw bytes.
+"""Messages between the daemon and the parser process: length-prefixed JSON or raw bytes.
 
-The daemon sends a request and the document's bytes. The process answers with the document or the reason why there is
-none, after any number of scanned pages that it wants read, each of which is answered with its words.
+Before its first document the process sends the media types it can return. The daemon then sends a request and the bytes
+of a document. The process answers with the parsed document or with the reason for a rejection. Before that it may send
+scanned pages; the daemon answers each one with the recognized words.
 
-The process reads hostile files, so what it says is not trusted either: it is plain JSON, checked field by field, never
-unpickled, and it repeats the request's token, so that nothing that was said too early can pass for an answer.
+The process parses hostile files, so its answers are not trusted: they are plain JSON, checked field by field, never
+unpickled. Each answer repeats the token of its request, so a message sent too early is not accepted as an answer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import IO, Any
 
 from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
@@ -27,8 +28,7 @@ from edge_rag.errors import (
     UnsupportedFormat,
 )
 from edge_rag.ingest.parsing.document_builder import LONGEST_TITLE
-from edge_rag.ingest.parsing.formats import DocumentFormat
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.pdf.ocr import Scan
 
 _LENGTH_BYTES = 8
@@ -62,14 +62,14 @@ def read_message(stream: IO[bytes], limit: int) -> bytes | None:
     """Reads one message.
 
     Args:
-        stream: Where from.
+        stream: Source.
         limit: Longest message, bytes.
 
     Returns:
-        Its body, or None where the stream ends before it does.
+        The body, or None if the stream ends first.
 
     Raises:
-        ValueError: It is announced to be longer than ``limit``.
+        ValueError: Its length prefix exceeds ``limit``.
     """
     prefix = stream.read(_LENGTH_BYTES)
     if len(prefix) < _LENGTH_BYTES:
@@ -81,11 +81,28 @@ def read_message(stream: IO[bytes], limit: int) -> bytes | None:
     return body if len(body) == length else None
 
 
-def encode_parsed(document_format: DocumentFormat, parsed: ParsedDocument) -> bytes:
-    """The answer for a document that was read."""
+def encode_ready(media_types: Collection[str]) -> bytes:
+    """Encodes the first message of a process: the media types that its answers may have."""
+    return json.dumps(sorted(media_types)).encode()
+
+
+def decode_ready(body: bytes) -> frozenset[str]:
+    """Decodes the first message of a process.
+
+    Raises:
+        ValueError: It is not such a message.
+    """
+    media_types = json.loads(body)
+    if not isinstance(media_types, list) or not all(isinstance(each, str) for each in media_types):
+        raise ValueError("the first message is not a list of media types")
+    return frozenset(media_types)
+
+
+def encode_parsed(media_type: str, parsed: ParsedDocument) -> bytes:
+    """Encodes the answer for a parsed document."""
     blocks = [(block.kind.value, block.start, block.end, block.level, block.page) for block in parsed.blocks]
     answer = {
-        "format": document_format.value,
+        "format": media_type,
         "title": parsed.title,
         "text": parsed.text,
         "blocks": blocks,
@@ -97,20 +114,20 @@ def encode_parsed(document_format: DocumentFormat, parsed: ParsedDocument) -> by
 
 
 def encode_rejection(error: DocumentRejected) -> bytes:
-    """The answer for a document that was refused."""
+    """Encodes the answer for a rejected document."""
     return _ANSWER + json.dumps({"rejected": type(error).__name__, "reason": str(error)[:_LONGEST_REASON]}).encode()
 
 
 def encode_scan(scan: Scan) -> bytes:
-    """The question what a scanned page says."""
+    """Encodes the request to recognize a scanned page."""
     return _SCAN + _SCAN_SIZES.pack(scan.width, scan.height, scan.dots_per_inch) + scan.grey
 
 
 def decode_scan(body: bytes, limits: ParsingLimits) -> Scan | None:
-    """Reads a scanned page; None where the message is none.
+    """Decodes a request to recognize a scanned page; None if the message is not one.
 
     Raises:
-        ValueError: It is not of the size it says, or of one that is not allowed.
+        ValueError: Width and height do not match the bytes, or exceed the limit.
     """
     if not body.startswith(_SCAN):
         return None
@@ -120,42 +137,52 @@ def decode_scan(body: bytes, limits: ParsingLimits) -> Scan | None:
     except struct.error as error:
         raise ValueError("a scan without sizes") from error
     if width * height != len(body) - start or not 0 < width * height <= limits.max_scan_pixels:
-        raise ValueError("a scan of another size than it says, or than is allowed")
+        raise ValueError("a scan whose size is wrong or above the limit")
     return Scan(width, height, dots_per_inch, body[start:])
 
 
 def longest_answer(limits: ParsingLimits) -> int:
-    """Most bytes that a sound process says at once."""
+    """Longest message of a sound process, bytes."""
     document = _BYTES_A_CHARACTER * limits.max_characters + _BYTES_A_BLOCK * limits.max_blocks
     return max(document, limits.max_scan_pixels) + _BYTES_BESIDE
 
 
 OUT_OF_MEMORY = encode_rejection(DocumentTooLarge("reading it takes more memory than is allowed"))
-"""The last answer of a process; made in advance, since there is no memory left to make it with."""
+"""Last answer of a process; encoded in advance, because no memory is left when it is needed."""
 
 
-def decode_answer(body: bytes, limits: ParsingLimits) -> tuple[DocumentFormat, ParsedDocument]:
-    """Reads an answer.
+def decode_answer(body: bytes, limits: ParsingLimits, media_types: Collection[str]) -> tuple[str, ParsedDocument]:
+    """Decodes an answer.
+
+    Args:
+        body: The message without the token.
+        limits: Limits that the document must keep.
+        media_types: Media types that the process announced.
+
+    Returns:
+        The document's media type and the document.
 
     Raises:
-        DocumentRejected: The parser process refused the document.
+        DocumentRejected: The parser process rejected the document.
         ValueError: The answer is not one that ``encode_parsed`` or ``encode_rejection`` could have made.
     """
     if not body.startswith(_ANSWER):
-        raise ValueError("the answer is of no known kind")
+        raise ValueError("the answer is of an unknown kind")
     try:
         answer = json.loads(body[len(_ANSWER) :])
     except RecursionError as error:
-        raise ValueError("the answer is nested without end") from error
+        raise ValueError("the answer is nested too deeply") from error
     if not isinstance(answer, dict):
-        raise ValueError("the answer is no object")
+        raise ValueError("the answer is not a JSON object")
     if "rejected" in answer:
         kind = _REJECTIONS.get(str(answer["rejected"]))
         if kind is None:
-            raise ValueError("the answer names no known rejection")
+            raise ValueError("the answer names an unknown rejection")
         raise kind(_readable(str(answer.get("reason", ""))))
     try:
-        return DocumentFormat(answer["format"]), _parsed(answer, limits)
+        if answer["format"] not in media_types:
+            raise ValueError("the answer has a media type that the process did not announce")
+        return answer["format"], _parsed(answer, limits)
     except (KeyError, TypeError, RecursionError, InvalidRequest) as error:
         raise ValueError(f"the answer has the wrong shape: {error}") from error
 
@@ -163,9 +190,9 @@ def decode_answer(body: bytes, limits: ParsingLimits) -> tuple[DocumentFormat, P
 def _parsed(answer: dict[str, Any], limits: ParsingLimits) -> ParsedDocument:
     text, pages = _text(answer["text"]), answer["pages"]
     if pages is not None and not (_is_count(pages) and pages <= limits.max_pages):
-        raise ValueError("the number of pages is none")
+        raise ValueError("the number of pages is wrong")
     if len(text) > limits.max_characters or len(answer["blocks"]) > limits.max_blocks:
-        raise ValueError("there is more of it than is allowed")
+        raise ValueError("the document exceeds a limit")
     blocks = _blocks(answer["blocks"], len(text), pages)
     metadata = checked_metadata(decode_metadata(_text(answer["metadata"])))
     title, note = _text(answer["title"])[:LONGEST_TITLE], _readable(_text(answer["note"]))
@@ -186,14 +213,14 @@ def _blocks(values: Any, length: int, pages: int | None) -> list[Block]:
 
 
 def _readable(reason: str) -> str:
-    """A reason without anything that could move a terminal's cursor or turn its text around."""
+    """Removes characters that move a terminal's cursor or change the direction of text."""
     shown = (" " if unicodedata.category(character)[0] in "CZ" else character for character in reason[:_LONGEST_REASON])
     return "".join(shown).strip()
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("a text is none")
+        raise ValueError("a text is not a string")
     return value.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""The parser process as the daemon sees it: kept warm, watched, replaced when it dies."""
+"""The daemon's handle on the parser process: starts it, watches it, and replaces it when it ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pathlib import Path
 import edge_rag
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
-from edge_rag.ingest.parsing.formats import DocumentFormat
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.pdf.ocr import TextRecognition
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,
     decode_answer,
+    decode_ready,
     decode_scan,
     longest_answer,
     read_message,
@@ -31,7 +31,7 @@ from edge_rag.ingest.parsing.sandbox.messages import (
 )
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
-_READY_LIMIT_BYTES = 16
+_READY_LIMIT_BYTES = 16 * 1024
 _GRACE_SECONDS = 1.0
 _TOKEN_BYTES = 16
 _SECONDS_A_SCAN = 5.0
@@ -40,21 +40,22 @@ _SECONDS_A_SCAN = 5.0
 class ParserProcess:
     """Reads documents in a process of its own, one at a time. May be called from any thread.
 
-    The process is a fresh interpreter, never a fork. It is started for the first document and stays for the next ones.
-    Scanned pages are read by another program, since the process itself may start none.
+    The process is a new interpreter, never a fork. It is started for the first document and kept for the next ones. The
+    process may start no other program, so the daemon runs OCR of scanned pages for it.
 
     Args:
         limits: What reading one document may cost.
-        languages: Languages that scanned pages may be in, as ``TextRecognition`` takes them.
+        languages: Languages of scanned pages, as ``TextRecognition`` takes them.
     """
 
     def __init__(self, limits: ParsingLimits, languages: str = "eng") -> None:
         self._limits = limits
-        self._recognition = TextRecognition(languages)
+        self._ocr = TextRecognition(languages)
         self._timed_out = False
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._read = 0
+        self._documents = 0
+        self._media_types: frozenset[str] = frozenset()
 
     @property
     def pid(self) -> int | None:
@@ -62,33 +63,33 @@ class ParserProcess:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def read(self, name: str, media_type: str, content: bytes) -> tuple[DocumentFormat, ParsedDocument]:
-        """Reads a document.
+    def read(self, name: str, media_type: str, content: bytes) -> tuple[str, ParsedDocument]:
+        """Reads a document; returns its media type and the document.
 
         Raises:
-            DocumentRejected: It cannot be taken, or reading it hit a limit or brought the process down.
+            DocumentRejected: It cannot be read, or reading it reached a limit or ended the process.
         """
         if len(content) > self._limits.max_bytes:
-            raise DocumentTooLarge(f"it has {len(content):,} bytes, at most {self._limits.max_bytes:,} are taken")
+            raise DocumentTooLarge(f"it has {len(content):,} bytes, at most {self._limits.max_bytes:,} are allowed")
         with self._lock:
             process = self._running()
             body = self._exchange(process, name, media_type, content)
-            self._read += 1
+            self._documents += 1
             if body is None:
                 self._stop()
-                raise self._cause_of_death(process)
+                raise self._rejection_for(process)
             if body == OUT_OF_MEMORY:
                 self._stop()
             try:
-                return decode_answer(body, self._limits)
+                return decode_answer(body, self._limits, self._media_types)
             except ValueError as error:
                 self._stop()
-                raise BrokenDocument("it made the parser give an answer that makes no sense") from error
+                raise BrokenDocument("the parser gave an invalid answer for it") from error
 
     def close(self) -> None:
-        """Ends the process; a document that is being read is rejected."""
+        """Ends the process; a document being read is rejected."""
         process = self._process
-        self._recognition.close()
+        self._ocr.close()
         if process is not None:
             process.kill()
         with self._lock:
@@ -96,12 +97,12 @@ class ParserProcess:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None and (
-            self._process.poll() is not None or self._read >= self._limits.documents_per_process
+            self._process.poll() is not None or self._documents >= self._limits.documents_per_process
         ):
             self._stop()
         if self._process is None:
             self._process = self._start()
-            self._read = 0
+            self._documents = 0
         return self._process
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -131,21 +132,26 @@ class ParserProcess:
             ready = _receive(process, _READY_LIMIT_BYTES)
         finally:
             watchdog.stop()
-        if ready != b"ready":
+        try:
+            # The process has not read any document yet, so this message can be trusted.
+            self._media_types = decode_ready(ready or b"")
+        except ValueError:
             _end(process)
-            raise DocumentRejected(f"the parser process ended while it started (exit status {process.returncode})")
+            raise DocumentRejected(
+                f"the parser process ended at its start (exit status {process.returncode})"
+            ) from None
         return process
 
     def _exchange(self, process: subprocess.Popen[bytes], name: str, media_type: str, content: bytes) -> bytes | None:
-        """Sends a document and waits for the answer; None where the process ended or broke the protocol."""
+        """Sends a document and returns the answer; None if the process ended or broke the protocol."""
         token = secrets.token_hex(_TOKEN_BYTES)
-        lacks = self._recognition.missing()
-        request = {"name": name, "media_type": media_type, "token": token, "recognition_lacks": lacks}
+        install_command = self._ocr.missing()
+        request = {"name": name, "media_type": media_type, "token": token, "ocr_install_command": install_command}
         sent: tuple[bytes, ...] = (json.dumps(request).encode(), content)
         seconds = float(self._limits.wall_seconds)
         for _ in range(self._limits.max_scanned_pages + 1):
             started = time.monotonic()
-            body = self._ask(process, sent, seconds)
+            body = self._send(process, sent, seconds)
             if body is None or not body.startswith(token.encode()):
                 return None
             try:
@@ -155,10 +161,10 @@ class ParserProcess:
             if scan is None:
                 return body[len(token) :]
             seconds += started - time.monotonic() + _SECONDS_A_SCAN
-            sent = (self._recognition.read(scan),)
+            sent = (self._ocr.read(scan),)
         return None
 
-    def _ask(self, process: subprocess.Popen[bytes], sent: Sequence[bytes], seconds: float) -> bytes | None:
+    def _send(self, process: subprocess.Popen[bytes], sent: Sequence[bytes], seconds: float) -> bytes | None:
         if process.stdin is None:
             return None
         watchdog = _Watchdog(process, seconds)
@@ -172,7 +178,7 @@ class ParserProcess:
             watchdog.stop()
             self._timed_out = watchdog.fired
 
-    def _cause_of_death(self, process: subprocess.Popen[bytes]) -> DocumentRejected:
+    def _rejection_for(self, process: subprocess.Popen[bytes]) -> DocumentRejected:
         if self._timed_out:
             return DocumentTooLarge(f"reading it takes longer than {self._limits.wall_seconds} s")
         if process.returncode == -signal.SIGXCPU:
@@ -180,7 +186,7 @@ class ParserProcess:
         if process.returncode == -signal.SIGABRT:
             return DocumentTooLarge("the parser gave up on it: it takes more memory than is allowed, or is damaged")
         if process.returncode < 0:
-            return BrokenDocument(f"the parser process was ended by signal {-process.returncode} while it read it")
+            return BrokenDocument(f"the parser process was ended by signal {-process.returncode} while reading it")
         return BrokenDocument("the parser failed on it")
 
     def _stop(self) -> None:
@@ -190,7 +196,7 @@ class ParserProcess:
 
 
 class _Watchdog:
-    """Kills a process when its time is up; that ends every read from it and write to it."""
+    """Kills a process when its time is up, which ends every read from it and write to it."""
 
     def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
         self.fired = False
@@ -218,7 +224,7 @@ def _receive(process: subprocess.Popen[bytes], limit: int) -> bytes | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process; one that is already dying keeps its own exit status."""
+    """Ends a process. One that is already ending keeps its own exit status."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):

@@ -1,16 +1,15 @@
-"""The parser process: reads documents one after another until its input ends.
+"""Entry point of the parser process: parses documents one after another until its input ends.
 
-Before it reads the first one it gives up what it does not need, for good (a hard limit can only be raised again by
-root):
+Before the first document the process drops rights it does not need, for good (only root can raise a hard limit again):
 
-- no new file descriptors, so it can open no file and no socket: no network either;
+- no new file descriptors, so no files and no sockets;
 - no writing to files, no new processes (not enforced for root), no core dumps;
-- address space as ``ParsingLimits.memory_bytes`` says, and processor time per document as ``cpu_seconds`` says;
-- where the kernel has it, whatever ``confinement`` lists: files cannot be removed or renamed either, other processes
-  cannot be signalled, and no capability is left.
+- address space of at most ``ParsingLimits.memory_bytes``, processor time per document of at most ``cpu_seconds``;
+- where the kernel supports it, what ``confinement`` lists: no removing or renaming of files, no signals to other
+  processes, no capabilities.
 
-What is not limited: it runs as the daemon's user and may call any system call that needs no new descriptor. It is given
-none of the daemon's descriptors, the root as its folder, and none of the daemon's environment but the search paths.
+Not restricted: the process runs as the daemon's user and may make any system call that needs no new descriptor. It gets
+none of the daemon's descriptors, ``/`` as its working directory, and only the search paths of the daemon's environment.
 """
 
 from __future__ import annotations
@@ -27,13 +26,15 @@ from typing import IO
 from charset_normalizer.constant import IANA_SUPPORTED
 
 from edge_rag.errors import BrokenDocument, DocumentRejected
-from edge_rag.ingest.parsing.limits import ParsingLimits
+from edge_rag.ingest.parsing.document_format import ParsingLimits
+from edge_rag.ingest.parsing.formats import FORMATS
 from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.pdf.ocr import Recognizer, Scan
 from edge_rag.ingest.parsing.sandbox.confinement import confine, set_limits
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,
     encode_parsed,
+    encode_ready,
     encode_rejection,
     encode_scan,
     read_message,
@@ -72,13 +73,13 @@ end
 
 
 def main() -> None:
-    """Serves the parent on standard input and output; the limits are the first argument, as JSON."""
+    """Serves the parent on standard input and output; the first argument is ``ParsingLimits`` as JSON."""
     limits = ParsingLimits(**json.loads(sys.argv[1]))
-    _load_everything(limits)
-    _close_imports()
-    _give_up_rights(limits)
+    _import_everything(limits)
+    _disable_imports()
+    _drop_rights(limits)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    write_message(answers, b"ready")
+    write_message(answers, encode_ready([each.media_type for each in FORMATS]))
     while (header := read_message(requests, _MAX_HEADER_BYTES)) is not None:
         content = read_message(requests, limits.max_bytes)
         if content is None:
@@ -86,15 +87,15 @@ def main() -> None:
         _allow_processor_time(limits.cpu_seconds)
         request = json.loads(header)
         token = request["token"].encode()
-        last_words = token + OUT_OF_MEMORY
+        out_of_memory = token + OUT_OF_MEMORY
         answer = _answer(request, content, limits, _recognizer(request, requests, answers))
-        write_message(answers, last_words if answer is None else token + answer)
+        write_message(answers, out_of_memory if answer is None else token + answer)
         if answer is None:
             return
 
 
 def _answer(request: dict[str, str], content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> bytes | None:
-    """Reads one document; None where memory ran out, and with the return everything that filled it is let go."""
+    """Parses one document; None if memory ran out. The return frees everything that was allocated for it."""
     try:
         return encode_parsed(*read_document(request["name"], request["media_type"], content, limits, recognizer))
     except DocumentRejected as error:
@@ -104,19 +105,19 @@ def _answer(request: dict[str, str], content: bytes, limits: ParsingLimits, reco
 
 
 def _recognizer(request: dict[str, str], requests: IO[bytes], answers: IO[bytes]) -> Recognizer:
-    def ask(scan: Scan) -> bytes:
+    def recognize(scan: Scan) -> bytes:
         write_message(answers, request["token"].encode() + encode_scan(scan))
         words = read_message(requests, _MAX_WORDS_BYTES)
         if words is None:
-            raise BrokenDocument("reading it was broken off")
+            raise BrokenDocument("reading it was interrupted")
         _allow_processor_time(_CPU_SECONDS_A_SCAN)
         return words
 
-    return Recognizer(request["recognition_lacks"], ask)
+    return Recognizer(request["ocr_install_command"], recognize)
 
 
-def _load_everything(limits: ParsingLimits) -> None:
-    """Imports what is imported lazily, since no file can be opened later: encodings, and each parser's own modules."""
+def _import_everything(limits: ParsingLimits) -> None:
+    """Imports what is imported lazily, because no file can be opened later: encodings and modules of the parsers."""
     for encoding in (*IANA_SUPPORTED, "utf-8-sig", "utf-16", "utf-32", "idna", "latin-1"):
         codecs.lookup(encoding)
     read_document("warm-up.md", "", b"# a\n\n| b |\n|---|\n| <br> &amp; |\n\n<p>c</p>", limits)
@@ -129,12 +130,12 @@ def _load_everything(limits: ParsingLimits) -> None:
         return
 
 
-def _close_imports() -> None:
-    """Lets what is not loaded be missing, as an encoding of an unknown name is, without a look at any folder."""
+def _disable_imports() -> None:
+    """Makes an import of a module that is not loaded fail without a look at any folder."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder in (BuiltinImporter, FrozenImporter)]
 
 
-def _give_up_rights(limits: ParsingLimits) -> None:
+def _drop_rights(limits: ParsingLimits) -> None:
     confine(may_read=False)
     scans = limits.max_scanned_pages * _CPU_SECONDS_A_SCAN
     set_limits(
@@ -150,7 +151,7 @@ def _give_up_rights(limits: ParsingLimits) -> None:
 
 
 def _allow_processor_time(seconds: int) -> None:
-    """Lets the process run for so long from now on."""
+    """Sets the processor time limit to so many seconds from now."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     wanted = ceil(time.process_time()) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (min(hard, wanted), hard))

@@ -14,6 +14,7 @@ from bs4.exceptions import ParserRejectedMarkup
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.document_format import Format
 from edge_rag.ingest.parsing.text.plain import decode_text
 
 _DROPPED = re.compile(
@@ -154,3 +155,28 @@ class _Walk:
         self._parts.clear()
         if text and self._cells is not None:
             self._cells.append(text)
+
+
+_HTML_OPENING = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?(?:<!--(?:[^-]|-(?!->))*-->\s*)*<(?:!doctype\s+html|html)\b",
+    re.IGNORECASE,
+)
+
+
+def _is_html(content: bytes) -> bool:
+    """Whether the first tag or document type is HTML's."""
+    return _HTML_OPENING.match(content[:4096]) is not None
+
+
+HTML = Format(
+    name="HTML",
+    title="Web page",
+    media_type="text/html",
+    suffixes=(".html", ".htm", ".xhtml"),
+    reads="title, headings, paragraphs, lists, tables, code; no navigation, forms or hidden elements",
+    parse=lambda content, _: parse_html(content),
+    aliases=("application/xhtml+xml",),
+    sniff=_is_html,
+    is_text=True,
+    overrides_weak_names=True,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from email import message_from_bytes
 from email.errors import HeaderParseError, MessageError
@@ -14,11 +14,9 @@ from email.utils import parsedate_to_datetime
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, properties
+from edge_rag.ingest.parsing.document_format import AttachmentReader, Format
 from edge_rag.ingest.parsing.text.html import add_html
 from edge_rag.ingest.parsing.text.plain import add_plain, decode_text
-
-AttachmentReader = Callable[[str, str, bytes], ParsedDocument]
-"""Reads an attachment by name, media type and content, or raises DocumentRejected."""
 
 _SHOWN_FIELDS = ("From", "To", "Cc", "Date")
 _MESSAGE_START = re.compile(rb"^From \S+ +\S.{10,60}$", re.MULTILINE)
@@ -175,3 +173,49 @@ def _date(message: Message) -> datetime | None:
         return sent.replace(tzinfo=UTC) if sent.tzinfo is None else sent.astimezone(UTC)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
+
+
+_MAIL_HEADER = re.compile(rb"([A-Za-z][A-Za-z0-9-]{1,40}):[ \t]*\S?")
+_MAIL_SIGNS = frozenset((b"received", b"message-id", b"mime-version", b"return-path", b"delivered-to", b"date"))
+_MBOX_OPENING = re.compile(rb"From \S+ +\S.{10,60}\r?\n[A-Za-z-]+: ")
+_SNIFFED_BYTES = 4096
+
+
+def _is_mbox(content: bytes) -> bool:
+    return _MBOX_OPENING.match(content) is not None
+
+
+def _is_mail(content: bytes) -> bool:
+    """Whether it begins with a message header: a sender and two more fields that only mail has."""
+    fields: set[bytes] = set()
+    for line in content[:_SNIFFED_BYTES].splitlines():
+        if not line:
+            break
+        header = _MAIL_HEADER.match(line)
+        if header:
+            fields.add(header.group(1).lower())
+        elif not line.startswith((b" ", b"\t")):
+            return False
+    return b"from" in fields and len(fields & _MAIL_SIGNS) >= 2
+
+
+MAIL = Format(
+    name="MAIL",
+    title="E-mail message",
+    media_type="message/rfc822",
+    suffixes=(".eml",),
+    reads="subject, sender, recipients, date, text, and attachments of any format in this table",
+    parse=lambda content, context: parse_mail(content, context.read_attachment),
+    sniff=_is_mail,
+    is_text=True,
+)
+MAILBOX = Format(
+    name="MAILBOX",
+    title="Mailbox",
+    media_type="application/mbox",
+    suffixes=(".mbox",),
+    reads="each message as an e-mail message",
+    parse=lambda content, context: parse_mailbox(content, context.read_attachment),
+    sniff=_is_mbox,
+    is_text=True,
+)

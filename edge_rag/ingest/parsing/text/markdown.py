@@ -25,6 +25,7 @@ from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue, checked_metadata
 from edge_rag.errors import BrokenDocument, InvalidRequest
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder
+from edge_rag.ingest.parsing.document_format import Format
 from edge_rag.ingest.parsing.text.html import add_html
 from edge_rag.ingest.parsing.text.plain import decode_text
 
@@ -206,3 +207,15 @@ def _plain(tokens: Sequence[Token]) -> str:
             case _:
                 pass
     return "".join(parts)
+
+
+MARKDOWN = Format(
+    name="MARKDOWN",
+    title="Markdown",
+    media_type="text/markdown",
+    suffixes=(".md", ".markdown"),
+    reads="headings, paragraphs, lists, tables, code; YAML front matter becomes metadata",
+    parse=lambda content, _: parse_markdown(content),
+    aliases=("text/x-markdown",),
+    is_text=True,
+)

@@ -19,6 +19,7 @@ from charset_normalizer import from_bytes
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
 from edge_rag.errors import BrokenDocument, UnsupportedFormat
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder, add_records, normalize
+from edge_rag.ingest.parsing.document_format import Format
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -202,3 +203,36 @@ def _rows(text: str, separator: str) -> Iterator[Sequence[str]]:
         yield from reader
     except csv.Error as error:
         raise BrokenDocument(f"its line {reader.line_num:,} cannot be read as a row of cells: {error}") from error
+
+
+PLAIN = Format(
+    name="PLAIN",
+    title="Plain text",
+    media_type="text/plain",
+    suffixes=(".txt", ".text", ".log"),
+    reads="paragraphs, list items, underlined headings; any encoding; also any other text",
+    parse=lambda content, _: parse_plain(content),
+    is_text=True,
+    weak_name=True,
+)
+CSV = Format(
+    name="CSV",
+    title="Comma-separated values",
+    media_type="text/csv",
+    suffixes=(".csv",),
+    reads="one record per row; the separator is detected",
+    parse=lambda content, _: parse_delimited(content),
+    aliases=("application/csv",),
+    is_text=True,
+    weak_name=True,
+)
+TSV = Format(
+    name="TSV",
+    title="Tab-separated values",
+    media_type="text/tab-separated-values",
+    suffixes=(".tsv", ".tab"),
+    reads="one record per row; the separator is detected",
+    parse=lambda content, _: parse_delimited(content),
+    is_text=True,
+    weak_name=True,
+)

@@ -1,0 +1,109 @@
+"""What a parser declares about the format it reads, and the limits of reading one document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edge_rag.core.documents.document import ParsedDocument
+from edge_rag.ingest.parsing.pdf.ocr import Recognizer
+
+AttachmentReader = Callable[[str, str, bytes], ParsedDocument]
+"""Reads a document inside another one by name, media type and content, or raises DocumentRejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsingLimits:
+    """What reading one document may cost; a document that needs more is refused.
+
+    Attributes:
+        max_bytes: Largest document, bytes.
+        max_unpacked_bytes: Most bytes that the compressed parts of one file may hold together.
+        max_characters: Most characters of stored text.
+        max_blocks: Most headings, paragraphs, items and rows.
+        max_pages: Most pages.
+        max_scanned_pages: Most pages of one document that have to be recognized.
+        max_scan_pixels: Most pixels that a scanned page is drawn with.
+        wall_seconds: Longest time, whatever the process is doing; a scanned page adds some, and its recognition
+            is not counted.
+        cpu_seconds: Most processor time.
+        memory_bytes: Address space of the parser process, its own 100 MB or so included.
+        documents_per_process: After so many documents a fresh process takes over, so that nothing piles up.
+    """
+
+    max_bytes: int = 64 * 2**20
+    max_unpacked_bytes: int = 256 * 2**20
+    max_characters: int = 20_000_000
+    max_blocks: int = 500_000
+    max_pages: int = 5_000
+    max_scanned_pages: int = 500
+    max_scan_pixels: int = 25_000_000
+    wall_seconds: int = 60
+    cpu_seconds: int = 30
+    memory_bytes: int = 2**30
+    documents_per_process: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ParseContext:
+    """What a parser may use besides the bytes.
+
+    Attributes:
+        limits: Limits of the whole document.
+        recognizer: Reads scanned pages.
+        read_attachment: Reads a document inside the one being parsed.
+    """
+
+    limits: ParsingLimits
+    recognizer: Recognizer
+    read_attachment: AttachmentReader
+
+
+@dataclass(frozen=True, slots=True)
+class ZipKind:
+    """How a ZIP container shows that it is of a format.
+
+    Attributes:
+        media_types: Contents of the part ``mimetype``, as OpenDocument and EPUB have it.
+        part: Name of a part that only this format has; empty if none.
+        folder: Start of part names in an Office Open XML container whose main part has another name; empty if none.
+    """
+
+    media_types: tuple[str, ...] = ()
+    part: str = ""
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A document format. ``docs/guide/formats.md`` lists all of them from these values.
+
+    Attributes:
+        name: Short name used in error messages, for example ``DOCX``.
+        title: Name used in the documentation.
+        media_type: IANA media type that documents of the format are stored under.
+        suffixes: Lower-case file name suffixes with the dot.
+        reads: What the parser takes from a document, one line of documentation.
+        parse: Parses the bytes of a document.
+        aliases: Further media types that clients send for it.
+        zip_kind: How a ZIP container shows that it is of this format; None if it is not a ZIP format.
+        sniff: Whether bytes are of this format. A binary format is recognized under any name. A text format is
+            recognized if neither name nor media type state a format. May raise DocumentRejected for bytes of a related
+            format that is not read.
+        is_text: Whether any text can be read as this format, so that the name is believed.
+        weak_name: Text format whose suffix says little: content of a format with ``overrides_weak_names`` wins.
+        overrides_weak_names: Whether ``sniff`` wins over the suffix of a binary format or of one with ``weak_name``.
+    """
+
+    name: str
+    title: str
+    media_type: str
+    suffixes: tuple[str, ...]
+    reads: str
+    parse: Callable[[bytes, ParseContext], ParsedDocument]
+    aliases: tuple[str, ...] = ()
+    zip_kind: ZipKind | None = None
+    sniff: Callable[[bytes], bool] | None = None
+    is_text: bool = False
+    weak_name: bool = False
+    overrides_weak_names: bool = False
