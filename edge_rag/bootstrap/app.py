@@ -24,7 +24,7 @@ from edge_rag.core.placement import ModelStage
 from edge_rag.device.choosing import Choice
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
-from edge_rag.device.probing.probe import probe
+from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, StageProfile
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.model_swap import ModelSwapper

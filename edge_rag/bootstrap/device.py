@@ -15,7 +15,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.device.choosing import Choice, choose
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
-from edge_rag.device.probing.probe import probe
+from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.device.profile_file import builtin_profiles, overridden
 from edge_rag.errors import EdgeRagError

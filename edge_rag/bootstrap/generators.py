@@ -19,7 +19,7 @@ from edge_rag.core.monitoring.status import ModelInUse, device_of
 from edge_rag.core.placement import ModelStage
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import place
-from edge_rag.device.probing.probe import probe
+from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.kv_cache.disk.store import PageStore

@@ -8,7 +8,7 @@ from typing import Final
 
 from edge_rag.config.settings import Settings
 from edge_rag.core.monitoring.resources import MemoryItem
-from edge_rag.core.placement import ModelStage, Provider
+from edge_rag.core.placement import ModelStage
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import (
     SMALLEST_STEP,
@@ -27,6 +27,8 @@ from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.model_folder.folder import read_manifest
 from edge_rag.runtime.model_folder.manifest import GeneratorForm, ModelManifest
+from edge_rag.runtime.session.providers import SPECS
+from edge_rag.runtime.session.providers.spec import GraphForm
 
 _MIB: Final = 1 << 20
 _FLOAT: Final = 4
@@ -156,13 +158,17 @@ def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
     opened = {ModelStage.EMBEDDER: folders.embedder, ModelStage.RERANKER: folders.reranker}
     graphs, took = 0, 0
     for stage, folder in opened.items():
-        if folder is not None and profile.stages[stage].providers[0].provider is Provider.QNN:
+        if folder is not None and _is_fixed(profile, stage):
             manifest = read_manifest(folder)
             lengths = len(graph_lengths(manifest.integer("max_tokens", 8, 65_536)))
             weights = sum(record.bytes for path, record in manifest.files.items() if not path.endswith(".json"))
             graphs, took = graphs + lengths, took + int(lengths * weights * _NPU_GRAPH_FACTOR)
     if graphs:
         yield MemoryItem("npu", _NPU_BYTES + took, f"{graphs} graphs of fixed lengths")
+
+
+def _is_fixed(profile: DeviceProfile, stage: ModelStage) -> bool:
+    return SPECS[profile.stages[stage].providers[0].provider].form is GraphForm.FIXED
 
 
 def _reranker(folders: RoleFolders, candidates: int) -> RerankerNeeds:

@@ -24,7 +24,7 @@ from edge_rag.bootstrap.generators import FIRST_STEP
 from edge_rag.bootstrap.placement import paged_opener, serial_opener
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.core.placement import ModelStage
-from edge_rag.device.probing.probe import probe
+from edge_rag.device.probe import probe
 from edge_rag.device.profile import ProviderChoice
 from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.roles import fill_roles, store_of

@@ -247,7 +247,7 @@ def facts_lines(facts: DeviceFacts) -> list[str]:
     if memory.tightest is not None:
         lines.append(f"{memory.tightest.file} allows {memory.tightest.limit_bytes >> 20} MiB")
     if facts.drivers.accelerators:
-        lines.append(", ".join(sorted(each.value for each in facts.drivers.accelerators)))
+        lines.append(", ".join(sorted(each.name for each in facts.drivers.accelerators)))
     lines.append("providers " + ", ".join(sorted(each.value for each in facts.providers)))
     if facts.drivers.libraries:
         lines.append(", ".join(f"{name} {version}".strip() for name, version in facts.drivers.libraries.items()))
@@ -323,7 +323,7 @@ def facts_object(facts: DeviceFacts) -> dict[str, Any]:
         "compatible": list(facts.board.compatible),
         "jetson_release": facts.board.jetson_release,
         "power_mode": facts.board.power_mode,
-        "accelerators": sorted(each.value for each in drivers.accelerators),
+        "accelerators": sorted(each.name for each in drivers.accelerators),
         "without_driver": list(drivers.without_driver),
         "nodes": list(drivers.nodes),
         "libraries": dict(drivers.libraries),

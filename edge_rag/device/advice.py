@@ -1,26 +1,18 @@
-"""What would make a box faster, in plain words: a function of its facts."""
+"""Advice on what would make a device faster, from its facts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from edge_rag.core.placement import Provider
-from edge_rag.device.facts import Accelerator, DeviceFacts
+from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
-from edge_rag.device.placing import PACKAGES
 from edge_rag.device.profile import DeviceProfile
+from edge_rag.runtime.session.providers import SPECS
 
 _DYNAMIC_DRIVERS: Final = frozenset({"intel_pstate", "amd-pstate-epp"})
 """Drivers whose governor ``powersave`` raises the frequency under load all the same."""
 
-_USES: Final = {
-    Accelerator.NVIDIA_GPU: (Provider.CUDA, "the NVIDIA card"),
-    Accelerator.TEGRA_GPU: (Provider.CUDA, "the GPU"),
-    Accelerator.QUALCOMM_NPU: (Provider.QNN, "the NPU"),
-    Accelerator.INTEL_NPU: (Provider.OPENVINO, "the NPU"),
-    Accelerator.INTEL_GPU: (Provider.OPENVINO, "the processor's GPU"),
-}
 _CLOSE_CELSIUS: Final = 5.0
 
 
@@ -38,10 +30,13 @@ def advise(facts: DeviceFacts, profile: DeviceProfile, plan: MemoryPlan | None) 
 def _accelerators(facts: DeviceFacts) -> Iterator[str]:
     for card in facts.drivers.without_driver:
         yield f"there is {card} without its driver: install it, and onnxruntime-gpu instead of onnxruntime"
-    for accelerator, (provider, what) in _USES.items():
-        if accelerator in facts.drivers.accelerators and provider not in facts.providers:
-            instead = " instead of onnxruntime" if provider is Provider.CUDA else ""
-            yield f"{what} is not used: install {PACKAGES[provider]}{instead}"
+    for spec in SPECS.values():
+        if spec.provider in facts.providers or not spec.advised:
+            continue
+        instead = " instead of onnxruntime" if spec.plugin is None else ""
+        for accelerator in spec.accelerators:
+            if accelerator in facts.drivers.accelerators:
+                yield f"{accelerator.label} is not used: install {spec.distribution}{instead}"
     if facts.machine in ("aarch64", "arm64") and facts.processor.features.isdisjoint({"asimddp", "i8mm"}):
         yield "the processor has no dot products of integers (asimddp), which the kernels are several times faster with"
 

@@ -111,7 +111,7 @@ def conditions_of(rule: Recognition, facts: DeviceFacts) -> Iterator[Condition]:
         yield Condition(holds, f"the machine is {facts.machine}" + ("" if holds else f", not {_either(rule.machines)}"))
     for accelerator in rule.accelerators:
         holds = accelerator in facts.drivers.accelerators
-        yield Condition(holds, f"{'there is' if holds else 'no'} {accelerator.value} with its driver")
+        yield Condition(holds, f"{'there is' if holds else 'no'} {accelerator.name} with its driver")
     for provider in rule.providers:
         holds = provider in facts.providers
         yield Condition(holds, f"the provider {provider.value} is {'' if holds else 'not '}installed")

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from edge_rag.core.placement import Provider, ProviderDevice
+from edge_rag.runtime.session.providers import SPECS
+from edge_rag.runtime.session.providers.spec import Accelerator
 
 _BIG_CORE: Final = 0.5
 """A core with less of the fastest one's capacity holds up the others in each parallel product."""
-
-
-_PLUGINS: Final = {
-    "onnxruntime-qnn": Provider.QNN,
-    "onnxruntime-ep-openvino": Provider.OPENVINO,
-}
-"""Packages that bring an execution provider as a library, which is not registered before it is needed."""
-
-
-class Accelerator(Enum):
-    """Something other than processor cores that a stage could run on, with its driver in place."""
-
-    NVIDIA_GPU = "nvidia-gpu"
-    TEGRA_GPU = "tegra-gpu"
-    QUALCOMM_NPU = "qualcomm-npu"
-    INTEL_GPU = "intel-gpu"
-    INTEL_NPU = "intel-npu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,5 +227,9 @@ class DeviceFacts:
     @property
     def providers(self) -> frozenset[Provider]:
         """Execution providers that are installed: built into ONNX Runtime, or as a plugin beside it."""
-        plugins = {provider for package, provider in _PLUGINS.items() if package in self.drivers.packages}
+        plugins = {
+            spec.provider
+            for spec in SPECS.values()
+            if spec.plugin is not None and spec.distribution in self.drivers.packages
+        }
         return frozenset(device.provider for device in self.devices) | plugins

@@ -1,7 +1,4 @@
-"""Opening a stage on the provider its profile wants, or on the next; never silently.
-
-Whether a machine has what an execution provider needs, as far as can be seen without loading anything.
-"""
+"""Opens a stage on the provider its profile prefers, or reports why another one runs it."""
 
 from __future__ import annotations
 
@@ -9,11 +6,14 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from edge_rag.core.placement import ModelStage, Placement, Provider, WhenUnmet
-from edge_rag.device.facts import Accelerator, DeviceFacts
+from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.profile import ProviderChoice, StageProfile
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
+from edge_rag.runtime.session.providers import SPECS
 
 _Opened = TypeVar("_Opened")
+
+_CUDA: Final = "libcudart"
 
 
 def place(
@@ -53,44 +53,24 @@ def place(
     raise ConfigurationError(f"profile: {stage.value}: {'; '.join(reasons)}; {advice.format(stage.value)}")
 
 
-PACKAGES: Final = {
-    Provider.CUDA: "onnxruntime-gpu",
-    Provider.TENSORRT: "onnxruntime-gpu",
-    Provider.QNN: "onnxruntime-qnn",
-    Provider.OPENVINO: "onnxruntime-ep-openvino",
-}
-"""What is installed to have a provider."""
-
-_LIBRARIES: Final = {Provider.CUDA: ("libcudart",), Provider.TENSORRT: ("libcudart", "libnvinfer")}
-_ACCELERATORS: Final = {
-    Provider.CUDA: (Accelerator.NVIDIA_GPU, Accelerator.TEGRA_GPU),
-    Provider.TENSORRT: (Accelerator.NVIDIA_GPU, Accelerator.TEGRA_GPU),
-    Provider.QNN: (Accelerator.QUALCOMM_NPU,),
-    Provider.OPENVINO: (Accelerator.INTEL_NPU, Accelerator.INTEL_GPU),
-}
-
-_CARD: Final = "/dev/nvidia0"
-_SIMULATED: Final = frozenset({"x86_64", "AMD64"})
-"""Where the QNN plugin brings a simulator of the NPU."""
-
-
 def obstacles(provider: Provider, facts: DeviceFacts) -> tuple[str, ...]:
-    """Returns what is in the way of a provider, for people; empty where nothing can be seen."""
+    """Returns what a provider lacks on a machine, for people, as far as can be seen without loading anything."""
     if provider is Provider.CPU:
         return ()
+    spec, drivers = SPECS[provider], facts.drivers
     found: list[str] = []
     if provider not in facts.providers:
-        found.append(f"{PACKAGES[provider]} is not installed")
-    wanted = _ACCELERATORS[provider]
-    simulated = provider is Provider.QNN and facts.machine in _SIMULATED
-    if facts.drivers.accelerators.isdisjoint(wanted) and not simulated:
-        found.append(f"there is no {' or '.join(each.value for each in wanted)} with its driver")
-    card = Accelerator.NVIDIA_GPU
-    if card in wanted and card in facts.drivers.accelerators and _CARD not in facts.drivers.nodes:
-        found.append(f"{_CARD} cannot be seen from here (for a service, see systemd/drop-ins)")
-    missing = [library for library in _LIBRARIES.get(provider, ()) if library not in facts.drivers.libraries]
-    wanted_cuda, cuda = facts.drivers.built_for_cuda, facts.drivers.libraries.get("libcudart", "")
-    if "libcudart" in _LIBRARIES.get(provider, ()) and wanted_cuda and cuda and _major(cuda) != _major(wanted_cuda):
+        found.append(f"{spec.distribution} is not installed")
+    if drivers.accelerators.isdisjoint(spec.accelerators) and facts.machine not in spec.simulated_on:
+        found.append(f"there is no {' or '.join(each.name for each in spec.accelerators)} with its driver")
+    found += [
+        f"{each.node} cannot be seen from here (for a service, see systemd/drop-ins)"
+        for each in spec.accelerators
+        if each.node is not None and each in drivers.accelerators and each.node not in drivers.nodes
+    ]
+    missing = [library for library in spec.libraries if library not in drivers.libraries]
+    wanted_cuda, cuda = drivers.built_for_cuda, drivers.libraries.get(_CUDA, "")
+    if _CUDA in spec.libraries and wanted_cuda and cuda and _major(cuda) != _major(wanted_cuda):
         found.append(f"CUDA {cuda} is there, this ONNX Runtime was built for {wanted_cuda}")
     if missing:
         found.append(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not found")

@@ -8,7 +8,8 @@ from enum import Enum
 from math import ceil
 
 from edge_rag.core.placement import ModelStage, Precision, Provider, WhenUnmet
-from edge_rag.device.facts import Accelerator, DeviceFacts
+from edge_rag.device.facts import DeviceFacts
+from edge_rag.runtime.session.providers.spec import Accelerator
 
 
 class ComputingCores(Enum):

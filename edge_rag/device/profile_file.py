@@ -6,12 +6,11 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from edge_rag.core.placement import ModelStage, Precision, Provider, WhenUnmet
-from edge_rag.device.facts import Accelerator
 from edge_rag.device.profile import (
     ComputingCores,
     DeviceProfile,
@@ -21,8 +20,17 @@ from edge_rag.device.profile import (
     ThermalPolicy,
 )
 from edge_rag.errors import ConfigurationError
+from edge_rag.runtime.session.providers import ACCELERATORS
+
+
+def _known_accelerator(name: str) -> str:
+    if name not in ACCELERATORS:
+        raise ValueError(f"must be one of {', '.join(ACCELERATORS)}")
+    return name
+
 
 _Share = Annotated[float, Field(gt=0, le=1)]
+_AcceleratorName = Annotated[str, AfterValidator(_known_accelerator)]
 
 
 class _Table(BaseModel):
@@ -33,7 +41,7 @@ class _RecognitionTable(_Table):
     rank: int = Field(ge=1, le=1000)
     machines: tuple[str, ...] = ()
     compatible: tuple[str, ...] = ()
-    accelerators: tuple[Accelerator, ...] = ()
+    accelerators: tuple[_AcceleratorName, ...] = ()
     providers: tuple[Provider, ...] = ()
     min_memory_gib: float | None = Field(default=None, gt=0)
     max_memory_gib: float | None = Field(default=None, gt=0)
@@ -43,6 +51,10 @@ class _RecognitionTable(_Table):
         if not (self.machines or self.compatible or self.accelerators):
             raise ValueError("a rule must ask for machines, compatible or accelerators")
         return self
+
+    def value(self) -> Recognition:
+        accelerators = tuple(ACCELERATORS[name] for name in self.accelerators)
+        return Recognition(**(self.model_dump() | {"accelerators": accelerators}))
 
 
 class _ThreadsTable(_Table):
@@ -79,14 +91,9 @@ class _ProviderTable(_Table):
     options: dict[str, str] = {}
 
 
-class _StageTable(_Table):
+class _StageBase(_Table):
     providers: tuple[Provider, ...] = Field(min_length=1)
     when_unmet: WhenUnmet | None = None
-    cpu: _ProviderTable = _ProviderTable()
-    cuda: _ProviderTable = _ProviderTable()
-    tensorrt: _ProviderTable = _ProviderTable()
-    qnn: _ProviderTable = _ProviderTable()
-    openvino: _ProviderTable = _ProviderTable()
 
     @model_validator(mode="after")
     def _once(self) -> Self:
@@ -95,15 +102,22 @@ class _StageTable(_Table):
         return self
 
     def value(self, when_unmet: WhenUnmet) -> StageProfile:
-        tables = {
-            Provider.CPU: self.cpu,
-            Provider.CUDA: self.cuda,
-            Provider.TENSORRT: self.tensorrt,
-            Provider.QNN: self.qnn,
-            Provider.OPENVINO: self.openvino,
-        }
-        choices = tuple(ProviderChoice(each, tables[each].precision, tables[each].options) for each in self.providers)
+        tables: dict[str, _ProviderTable] = dict(self)
+        choices = tuple(
+            ProviderChoice(each, tables[each.value].precision, tables[each.value].options) for each in self.providers
+        )
         return StageProfile(choices, self.when_unmet or when_unmet)
+
+
+if TYPE_CHECKING:
+    _StageTable = _StageBase
+else:
+    # One optional table for each provider.
+    _StageTable = create_model(
+        "_StageTable",
+        __base__=_StageBase,
+        **{provider.value: (_ProviderTable, _ProviderTable()) for provider in Provider},
+    )
 
 
 class _StagesTable(_Table):
@@ -203,7 +217,7 @@ def _checked(name: str, source: str, values: dict[str, Any]) -> DeviceProfile:
     return DeviceProfile(
         name=name,
         title=table.title,
-        recognize=tuple(Recognition(**rule.model_dump()) for rule in table.recognize),
+        recognize=tuple(rule.value() for rule in table.recognize),
         computing_cores=table.threads.cores,
         threads_share=table.threads.share,
         kv_memory_share=table.memory.kv_share,

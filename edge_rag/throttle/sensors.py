@@ -21,7 +21,7 @@ from typing import Final
 
 from edge_rag.core.monitoring.resources import Temperature
 from edge_rag.device.facts import ThermalZone
-from edge_rag.device.probing.hardware import integer_of, memory_limits, read_memory, read_thermal, text_of
+from edge_rag.device.hardware import integer_of, memory_limits, read_memory, read_thermal, text_of
 
 _INPUT: Final = "VDD_IN"
 """The channel that all of a board's power comes in by, on boards that measure there."""

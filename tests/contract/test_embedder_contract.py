@@ -17,12 +17,12 @@ from edge_rag.core.ports import Embedder
 from edge_rag.errors import InferenceFailed
 from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.reranker.scoring import TokenVectorizer
-from edge_rag.runtime.encoder.npu.opening import open_text_encoder_on_npu
+from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.e2e.support.running_daemon import start_daemon
 from tests.support.borrowing_encoders import Borrower, borrowing
 from tests.support.gpu import padded_text_encoder
-from tests.support.npu import EMBEDDER, heard, needs_npu, small_embedder
+from tests.support.npu import EMBEDDER, ignore, needs_npu, small_embedder
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.
 pytestmark = pytest.mark.serial
@@ -78,7 +78,7 @@ def encoder(
             yield encoder
     elif request.param == "NPU":
         folder = small_embedder(tmp_path_factory.mktemp("models") / "small")
-        yield open_text_encoder_on_npu(folder, {}, npu_graphs, heard)
+        yield open_text_encoder_on_npu(folder, {}, npu_graphs, ignore)
     elif request.param == "form for GPUs":
         yield padded_text_encoder(Precision.FP16)
     else:

@@ -1,4 +1,4 @@
-"""Encoders in the form for GPUs, on the cores, where the same graph runs with ONNX Runtime's own kernels."""
+"""Encoders with the graph for GPUs, opened on the cores, where ONNX Runtime's own kernels run it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.gpu.opening import (
-    EngineBegun,
-    GpuIdentity,
-    GpuPlace,
+from edge_rag.runtime.encoder.gpu.encoders import (
+    EngineBuildStarted,
+    EngineIdentity,
+    GpuTarget,
     ShapeReady,
     open_pair_encoder_on_gpu,
     open_text_encoder_on_gpu,
@@ -21,7 +21,7 @@ from edge_rag.runtime.encoder.gpu.opening import (
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.support.npu import CROSS_ENCODER, EMBEDDER
 
-IDENTITY = GpuIdentity("libcudart 12.6, libnvinfer 10.9", "x86_64; a card")
+IDENTITY = EngineIdentity("libcudart 12.6, libnvinfer 10.9", "x86_64; a card")
 
 needs_cuda = pytest.mark.skipif(
     "CUDAExecutionProvider" not in ort.get_available_providers(),
@@ -33,22 +33,22 @@ needs_tensorrt = pytest.mark.skipif(
 )
 
 
-def place(compiled: Path, provider: Provider = Provider.CPU, precision: Precision = Precision.FP16) -> GpuPlace:
-    """Where an encoder is to run."""
-    return GpuPlace(provider, precision, {}, IDENTITY, compiled)
+def place(compiled: Path, provider: Provider = Provider.CPU, precision: Precision = Precision.FP16) -> GpuTarget:
+    """Returns the target of an encoder."""
+    return GpuTarget(provider, precision, {}, IDENTITY, compiled)
 
 
-def heard(told: EngineBegun | ShapeReady) -> None:
-    """Takes no notice."""
+def ignore(event: EngineBuildStarted | ShapeReady) -> None:
+    """Accepts a progress event."""
 
 
 @cache
 def padded_text_encoder(precision: Precision) -> TextEncoder:
     """The default embedder."""
-    return open_text_encoder_on_gpu(EMBEDDER, place(Path("unused"), precision=precision), heard)
+    return open_text_encoder_on_gpu(EMBEDDER, place(Path("unused"), precision=precision), ignore)
 
 
 @cache
 def padded_pair_encoder(precision: Precision) -> PairEncoder:
     """A cross-encoder of two small layers."""
-    return open_pair_encoder_on_gpu(CROSS_ENCODER, place(Path("unused"), precision=precision), heard)
+    return open_pair_encoder_on_gpu(CROSS_ENCODER, place(Path("unused"), precision=precision), ignore)

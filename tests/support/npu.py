@@ -1,4 +1,4 @@
-"""Encoders on the simulator of the NPU, which Qualcomm's plugin for x86-64 brings along; opened once for all tests."""
+"""Encoders on the simulator of the NPU in Qualcomm's plugin for x86-64; opened once for all tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge_rag.core.placement import ModelStage
 from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.runtime.encoder.bert_graph import BertShape, Floats, WeightPrecision, build_encoder
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.npu.opening import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
+from edge_rag.runtime.encoder.npu.encoders import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
 
@@ -32,11 +32,11 @@ needs_npu = pytest.mark.skipif(
 @cache
 def npu_text_encoder(compiled: Path) -> TextEncoder:
     """The default embedder; half a second for a short text."""
-    return open_text_encoder_on_npu(EMBEDDER, profile_options(), compiled, heard)
+    return open_text_encoder_on_npu(EMBEDDER, profile_options(), compiled, ignore)
 
 
 def profile_options() -> Mapping[str, str]:
-    """What the device profile says to the provider."""
+    """Returns the provider options of the device profile."""
     (profile,) = (profile for profile in builtin_profiles() if profile.name == "qnn-htp")
     return profile.stages[ModelStage.EMBEDDER].providers[0].options
 
@@ -44,15 +44,15 @@ def profile_options() -> Mapping[str, str]:
 @cache
 def npu_pair_encoder(compiled: Path) -> PairEncoder:
     """A cross-encoder of two small layers."""
-    return open_pair_encoder_on_npu(CROSS_ENCODER, {}, compiled, heard)
+    return open_pair_encoder_on_npu(CROSS_ENCODER, {}, compiled, ignore)
 
 
-def heard(graph: GraphReady) -> None:
-    """Takes no notice."""
+def ignore(graph: GraphReady) -> None:
+    """Accepts a progress event."""
 
 
 def small_embedder(folder: Path, max_tokens: int = 48) -> Path:
-    """Makes the folder of an embedder of two small layers with weights by chance, the same in every run."""
+    """Makes the folder of an embedder of two small layers with random weights, the same in every run."""
     chance = np.random.default_rng(8)
     hidden, wide, layers, words = 64, 128, 2, 30_522
 

@@ -75,7 +75,7 @@ Examples:
 def show(name: str | None, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """Shows everything a profile says."""
     from edge_rag.bootstrap.device import choose_profile
-    from edge_rag.device.probing.probe import probe
+    from edge_rag.device.probe import probe
     from edge_rag.runtime.session.sessions import provider_devices
 
     settings = settings_of(config, data_dir)
@@ -109,7 +109,7 @@ def test(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     from edge_rag.bootstrap.device import choose_profile
     from edge_rag.bootstrap.provider_trial import try_stage
     from edge_rag.core.placement import WhenUnmet
-    from edge_rag.device.probing.probe import probe
+    from edge_rag.device.probe import probe
     from edge_rag.runtime.session.sessions import provider_devices
 
     found = choose_profile(settings_of(config, data_dir), probe(provider_devices())).profile
@@ -144,7 +144,7 @@ def profile_object(found: DeviceProfile) -> dict[str, Any]:
                 "rank": rule.rank,
                 "machines": list(rule.machines),
                 "compatible": list(rule.compatible),
-                "accelerators": [each.value for each in rule.accelerators],
+                "accelerators": [each.name for each in rule.accelerators],
                 "providers": [each.value for each in rule.providers],
                 "min_memory_gib": rule.min_memory_gib,
                 "max_memory_gib": rule.max_memory_gib,

@@ -20,7 +20,44 @@ from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.decoder.model_input import PackedStep, check_step
 from edge_rag.runtime.decoder.rope_shift import MovedTokens, read_rotary_tables
 from edge_rag.runtime.lowering.geometry import GRAPH_FILE, PagedGeometry, read_geometry
-from edge_rag.runtime.session.sessions import BoundInput, BoundRows, open_session, ops_library
+from edge_rag.runtime.session.sessions import open_session, ops_library
+
+
+class BoundInput:
+    """An input that is bound once for each shape: steady decoding keeps its shapes, and copying is cheaper."""
+
+    def __init__(self, binding: ort.IOBinding, name: str) -> None:
+        self._binding = binding
+        self._name = name
+        self._held: NDArray[np.generic] | None = None
+
+    def put(self, array: NDArray[np.generic]) -> None:
+        """Makes the next run read these values; copies them."""
+        held = self._held
+        if held is not None and held.shape == array.shape:
+            np.copyto(held, array)
+            return
+        self._held = held = array.copy()
+        self._binding.bind_input(self._name, "cpu", 0, held.dtype.type, held.shape, held.ctypes.data)
+
+
+class BoundRows:
+    """A float32 output with rows of ``width`` elements, in one block of memory for every step: avoids page faults."""
+
+    def __init__(self, binding: ort.IOBinding, name: str, width: int) -> None:
+        self._binding = binding
+        self._name = name
+        self._held: NDArray[np.float32] = np.empty((0, width), np.float32)
+        self._rows: NDArray[np.float32] | None = None
+
+    def take(self, rows: int) -> NDArray[np.float32]:
+        """Makes the next run write to float32 [rows, width], and returns that array: the same memory at each call."""
+        if self._rows is None or len(self._rows) != rows:
+            if len(self._held) < rows:
+                self._held = np.empty((rows, self._held.shape[1]), np.float32)
+            self._rows = self._held[:rows]
+            self._binding.bind_output(self._name, "cpu", 0, np.float32, self._rows.shape, self._rows.ctypes.data)
+        return self._rows
 
 
 class PagedModel:

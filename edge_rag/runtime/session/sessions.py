@@ -1,43 +1,79 @@
-"""Opening ONNX Runtime sessions: one thread pool for all of them, errors translated.
+"""ONNX Runtime sessions: opened on one execution provider, with proof that their nodes run there.
 
-Arrays a session reads and writes in place, bound once for as long as their shape stays the same.
-
-Whether an encoder's session keeps the memory of its intermediate results between runs.
-
-Where the compiled library of custom ops lies.
-
-What ONNX Runtime can run on in this process.
+Every session shares one thread pool. A provider that is missing, that does not take all of a graph, or that silently
+left nodes to the CPU is an error here, never a slower session; whether to stop then or to use another provider is
+decided by the caller.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import platform
+import sys
 import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import numpy as np
 import onnxruntime as ort
-from numpy.typing import NDArray
 
 import edge_rag.ops
 from edge_rag.core.placement import Provider, ProviderDevice
-from edge_rag.errors import ConfigurationError, ModelError
-from edge_rag.runtime.session.providers import ProviderDemand, check_assignment, demand_provider, not_opened
+from edge_rag.errors import ConfigurationError, ModelError, ProviderUnavailable
+from edge_rag.runtime.session.providers import SPECS
+from edge_rag.runtime.session.providers.spec import ProviderSpec
 
-ON_CPU: Final = ProviderDemand(Provider.CPU, {})
-"""Processor cores, where everything runs."""
+LIBRARY_OPTION: Final = "plugin_library"
+"""Provider option that this package adds: path of the plugin's library, instead of the installed package's."""
+
+OPS_LIBRARY: Final = "libedge_rag_ops.so"
+
+_HARDWARE: Final = MappingProxyType(
+    {
+        "npu": ort.OrtHardwareDeviceType.NPU,
+        "gpu": ort.OrtHardwareDeviceType.GPU,
+        "cpu": ort.OrtHardwareDeviceType.CPU,
+    }
+)
 
 _lock = threading.Lock()
 _pool_threads: int | None = None
+_registered: dict[Provider, Path] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTarget:
+    """Where a session must run.
+
+    Attributes:
+        provider: The execution provider.
+        options: Its options, as ONNX Runtime names them.
+        whole: Whether every node must run there; otherwise at least one does, and the CPU may run the others.
+    """
+
+    provider: Provider
+    options: Mapping[str, str]
+    whole: bool = True
+
+    @property
+    def spec(self) -> ProviderSpec:
+        """The provider's spec."""
+        return SPECS[self.provider]
+
+
+ON_CPU: Final = SessionTarget(Provider.CPU, {})
+"""Processor cores, where every model can run."""
 
 
 def configure_thread_pool(threads: int) -> None:
-    """Sizes the one thread pool that every session of this process shares. Later calls must agree with the first.
+    """Sets the size of the thread pool that all sessions of this process share. Later calls must name the same size.
 
     Args:
-        threads: Threads that compute, at least 1; the calling thread is one of them.
+        threads: Computing threads, at least 1; the calling thread is one of them.
 
     Raises:
         ConfigurationError: The pool exists already with another size.
@@ -52,30 +88,30 @@ def configure_thread_pool(threads: int) -> None:
 
 
 def pool_threads() -> int:
-    """Returns how many threads compute; makes the pool with one a processor where nobody said otherwise."""
+    """Returns the size of the thread pool; creates it with one thread for each processor if it does not exist."""
     if _pool_threads is None:
         configure_thread_pool(os.cpu_count() or 1)
     return _pool_threads or 1
 
 
 def open_session(
-    model: Path | bytes, custom_ops: Path | None = None, demand: ProviderDemand = ON_CPU
+    model: Path | bytes, custom_ops: Path | None = None, target: SessionTarget = ON_CPU
 ) -> ort.InferenceSession:
-    """Opens a model on an execution provider, and on no other.
+    """Opens a model on one execution provider.
 
     Args:
-        model: An ONNX file from a verified model folder, or a graph that was made here.
+        model: An ONNX file from a verified model folder, or a graph that was built in this process.
         custom_ops: Custom-op library the graph needs.
-        demand: Where it has to run.
+        target: Where it must run.
 
     Returns:
         A session on the shared thread pool. Runs may be made from any thread.
 
     Raises:
         ModelError: The file is not a model this runtime can run; names the file.
-        ProviderUnavailable: The provider cannot be had, or does not take the graph; says why.
+        ProviderUnavailable: The provider is missing, or does not take the graph; says why.
     """
-    options, providers = _options(demand)
+    options, providers = _options(target)
     what = "the graph" if isinstance(model, bytes) else str(model)
     try:
         if custom_ops is not None:
@@ -84,122 +120,162 @@ def open_session(
             model if isinstance(model, bytes) else str(model), options, providers=providers or None, enable_fallback=0
         )
     except Exception as error:
-        if demand.provider is Provider.CPU:
+        if target.provider is Provider.CPU:
             raise ModelError(f"{what}: ONNX Runtime cannot open it: {error}") from error
-        raise not_opened(error, demand, what) from error
-    if demand.provider is not Provider.CPU:
-        check_assignment(session, demand)
+        raise provider_failure(error, target, what) from error
+    if target.provider is not Provider.CPU:
+        check_assignment(session, target)
     return session
 
 
-def compile_graph(model: bytes, demand: ProviderDemand) -> bytes:
-    """Has a provider compile a graph; what comes out is a model that only this provider can open, without compiling.
+def compile_graph(model: bytes, target: SessionTarget) -> bytes:
+    """Compiles a graph for a provider.
+
+    Returns:
+        A model that only this provider can open, without compiling it again.
 
     Raises:
-        ProviderUnavailable: The provider cannot be had, or does not take the graph; says why.
+        ProviderUnavailable: The provider is missing, or does not take the graph; says why.
     """
-    options, _ = _options(demand)
+    options, _ = _options(target)
     try:
         compiled: bytes = ort.ModelCompiler(options, model, embed_compiled_data_into_model=True).compile_to_bytes()
     except Exception as error:
-        raise not_opened(error, demand, "the graph") from error
+        raise provider_failure(error, target, "the graph") from error
     return compiled
 
 
-def _options(demand: ProviderDemand) -> tuple[ort.SessionOptions, list[tuple[str, dict[str, str]]]]:
-    pool_threads()
-    options = ort.SessionOptions()
-    options.use_per_session_threads = False
-    options.log_severity_level = 3
-    # Every run has shapes of its own, and a pattern would be kept for each; the arena is half as large without.
-    options.enable_mem_pattern = False
-    if demand.provider is Provider.CPU:
-        return options, [("CPUExecutionProvider", {})]
-    return options, demand_provider(options, demand)
+def plugin_library(target: SessionTarget) -> Path | None:
+    """Returns the library of a provider that is a plugin; None for providers built into ONNX Runtime.
+
+    Raises:
+        ProviderUnavailable: It is not installed, or not at the given path.
+    """
+    plugin = target.spec.plugin
+    if plugin is None:
+        return None
+    given = target.options.get(LIBRARY_OPTION)
+    if given is None:
+        try:
+            path = Path(importlib.import_module(plugin.module).get_library_path())
+        except (ImportError, AttributeError, OSError) as error:
+            raise _unavailable(
+                target,
+                f"its plugin is not installed ({error}); install {target.spec.distribution}, or name its library with "
+                f"the option {LIBRARY_OPTION}",
+            ) from error
+    else:
+        path = Path(given)
+    if not path.is_file():
+        raise _unavailable(target, f"its plugin {path} is not there; install {target.spec.distribution} again")
+    return path
 
 
-class BoundInput:
-    """An input of a session. Steady decoding has the same shapes step after step, and binding costs more than copying.
+def check_installed(target: SessionTarget) -> None:
+    """Checks that a provider is installed, before anything is prepared for it; loads nothing.
+
+    Raises:
+        ProviderUnavailable: ONNX Runtime was built without it, or its plugin is missing; says what to install.
+    """
+    spec = target.spec
+    if plugin_library(target) is None and spec.ort_name not in ort.get_available_providers():
+        requirement = spec.requirement or spec.distribution
+        raise _unavailable(target, f"this ONNX Runtime was built without it; install {requirement} instead")
+
+
+def compiler_identity(target: SessionTarget) -> str:
+    """Returns the versions of everything that takes part in compiling for a plugin, as far as they can be read.
+
+    Raises:
+        ProviderUnavailable: The plugin is not installed.
+    """
+    plugin, library = target.spec.plugin, plugin_library(target)
+    assert plugin is not None
+    assert library is not None
+    package = sys.modules.get(plugin.module)
+    versions = getattr(package, "build_and_package_info", package)
+    backend = target.options.get(plugin.backend_option or "")
+    known = {
+        "onnxruntime": ort.__version__,
+        "plugin": getattr(versions, "__version__", None),
+        "sdk": None if plugin.sdk_version is None else getattr(versions, plugin.sdk_version, None),
+        "library": _size(library),
+        "backend": None if backend is None else _size(Path(backend)),
+    }
+    return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+
+
+def device_identity(target: SessionTarget) -> str:
+    """Returns a text that differs between the devices that a plugin's sessions could run on.
+
+    Raises:
+        ProviderUnavailable: The plugin is missing, or found no device.
+    """
+    library = plugin_library(target)
+    assert library is not None
+    return "; ".join(
+        f"{platform.machine()} {device.type.name} {device.vendor} {device.device_id} {sorted(device.metadata.items())}"
+        for device in (each.device for each in _plugin_devices(target, library))
+    )
+
+
+def check_assignment(session: ort.InferenceSession, target: SessionTarget) -> int:
+    """Checks which provider runs the nodes of a session.
+
+    Returns:
+        Number of nodes that run on the target.
+
+    Raises:
+        ProviderUnavailable: No node does; or not all do, where the target demands it.
+    """
+    name = target.spec.ort_name
+    nodes: Counter[str] = Counter()
+    elsewhere: Counter[str] = Counter()
+    for part in session.get_provider_graph_assignment_info():
+        found = part.get_nodes()
+        nodes[part.ep_name] += len(found)
+        if part.ep_name != name:
+            elsewhere.update(node.op_type for node in found)
+    if nodes[name] == 0:
+        raise _unavailable(target, f"it took no node of the graph; {_counts(nodes)}")
+    if target.whole and elsewhere:
+        raise _unavailable(target, f"it left {elsewhere.total()} nodes to others: {_counts(elsewhere)}")
+    return nodes[name]
+
+
+def provider_failure(error: Exception, target: SessionTarget, what: str) -> ProviderUnavailable:
+    """Translates an error of ONNX Runtime from opening or running a session.
 
     Args:
-        binding: The session's.
-        name: The input's name.
+        error: The error.
+        target: Where the session was to run.
+        what: The graph, for people.
     """
-
-    def __init__(self, binding: ort.IOBinding, name: str) -> None:
-        self._binding = binding
-        self._name = name
-        self._held: NDArray[np.generic] | None = None
-
-    def put(self, array: NDArray[np.generic]) -> None:
-        """Makes the next run read these values; the array itself need not outlive the call."""
-        held = self._held
-        if held is not None and held.shape == array.shape:
-            np.copyto(held, array)
-            return
-        self._held = held = array.copy()
-        self._binding.bind_input(self._name, "cpu", 0, held.dtype.type, held.shape, held.ctypes.data)
+    if "fallback to CPU EP has been explicitly disabled" in str(error):
+        return _unavailable(
+            target, f"it does not take all of {what}; it may know an operator in it not, or only with fixed shapes"
+        )
+    return _unavailable(target, f"{what} cannot be opened there: {error}")
 
 
-class BoundRows:
-    """A float32 output with rows of one width. One block of memory serves every step: fresh pages cost more than rows.
-
-    Args:
-        binding: The session's.
-        name: The output's name.
-        width: Elements of a row.
-    """
-
-    def __init__(self, binding: ort.IOBinding, name: str, width: int) -> None:
-        self._binding = binding
-        self._name = name
-        self._held: NDArray[np.float32] = np.empty((0, width), np.float32)
-        self._rows: NDArray[np.float32] | None = None
-
-    def take(self, rows: int) -> NDArray[np.float32]:
-        """Makes the next run write here.
-
-        Returns:
-            float32 [rows, width], the same memory as the last time.
-        """
-        if self._rows is None or len(self._rows) != rows:
-            if len(self._held) < rows:
-                self._held = np.empty((rows, self._held.shape[1]), np.float32)
-            self._rows = self._held[:rows]
-            self._binding.bind_output(self._name, "cpu", 0, np.float32, self._rows.shape, self._rows.ctypes.data)
-        return self._rows
-
-
-class EncoderArena:
-    """A switch. Any thread; the session's runs ask it each time.
-
-    ONNX Runtime's arena grows to what the largest run needed and keeps that, so that runs need not ask the system for
-    memory. Where memory is short it can be told to give back after a run what the run did not find there.
-    """
-
-    def __init__(self) -> None:
-        self._options: ort.RunOptions | None = None
-
-    @property
-    def options(self) -> ort.RunOptions | None:
-        """What a run is to be given; None for the usual."""
-        return self._options
-
-    def keep(self, keep: bool) -> None:
-        """Says whether memory is kept, from the next run on."""
-        if keep:
-            self._options = None
-            return
-        options = ort.RunOptions()
-        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        self._options = options
-
-
-LIBRARY_NAME = "libedge_rag_ops.so"
+def provider_devices() -> tuple[ProviderDevice, ...]:
+    """Returns the devices of the providers that are built into ONNX Runtime or registered; loads no plugin."""
+    specs = {spec.ort_name: spec for spec in SPECS.values()}
+    found = [
+        ProviderDevice(specs[device.ep_name].provider, device.device.type.name.lower(), device.device.vendor)
+        for device in ort.get_ep_devices()
+        if device.ep_name in specs
+    ]
+    listed = {device.provider for device in found}
+    built_in = [specs[name] for name in ort.get_available_providers() if name in specs]
+    return (
+        *found,
+        *(ProviderDevice(spec.provider, spec.device_kinds[0]) for spec in built_in if spec.provider not in listed),
+    )
 
 
 def ops_library() -> Path:
-    """Returns the library that was built when the package was installed.
+    """Returns the custom-op library, which is built when the package is installed.
 
     An editable install keeps the sources in the checkout and the library among the installed packages; both are on
     the path of ``edge_rag.ops``.
@@ -208,33 +284,93 @@ def ops_library() -> Path:
         ModelError: It was not built.
     """
     for folder in edge_rag.ops.__path__:
-        library = Path(folder) / LIBRARY_NAME
+        library = Path(folder) / OPS_LIBRARY
         if library.is_file():
             return library
     searched = ", ".join(edge_rag.ops.__path__)
-    raise ModelError(f"{LIBRARY_NAME} is not in {searched}; build it with `pip install .` or `pip install -e .`")
+    raise ModelError(f"{OPS_LIBRARY} is not in {searched}; build it with `pip install .` or `pip install -e .`")
 
 
-# isort: split
+class EncoderArena:
+    """Whether an encoder's session keeps the memory of its intermediate results between runs. Any thread.
 
-_PROVIDERS: Final = MappingProxyType(
-    {
-        "CPUExecutionProvider": (Provider.CPU, "cpu"),
-        "CUDAExecutionProvider": (Provider.CUDA, "gpu"),
-        "TensorrtExecutionProvider": (Provider.TENSORRT, "gpu"),
-        "QNNExecutionProvider": (Provider.QNN, "npu"),
-        "OpenVINOExecutionProvider": (Provider.OPENVINO, "gpu"),
-    }
-)
+    ONNX Runtime's arena grows to the need of the largest run and stays that large, which spares later runs the system
+    calls. Under memory pressure each run can be made to return what it had to add.
+    """
+
+    def __init__(self) -> None:
+        self._options: ort.RunOptions | None = None
+
+    @property
+    def options(self) -> ort.RunOptions | None:
+        """Options for the next run; None for ONNX Runtime's defaults."""
+        return self._options
+
+    def keep(self, keep: bool) -> None:
+        """Sets whether memory is kept, from the next run on."""
+        if keep:
+            self._options = None
+            return
+        options = ort.RunOptions()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self._options = options
 
 
-def provider_devices() -> tuple[ProviderDevice, ...]:
-    """Returns the devices of the providers that ONNX Runtime has, built in or registered; loads no plugin."""
-    found = [
-        ProviderDevice(_PROVIDERS[device.ep_name][0], device.device.type.name.lower(), device.device.vendor)
-        for device in ort.get_ep_devices()
-        if device.ep_name in _PROVIDERS
-    ]
-    told = {device.provider for device in found}
-    built_in = [_PROVIDERS[name] for name in ort.get_available_providers() if name in _PROVIDERS]
-    return (*found, *(ProviderDevice(provider, kind) for provider, kind in built_in if provider not in told))
+def _options(target: SessionTarget) -> tuple[ort.SessionOptions, list[tuple[str, dict[str, str]]]]:
+    """Returns session options, and the providers to name beside them; none where the options name the devices."""
+    pool_threads()
+    options = ort.SessionOptions()
+    options.use_per_session_threads = False
+    options.log_severity_level = 3
+    # Runs have many shapes, and a pattern would be kept for each; the arena is half as large without them.
+    options.enable_mem_pattern = False
+    if target.provider is Provider.CPU:
+        return options, [(target.spec.ort_name, {})]
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if target.whole:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    own = {name: value for name, value in target.options.items() if name != LIBRARY_OPTION}
+    library = plugin_library(target)
+    if library is None:
+        check_installed(target)
+        return options, [(target.spec.ort_name, own)]
+    devices = _plugin_devices(target, library)
+    try:
+        options.add_provider_for_devices(devices, own)
+    except Exception as error:
+        raise _unavailable(target, f"its options are refused: {error}") from error
+    return options, []
+
+
+def _plugin_devices(target: SessionTarget, library: Path) -> list[ort.OrtEpDevice]:
+    """Returns the devices of the best kind that a plugin found; registers its library once for the process."""
+    name = target.spec.ort_name
+    with _lock:
+        present = _registered.get(target.provider)
+        if present is None:
+            try:
+                ort.register_execution_provider_library(name, str(library))
+            except Exception as error:
+                raise _unavailable(
+                    target, f"its plugin {library} does not go with ONNX Runtime {ort.__version__}: {error}"
+                ) from error
+            _registered[target.provider] = library
+        elif present != library:
+            raise _unavailable(target, f"this process uses {present} already, {library} cannot be had beside it")
+    found = [device for device in ort.get_ep_devices() if device.ep_name == name]
+    for kind in target.spec.device_kinds:
+        if devices := [device for device in found if device.device.type == _HARDWARE[kind]]:
+            return devices
+    raise _unavailable(target, f"its plugin {library} found no device")
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
+
+
+def _unavailable(target: SessionTarget, reason: str) -> ProviderUnavailable:
+    return ProviderUnavailable(target.provider.value, reason)
+
+
+def _counts(of: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(of.items()))

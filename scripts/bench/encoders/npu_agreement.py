@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.placement import ModelStage
 from edge_rag.device.profile_file import builtin_profiles
-from edge_rag.runtime.encoder.npu.opening import open_text_encoder_on_npu
+from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 
 REPOSITORY = Path(__file__).resolve().parents[3]

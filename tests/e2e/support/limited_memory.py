@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.device.probing.hardware import integer_of, text_of
+from edge_rag.device.hardware import integer_of, text_of
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
-from edge_rag.bootstrap.encoders import EncoderOpener, gpu_identity
+from edge_rag.bootstrap.encoders import EncoderOpener, engine_identity
 from edge_rag.core.placement import ModelStage, Precision, Provider
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.profile import ProviderChoice
 from edge_rag.device.profile_file import builtin_profiles
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
+from edge_rag.runtime.encoder.gpu.encoders import EngineIdentity
 from tests.support.npu import CROSS_ENCODER, EMBEDDER
 from tests.unit.device.recorded_boards import recorded
 
@@ -26,6 +27,10 @@ INSTALLED = {
 @pytest.fixture
 def facts(tmp_path: Path) -> DeviceFacts:
     return recorded("jetson-orin-nano-8g", tmp_path / "board")
+
+
+def identity(facts: DeviceFacts) -> EngineIdentity:
+    return engine_identity(Provider.TENSORRT, facts)
 
 
 @pytest.mark.parametrize("provider", [Provider.CUDA, Provider.TENSORRT, Provider.OPENVINO, Provider.QNN])
@@ -49,13 +54,16 @@ def test_another_library_driver_or_gpu_makes_another_identity(facts: DeviceFacts
         replace(drivers, driver="999.99"),
         replace(drivers, gpus=("NVIDIA RTX A2000",)),
     ]
-    identities = [gpu_identity(facts), *(gpu_identity(replace(facts, drivers=each)) for each in others)]
+    identities = [
+        identity(facts),
+        *(identity(replace(facts, drivers=each)) for each in others),
+    ]
     assert len(set(identities)) == len(identities)
 
 
 def test_what_does_not_take_part_changes_no_identity(facts: DeviceFacts) -> None:
     other = replace(facts.drivers, libraries={**facts.drivers.libraries, "libQnnHtp": "99.1"})
-    assert gpu_identity(replace(facts, drivers=other)) == gpu_identity(facts)
+    assert identity(replace(facts, drivers=other)) == engine_identity(Provider.TENSORRT, facts)
 
 
 @pytest.mark.parametrize("name", ["cuda", "jetson-orin-nano-8g", "jetson-thor", "openvino"])

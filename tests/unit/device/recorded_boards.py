@@ -12,7 +12,7 @@ from typing import Any
 
 from edge_rag.core.placement import Provider, ProviderDevice
 from edge_rag.device.facts import DeviceFacts
-from edge_rag.device.probing.probe import read_facts
+from edge_rag.device.probe import read_facts
 
 BOARDS = Path(__file__).parent / "boards"
 

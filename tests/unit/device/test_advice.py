@@ -9,7 +9,7 @@ from edge_rag.device.choosing import choose
 from edge_rag.device.facts import DeviceFacts, ThermalZone
 from edge_rag.device.memory_plan import BatchSizes, MemoryPlan
 from edge_rag.device.placing import obstacles, outlook
-from edge_rag.device.probing.probe import read_facts
+from edge_rag.device.probe import read_facts
 from edge_rag.device.profile_file import builtin_profiles
 from tests.unit.device.recorded_boards import recorded
 

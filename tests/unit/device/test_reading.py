@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from edge_rag.core.placement import Provider
 from edge_rag.device.choosing import choose
-from edge_rag.device.facts import Accelerator, CgroupLimit
-from edge_rag.device.probing.hardware import memory_limits, read_thermal
-from edge_rag.device.probing.probe import probe, read_facts
+from edge_rag.device.facts import CgroupLimit
+from edge_rag.device.hardware import memory_limits, read_thermal
+from edge_rag.device.probe import probe, read_facts
 from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.runtime.session.providers.cuda import NVIDIA_GPU, TEGRA_GPU
+from edge_rag.runtime.session.providers.qnn import QUALCOMM_NPU
 from tests.unit.device.recorded_boards import recorded
 
 MIB = 1 << 20
@@ -28,7 +30,7 @@ def test_a_jetson_tells_release_power_mode_libraries_and_temperatures(tmp_path: 
     assert facts.board.model == "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"
     assert facts.board.compatible == ("nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005", "nvidia,tegra234")
     assert (facts.board.jetson_release, facts.board.power_mode) == ("36.4", "25W")
-    assert facts.drivers.accelerators == {Accelerator.TEGRA_GPU}
+    assert facts.drivers.accelerators == {TEGRA_GPU}
     assert facts.drivers.libraries == {
         "libcuda": "1.1",
         "libcudart": "12.6.68",
@@ -45,7 +47,7 @@ def test_a_jetson_tells_release_power_mode_libraries_and_temperatures(tmp_path: 
 
 
 def test_an_integrated_gpu_is_not_taken_for_a_card(tmp_path: Path) -> None:
-    assert recorded("jetson-agx-thor", tmp_path).drivers.accelerators == {Accelerator.TEGRA_GPU}
+    assert recorded("jetson-agx-thor", tmp_path).drivers.accelerators == {TEGRA_GPU}
 
 
 def test_a_card_without_a_driver_is_told_and_not_counted(tmp_path: Path) -> None:
@@ -58,13 +60,13 @@ def test_a_driver_tells_its_version(tmp_path: Path) -> None:
     drivers = recorded("pc-nvidia", tmp_path).drivers
     assert drivers.driver == "580.95.05"
     assert drivers.gpus == ("NVIDIA RTX A2000 12GB",)
-    assert drivers.accelerators == {Accelerator.NVIDIA_GPU}
+    assert drivers.accelerators == {NVIDIA_GPU}
 
 
 def test_a_plugin_package_counts_as_an_installed_provider(tmp_path: Path) -> None:
     facts = recorded("qcs6490-rubik-pi-3", tmp_path)
     assert facts.providers == {Provider.CPU, Provider.QNN}
-    assert facts.drivers.accelerators == {Accelerator.QUALCOMM_NPU}
+    assert facts.drivers.accelerators == {QUALCOMM_NPU}
 
 
 def test_cores_of_several_kinds_are_told_apart_and_the_fast_ones_are_big(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ Examples:
 @options.as_json
 def recommend(memory_gib: float | None, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """Says which models of the catalogue fit this box, largest first, and how to add them."""
-    from edge_rag.device.probing.probe import probe
+    from edge_rag.device.probe import probe
     from edge_rag.model_store.catalog import CATALOG_FILE, needs, read_catalog
     from edge_rag.model_store.catalog import recommend as fitting
 

@@ -1,7 +1,4 @@
-"""The model runner on an NVIDIA card: one ONNX Runtime call a step, over pages that stay in the card's memory.
-
-A step as the CUDA graph takes it.
-"""
+"""The model runner on an NVIDIA GPU: one ONNX Runtime call for each step, over INT8 KV pages in the GPU's memory."""
 
 from __future__ import annotations
 
@@ -10,18 +7,23 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
+from onnx import TensorProto, helper
 
 from edge_rag.core.placement import Provider
-from edge_rag.errors import InferenceFailed, ModelFolderInvalid, ProviderUnavailable
-from edge_rag.runtime.decoder.cuda.device_pages import DevicePages
+from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid, ProviderUnavailable
 from edge_rag.runtime.decoder.cuda.folder import CUDA_GRAPH_FILE, has_cuda_form, read_cuda_form
+from edge_rag.runtime.decoder.cuda.lowering import KEY_CACHE, VALUE_CACHE
 from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.runtime.decoder.paged_decoder import PagedModel
+from edge_rag.runtime.decoder.paged_decoder import BoundRows, PagedModel
 from edge_rag.runtime.lowering.geometry import PagedGeometry
-from edge_rag.runtime.session.providers import ProviderDemand, check_present
-from edge_rag.runtime.session.sessions import BoundRows, open_session
+from edge_rag.runtime.session.sessions import SessionTarget, check_installed, open_session
+
+_DEVICE: Final = "cuda"
+_NUMBER: Final = "device_id"
+_CAPTURE: Final = "enable_cuda_graph"
 
 
 def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
@@ -62,9 +64,56 @@ def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
     }
 
 
-_DEVICE: Final = "cuda"
-_NUMBER: Final = "device_id"
-_CAPTURE: Final = "enable_cuda_graph"
+class DevicePages:
+    """The caches of a model, allocated once. Used by one thread at a time.
+
+    Args:
+        geometry: The model's sizes.
+        pages: Number of pages.
+        device: Kind of the device's memory, as ONNX Runtime names it: ``cuda``, or ``cpu``.
+        number: Which device of the kind.
+        target: Where page copies run.
+
+    Raises:
+        ModelError: They do not fit in the device's memory.
+        ProviderUnavailable: The provider cannot be had.
+    """
+
+    def __init__(self, geometry: PagedGeometry, pages: int, device: str, number: int, target: SessionTarget) -> None:
+        shape = (pages, geometry.page_tokens, geometry.kv_heads, geometry.head_size)
+        names = [name.format(layer) for layer in range(geometry.layers) for name in (KEY_CACHE, VALUE_CACHE)]
+        self._device, self._number = device, number
+        self._bytes = geometry.page_tokens * geometry.kv_heads * geometry.head_size
+        try:
+            self.caches = {
+                name: ort.OrtValue.ortvalue_from_shape_and_type(shape, np.int8, device, number) for name in names
+            }
+        except Exception as error:
+            needed = len(names) * pages * self._bytes
+            raise ModelError(f"{pages} pages of together {needed} bytes do not fit on {device} {number}") from error
+        self._copier = open_session(_copying_graph(names, self._bytes), target=target)
+        self._copies = self._copier.io_binding()
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page, all layers together."""
+        return len(self.caches) * self._bytes
+
+    def bind(self, binding: ort.IOBinding) -> None:
+        """Lets a session read and write them in place."""
+        for name, cache in self.caches.items():
+            binding.bind_ortvalue_input(name, cache)
+
+    def copy(self, source: int, target: int) -> None:
+        """Copies a page's content, in all layers, without leaving the device; both must be there."""
+        if source == target:
+            return
+        place, size = (self._device, self._number, np.int8), [self._bytes]
+        for name, cache in self.caches.items():
+            first = cache.data_ptr()
+            self._copies.bind_input(name, *place, size, first + source * self._bytes)
+            self._copies.bind_output(f"{name}.copy", *place, size, first + target * self._bytes)
+        self._copier.run_with_iobinding(self._copies)
 
 
 class CudaDecoder(PagedModel):
@@ -100,8 +149,8 @@ class CudaDecoder(PagedModel):
         """
         if pages < 1:
             raise ValueError(f"pages is {pages}, must be at least 1")
-        demand = ProviderDemand(Provider.CUDA, options)
-        check_present(demand)
+        target = SessionTarget(Provider.CUDA, options)
+        check_installed(target)
         if options.get(_CAPTURE, "0") != "0":
             raise ProviderUnavailable(_DEVICE, f"{_CAPTURE} is set, and steps have shapes that no captured graph has")
         if not has_cuda_form(folder):
@@ -109,9 +158,9 @@ class CudaDecoder(PagedModel):
                 _DEVICE, f"{folder} holds no form for it; make one from your documents with scripts/calibrate_kv.py"
             )
         geometry = read_cuda_form(folder)
-        session = open_session(folder / CUDA_GRAPH_FILE, demand=demand)
+        session = open_session(folder / CUDA_GRAPH_FILE, target=target)
         _check_graph(session, geometry, folder)
-        memory = DevicePages(geometry, pages, _DEVICE, int(options.get(_NUMBER, "0")), demand)
+        memory = DevicePages(geometry, pages, _DEVICE, int(options.get(_NUMBER, "0")), target)
         return cls(geometry, session, pages, memory)
 
     @property
@@ -173,3 +222,20 @@ def _check_graph(session: ort.InferenceSession, geometry: PagedGeometry, folder:
     found = [value.shape for value in session.get_inputs() if value.name.startswith("past_key_values.")]
     if found != [cache] * (2 * geometry.layers) or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
         raise ModelFolderInvalid(f"{folder}: the graph for cuda and its description disagree")
+
+
+def _copying_graph(names: list[str], size: int) -> bytes:
+    """Returns a graph that copies each of its inputs, int8 [size], to an output."""
+
+    def value(name: str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.INT8, [size])
+
+    graph = helper.make_graph(
+        [helper.make_node("Identity", [name], [f"{name}.copy"]) for name in names],
+        "copy",
+        [value(name) for name in names],
+        [value(f"{name}.copy") for name in names],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    content: bytes = made.SerializeToString()
+    return content

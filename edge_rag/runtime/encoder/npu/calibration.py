@@ -1,4 +1,4 @@
-"""Finds out how large the activations of an encoder get, by running it in fp32 on texts that come along."""
+"""Measures the ranges of an encoder's activations by running it in fp32 on built-in texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from edge_rag.runtime.encoder.bert_parts import BertParts
-from edge_rag.runtime.encoder.npu.fixed_graph import BIAS, EMBEDDED, fixed_graph
+from edge_rag.runtime.encoder.npu.graph import BIAS, EMBEDDED, fixed_graph
 from edge_rag.runtime.encoder.npu.qdq_builder import Range
 from edge_rag.runtime.encoder.tokenizer import TokenizedText
 from edge_rag.runtime.session.sessions import open_session
@@ -24,33 +24,70 @@ CALIBRATION_TOKENS: Final = 128
 _HEADROOM = 1.25
 _SCORE_HEADROOM = 2.0
 _DIGITS = 3
-# What is masked weighs less than exp(-24) of the rest, which 16 bits do not tell from nothing.
+# A masked token weighs less than exp(-24) of the others, which 16 bits cannot tell from 0.
 _BELOW_ALL = 24.0
 _NEVER = -1e4
+
+# Texts of many subjects and kinds, short and long, beyond English and ASCII, which show how large activations get.
+QUESTIONS: Final = (
+    "oil",
+    "How often must the bearings of the pump be greased?",
+    "Who signed the treaty, and in which year was it ratified?",
+    "What does the operator do when the gas alarm sounds during maintenance?",
+    "why is the sky blue",
+    "Wie hoch ist der Druck im Kessel?",
+    "Which of the two methods loses more energy as heat?",
+    "error 0x80070057 when mounting /dev/sda1",
+)
+
+PASSAGES: Final = (
+    "a",
+    "EVERY 2,000 HOURS!",
+    "Résumé: 4 µm filter, −20 °C to +55 °C – naïve café 東京 😀.",
+    "Grease both bearings every 2,000 operating hours, or every three months, whichever comes first. Use lithium "
+    "grease, and wipe off what comes out at the seals. The amount is stamped on the plate beside each nipple.",
+    "The treaty was signed by eleven states in the spring of 1648 and ended a war of thirty years. Historians disagree "
+    "on whether it founded the order of sovereign states, since several of its clauses merely confirmed older rights.",
+    "Light that falls on molecules of air is scattered the more, the shorter its waves are; blue is scattered about "
+    "four times as much as red. Near the horizon the path through the air is longer, and little of the blue is left.",
+    "def area(width: float, height: float) -> float:\n    return width * height  # no check: sizes may be negative",
+    "| part | number | torque |\n|---|---|---|\n| M8 bolt | 7720-118 | 25 Nm |\n| M10 bolt | 7720-121 | 49 Nm |",
+    "Der Kessel wird mit höchstens 6 bar betrieben. Steigt der Druck darüber, öffnet das Sicherheitsventil, und die "
+    "Anlage muss abkühlen, bevor sie wieder angefahren wird.",
+    "La bibliothèque ouvre à neuf heures du matin et ferme à dix-huit heures, sauf le dimanche et les jours fériés.",
+    "Shares of the company fell by 4.3% to $27.15 on Tuesday after it said that its revenue, $1.2 billion in the third "
+    "quarter, would not grow before next year; analysts had expected $1.35 billion, Smith & Sons told Reuters.",
+    'She had not spoken for so long that when she did, everybody in the kitchen turned round. "It is the river," she '
+    'said. "It has always been the river." Nobody asked her what she meant, and the clock went on over the stove.',
+    "Photosynthesis takes place in two steps. In the first, chlorophyll absorbs light and water is split into oxygen, "
+    "protons and electrons. In the second, the Calvin cycle, carbon dioxide is bound by an enzyme and turned into "
+    "sugar. The enzyme also binds oxygen, which costs plants about a quarter of what they gain; some, maize too, avoid "
+    "that by binding carbon dioxide first in other cells and handing it on, at the price of more light and water.",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What quantizing needs to know.
+    """Ranges for quantization.
 
     Attributes:
-        ranges: Of each activation, with room for what the texts did not show.
-        mask: What is added to the attention scores of tokens that only fill up, negative.
+        ranges: Range of each activation, widened for other texts.
+        mask: Bias added to the attention scores of padding, negative.
     """
 
     ranges: dict[str, Range]
     mask: float
 
 
-def filled_up(vectors: NDArray[np.float32], tokens: int, mask: float) -> dict[str, NDArray[np.float32]]:
-    """Makes a graph's inputs of a text's tokens.
+def padded_inputs(vectors: NDArray[np.float32], tokens: int, mask: float) -> dict[str, NDArray[np.float32]]:
+    """Returns a graph's inputs for a text.
 
-    What fills up repeats the first token, so that nothing out of the ordinary is computed there.
+    Padding repeats the first token, so that no unusual activations are computed there.
 
     Args:
         vectors: float32 [length, hidden]; length is 1 to ``tokens``.
         tokens: Length of the graph.
-        mask: What keeps a token out of attention.
+        mask: Attention bias of padding.
     """
     length = len(vectors)
     embedded = np.empty((tokens, vectors.shape[1]), np.float32)
@@ -62,14 +99,14 @@ def filled_up(vectors: NDArray[np.float32], tokens: int, mask: float) -> dict[st
 
 
 def calibrate(parts: BertParts, texts: Iterable[TokenizedText]) -> Calibration:
-    """Runs the texts and notes the least and the largest value of every activation.
+    """Runs texts and records the least and the largest value of every activation.
 
-    The ranges are widened, since other texts will go further and 16 bits have room for that, and rounded away from
-    zero to three digits, so that two machines whose sums differ in the last bit make the same graph.
+    The ranges are widened, since other texts will exceed them and 16 bits have room for that, and rounded away from
+    zero to three digits, so that two machines whose sums differ in the last bit build the same graph.
 
     Args:
         parts: The network.
-        texts: What to run, at least one.
+        texts: Texts to run, at least one.
 
     Raises:
         ModelError: The graph cannot be run in fp32.
@@ -87,7 +124,7 @@ def calibrate(parts: BertParts, texts: Iterable[TokenizedText]) -> Calibration:
     for text in texts:
         ids = np.array(text.ids[:CALIBRATION_TOKENS], np.int64)
         vectors = parts.tables.look_up(ids, np.array(text.type_ids[:CALIBRATION_TOKENS], np.int64))
-        inputs = filled_up(vectors, CALIBRATION_TOKENS, _NEVER)
+        inputs = padded_inputs(vectors, CALIBRATION_TOKENS, _NEVER)
         for name, value in zip(names, session.run(names, inputs), strict=True):
             _note(seen, result if name in present else name, value)
         _note(seen, EMBEDDED, inputs[EMBEDDED])

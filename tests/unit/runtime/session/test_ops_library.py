@@ -8,11 +8,11 @@ import pytest
 
 import edge_rag.ops
 from edge_rag.errors import ModelError
-from edge_rag.runtime.session.sessions import LIBRARY_NAME, ops_library
+from edge_rag.runtime.session.sessions import OPS_LIBRARY, ops_library
 
 
 def test_the_library_is_among_the_files_of_its_package() -> None:
-    assert ops_library().name == LIBRARY_NAME
+    assert ops_library().name == OPS_LIBRARY
     assert str(ops_library().parent) in edge_rag.ops.__path__
 
 

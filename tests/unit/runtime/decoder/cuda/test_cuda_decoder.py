@@ -11,8 +11,7 @@ import pytest
 
 from edge_rag.core.placement import Provider
 from edge_rag.errors import InferenceFailed, ProviderUnavailable
-from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder, step_inputs
-from edge_rag.runtime.decoder.cuda.device_pages import DevicePages
+from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder, DevicePages, step_inputs
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry

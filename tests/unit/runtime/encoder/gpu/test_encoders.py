@@ -11,15 +11,15 @@ from onnx import numpy_helper
 
 from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ProviderUnavailable
-from edge_rag.runtime.encoder.gpu.opening import (
-    EngineBegun,
+from edge_rag.runtime.encoder.gpu.encoders import (
+    EngineBuildStarted,
     ShapeReady,
     open_pair_encoder_on_gpu,
     open_text_encoder_on_gpu,
 )
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.folder import ModelRole, write_manifest
-from tests.support.gpu import heard, needs_cuda, needs_tensorrt, padded_text_encoder, place
+from tests.support.gpu import ignore, needs_cuda, needs_tensorrt, padded_text_encoder, place
 from tests.support.npu import CROSS_ENCODER, EMBEDDER, small_embedder
 
 TEXTS = ["How often must the bearings be greased?", "valve", "Never plug a relief valve that lifts."]
@@ -30,16 +30,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_embedder(tmp_path_factory.mktemp("models") / "small")
 
 
-def test_every_length_is_run_before_an_encoder_is_there_and_told(small: Path, tmp_path: Path) -> None:
-    told: list[EngineBegun | ShapeReady] = []
-    open_text_encoder_on_gpu(small, place(tmp_path), told.append)
-    assert told == [ShapeReady("small", Provider.CPU, tokens, n, 2, False) for n, tokens in ((1, 32), (2, 48))]
+def test_every_length_is_run_before_an_encoder_is_there_and_reported(small: Path, tmp_path: Path) -> None:
+    events: list[EngineBuildStarted | ShapeReady] = []
+    open_text_encoder_on_gpu(small, place(tmp_path), events.append)
+    assert events == [ShapeReady("small", Provider.CPU, tokens, n, 2, False) for n, tokens in ((1, 32), (2, 48))]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_vectors_have_a_name_that_says_what_they_were_computed_in(small: Path, tmp_path: Path) -> None:
     names = {
-        open_text_encoder_on_gpu(small, place(tmp_path, precision=precision), heard).name
+        open_text_encoder_on_gpu(small, place(tmp_path, precision=precision), ignore).name
         for precision in (Precision.FP16, Precision.FP32)
     }
     assert len(names | {TextEncoder.open(small).name}) == 3
@@ -63,8 +63,8 @@ def test_a_model_too_large_for_fp16_is_refused_with_what_to_set(small: Path, tmp
         parameters={"dimension": 64, "max_tokens": 48},
     )
     with pytest.raises(ProviderUnavailable, match='are no numbers; set its precision to "fp32"'):
-        open_text_encoder_on_gpu(folder, place(tmp_path), heard)
-    open_text_encoder_on_gpu(folder, place(tmp_path, precision=Precision.FP32), heard)
+        open_text_encoder_on_gpu(folder, place(tmp_path), ignore)
+    open_text_encoder_on_gpu(folder, place(tmp_path, precision=Precision.FP32), ignore)
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in ort.get_available_providers(), reason="this ONNX Runtime has CUDA")
@@ -74,8 +74,8 @@ def test_a_provider_that_is_not_there_is_refused_before_anything_is_prepared(
 ) -> None:
     compiled = tmp_path / "compiled"
     for refused in (
-        lambda: open_text_encoder_on_gpu(EMBEDDER, place(compiled, provider), heard),
-        lambda: open_pair_encoder_on_gpu(CROSS_ENCODER, place(compiled, provider), heard),
+        lambda: open_text_encoder_on_gpu(EMBEDDER, place(compiled, provider), ignore),
+        lambda: open_pair_encoder_on_gpu(CROSS_ENCODER, place(compiled, provider), ignore),
     ):
         with pytest.raises(ProviderUnavailable, match=f"{provider.value} cannot be used: .*built without it"):
             refused()
@@ -85,34 +85,34 @@ def test_a_provider_that_is_not_there_is_refused_before_anything_is_prepared(
 def test_openvino_that_is_not_installed_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime_ep_openvino", None)
     with pytest.raises(ProviderUnavailable, match=r"openvino cannot be used: .*install onnxruntime-ep-openvino"):
-        open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.OPENVINO), heard)
+        open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.OPENVINO), ignore)
 
 
 def test_a_model_of_the_other_kind_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelFolderInvalid):
-        open_pair_encoder_on_gpu(small, place(tmp_path), heard)
+        open_pair_encoder_on_gpu(small, place(tmp_path), ignore)
     with pytest.raises(ModelFolderInvalid):
-        open_text_encoder_on_gpu(CROSS_ENCODER, place(tmp_path), heard)
+        open_text_encoder_on_gpu(CROSS_ENCODER, place(tmp_path), ignore)
 
 
 def test_an_export_of_others_is_refused_so_that_another_provider_can_have_it(tmp_path: Path) -> None:
     with pytest.raises(ProviderUnavailable, match="models add"):
-        open_pair_encoder_on_gpu(CROSS_ENCODER.with_name("tiny-cross-encoder"), place(tmp_path), heard)
+        open_pair_encoder_on_gpu(CROSS_ENCODER.with_name("tiny-cross-encoder"), place(tmp_path), ignore)
 
 
 @needs_cuda
 def test_cuda_runs_the_whole_graph_as_the_cores_do(tmp_path: Path) -> None:
-    on_gpu = open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.CUDA), heard)
+    on_gpu = open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.CUDA), ignore)
     assert (on_gpu.embed(TEXTS) * padded_text_encoder(Precision.FP32).embed(TEXTS)).sum(axis=1).min() > 0.999
 
 
 @needs_tensorrt
 def test_tensorrt_builds_an_engine_once_and_anew_when_it_was_altered(tmp_path: Path) -> None:
     def begun() -> bool:
-        told: list[EngineBegun | ShapeReady] = []
-        encoder = open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.TENSORRT), told.append)
+        events: list[EngineBuildStarted | ShapeReady] = []
+        encoder = open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.TENSORRT), events.append)
         assert (encoder.embed(TEXTS) * padded_text_encoder(Precision.FP32).embed(TEXTS)).sum(axis=1).min() > 0.999
-        return isinstance(told[0], EngineBegun)
+        return isinstance(events[0], EngineBuildStarted)
 
     assert [begun(), begun()] == [True, False]
     for engine in tmp_path.glob("*/*"):

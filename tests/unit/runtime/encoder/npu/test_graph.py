@@ -8,8 +8,8 @@ from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.npu.calibration import CALIBRATION_TOKENS, calibrate, filled_up
-from edge_rag.runtime.encoder.npu.fixed_graph import fixed_graph
+from edge_rag.runtime.encoder.npu.calibration import CALIBRATION_TOKENS, calibrate, padded_inputs
+from edge_rag.runtime.encoder.npu.graph import fixed_graph
 from edge_rag.runtime.encoder.npu.qdq_builder import Scale
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer
@@ -45,7 +45,7 @@ def test_an_embedder_of_fixed_length_computes_what_the_graph_it_was_taken_from_d
     session = open_session(fixed_graph(parts, 32, None).model.SerializeToString())
     for text, expected in zip(TEXTS, TextEncoder.open(EMBEDDER).token_vectors(TEXTS), strict=True):
         vectors = looked_up(parts, tokenizer, text)
-        hidden = session.run(None, filled_up(vectors, 32, -1e4))[0][1 : len(vectors) - 1]
+        hidden = session.run(None, padded_inputs(vectors, 32, -1e4))[0][1 : len(vectors) - 1]
         assert (unit(hidden) * expected.vectors).sum(axis=1).min() > 0.997
 
 
@@ -58,14 +58,14 @@ def test_a_cross_encoder_of_fixed_length_scores_as_the_graph_it_was_taken_from_d
     for pair, score in zip(pairs, expected, strict=True):
         text = tokenizer.pair(*pair)
         vectors = parts.tables.look_up(np.array(text.ids), np.array(text.type_ids))
-        assert session.run(None, filled_up(vectors, 48, -1e4))[0][0, 0] == pytest.approx(score, abs=0.03)
+        assert session.run(None, padded_inputs(vectors, 48, -1e4))[0][0, 0] == pytest.approx(score, abs=0.03)
 
 
 def test_what_fills_a_text_up_changes_nothing(parts: BertParts, tokenizer: TextTokenizer) -> None:
     vectors = looked_up(parts, tokenizer, TEXTS[0])
     short, long = (
         open_session(fixed_graph(parts, tokens, None).model.SerializeToString()).run(
-            None, filled_up(vectors, tokens, -1e4)
+            None, padded_inputs(vectors, tokens, -1e4)
         )[0][: len(vectors)]
         for tokens in (len(vectors), 64)
     )
@@ -76,7 +76,7 @@ def test_quantizing_hardly_changes_a_vector(parts: BertParts, tokenizer: TextTok
     calibration = calibrate(parts, [window for text in TEXTS for window in tokenizer.windows(text)])
     plain = open_session(fixed_graph(parts, 32, None).model.SerializeToString())
     rounded = open_session(fixed_graph(parts, 32, calibration.ranges).model.SerializeToString())
-    inputs = filled_up(looked_up(parts, tokenizer, "Which grease is used for bearings?"), 32, calibration.mask)
+    inputs = padded_inputs(looked_up(parts, tokenizer, "Which grease is used for bearings?"), 32, calibration.mask)
     cosines = (unit(plain.run(None, inputs)[0]) * unit(rounded.run(None, inputs)[0])).sum(axis=1)
     assert cosines.min() > 0.998
 
@@ -128,6 +128,6 @@ def test_a_calibration_text_may_be_longer_than_what_is_run(parts: BertParts, tok
 
 
 def test_filling_up_repeats_the_first_token_and_masks_it() -> None:
-    inputs = filled_up(np.arange(6, dtype=np.float32).reshape(2, 3), 4, -50.0)
+    inputs = padded_inputs(np.arange(6, dtype=np.float32).reshape(2, 3), 4, -50.0)
     np.testing.assert_array_equal(inputs["embedded"][2:], [[0, 1, 2], [0, 1, 2]])
     np.testing.assert_array_equal(inputs["bias"].reshape(-1), [0, 0, -50, -50])

@@ -9,7 +9,7 @@ import pytest
 
 from edge_rag.errors import ProviderUnavailable
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
-from edge_rag.runtime.encoder.npu.opening import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
+from edge_rag.runtime.encoder.npu.encoders import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.support.npu import (
     CROSS_ENCODER,
@@ -35,10 +35,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(folder: Path, compiled: Path, **options: str) -> tuple[TextEncoder, list[bool]]:
     """Opens an encoder, and says of each graph whether it was compiled."""
-    told: list[GraphReady] = []
-    encoder = open_text_encoder_on_npu(folder, options, compiled, told.append)
-    assert [(graph.number, graph.of) for graph in told] == [(1, 2), (2, 2)]
-    return encoder, [graph.compiled for graph in told]
+    events: list[GraphReady] = []
+    encoder = open_text_encoder_on_npu(folder, options, compiled, events.append)
+    assert [(graph.number, graph.total) for graph in events] == [(1, 2), (2, 2)]
+    return encoder, [graph.compiled for graph in events]
 
 
 def test_graphs_are_compiled_once_and_then_taken_from_the_folder(small: Path, tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_embedder_and_late_interaction_rank_on_the_npu_as_on_the_cpu(npu_graphs:
 def late_interaction(encoder: TextEncoder, questions: list[str], passages: list[str]) -> np.ndarray:
     """What the default reranker compares: of each token of a question, the passage's token most like it."""
     made = encoder.token_vectors([*questions, *passages])
-    asked, told = made[: len(questions)], made[len(questions) :]
-    return np.array([[(one.vectors @ other.vectors.T).max(axis=1).mean() for other in told] for one in asked])
+    ours, others = made[: len(questions)], made[len(questions) :]
+    return np.array([[(one.vectors @ other.vectors.T).max(axis=1).mean() for other in others] for one in ours])
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:

@@ -11,9 +11,15 @@ from onnx import TensorProto, helper
 
 from edge_rag.core.placement import Provider
 from edge_rag.errors import ModelError, ProviderUnavailable
-from edge_rag.runtime.encoder.npu.opening import npu_demand
-from edge_rag.runtime.session.providers import LIBRARY_OPTION, ProviderDemand, check_assignment
-from edge_rag.runtime.session.sessions import compile_graph, open_session, pool_threads
+from edge_rag.runtime.encoder.npu.encoders import npu_target
+from edge_rag.runtime.session.sessions import (
+    LIBRARY_OPTION,
+    SessionTarget,
+    check_assignment,
+    compile_graph,
+    open_session,
+    pool_threads,
+)
 from tests.support.npu import needs_npu
 
 
@@ -41,8 +47,8 @@ def graph(operator: str, rows: int | str = 4) -> bytes:
 
 @needs_npu
 def test_a_graph_runs_wholly_on_the_npu_and_as_on_the_cpu() -> None:
-    session = open_session(graph("Relu"), demand=npu_demand({}))
-    assert check_assignment(session, npu_demand({})) >= 1
+    session = open_session(graph("Relu"), target=npu_target({}))
+    assert check_assignment(session, npu_target({})) >= 1
     x = np.linspace(-1, 0.9, 32, dtype=np.float32).reshape(4, 8)
     expected = open_session(graph("Relu")).run(None, {"x": x})[0]
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1 / 128)
@@ -51,15 +57,15 @@ def test_a_graph_runs_wholly_on_the_npu_and_as_on_the_cpu() -> None:
 @needs_npu
 def test_a_graph_with_shapes_that_are_not_fixed_is_refused_by_the_npu() -> None:
     with pytest.raises(ProviderUnavailable, match=r"qnn cannot be used: .*fixed shapes"):
-        open_session(graph("Relu", "rows"), demand=npu_demand({}))
+        open_session(graph("Relu", "rows"), target=npu_target({}))
 
 
 @needs_npu
 def test_a_graph_with_an_operator_the_npu_does_not_know_is_refused_and_nothing_is_left_to_the_cpu() -> None:
     with pytest.raises(ProviderUnavailable, match="does not take all of the graph"):
-        open_session(graph("Shrink"), demand=npu_demand({}))
+        open_session(graph("Shrink"), target=npu_target({}))
     with pytest.raises(ProviderUnavailable, match="does not take all of the graph"):
-        compile_graph(graph("Shrink"), npu_demand({}))
+        compile_graph(graph("Shrink"), npu_target({}))
 
 
 @needs_npu
@@ -70,39 +76,39 @@ def test_a_session_whose_nodes_went_elsewhere_is_found_out() -> None:
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     session = ort.InferenceSession(graph("Relu"), options, providers=["CPUExecutionProvider"])
     with pytest.raises(ProviderUnavailable, match=r"qnn .*took no node of the graph; .*CPUExecutionProvider"):
-        check_assignment(session, npu_demand({}))
+        check_assignment(session, npu_target({}))
 
 
 @needs_npu
 def test_options_that_the_npu_does_not_know_of_are_told_with_the_provider(tmp_path: Path) -> None:
     with pytest.raises(ProviderUnavailable, match=r"qnn cannot be used: its backend .* is not there"):
-        npu_demand({"backend_path": str(tmp_path / "libQnnHtp.so")})
+        npu_target({"backend_path": str(tmp_path / "libQnnHtp.so")})
 
 
 def test_a_plugin_that_is_not_there_is_named() -> None:
-    demand = ProviderDemand(Provider.QNN, {LIBRARY_OPTION: "/nowhere/plugin.so"})
+    target = SessionTarget(Provider.QNN, {LIBRARY_OPTION: "/nowhere/plugin.so"})
     with pytest.raises(ProviderUnavailable, match=r"qnn .*/nowhere/plugin\.so is not there; install onnxruntime-qnn"):
-        open_session(graph("Relu"), demand=demand)
+        open_session(graph("Relu"), target=target)
 
 
 def test_a_plugin_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime_qnn", None)
     with pytest.raises(ProviderUnavailable, match=r"plugin is not installed .*install onnxruntime-qnn"):
-        open_session(graph("Relu"), demand=ProviderDemand(Provider.QNN, {}))
+        open_session(graph("Relu"), target=SessionTarget(Provider.QNN, {}))
 
 
 def test_a_library_that_is_no_plugin_is_refused_with_both_versions() -> None:
     library = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_shared.so"
-    demand = ProviderDemand(Provider.OPENVINO, {LIBRARY_OPTION: str(library)})
+    target = SessionTarget(Provider.OPENVINO, {LIBRARY_OPTION: str(library)})
     with pytest.raises(ProviderUnavailable, match=f"does not go with ONNX Runtime {ort.__version__}"):
-        open_session(graph("Relu"), demand=demand)
+        open_session(graph("Relu"), target=target)
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in ort.get_available_providers(), reason="this ONNX Runtime has CUDA")
 @pytest.mark.parametrize("provider", [Provider.CUDA, Provider.TENSORRT])
 def test_a_provider_that_onnx_runtime_was_built_without_is_refused_rather_than_replaced(provider: Provider) -> None:
     with pytest.raises(ProviderUnavailable, match="built without it; install onnxruntime-gpu"):
-        open_session(graph("Relu"), demand=ProviderDemand(provider, {}))
+        open_session(graph("Relu"), target=SessionTarget(provider, {}))
 
 
 def test_what_cannot_be_opened_on_the_cpu_is_an_error_of_the_model() -> None:

@@ -14,14 +14,14 @@ from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
 from edge_rag.runtime.encoder.cross_encoder import PackedPairs, PairEncoder
-from edge_rag.runtime.encoder.gpu.padded_encoders import (
+from edge_rag.runtime.encoder.gpu.encoders import (
     PaddedPairGraph,
-    PaddedRuns,
+    PaddedRunner,
     PaddedTextGraph,
     plan_rectangles,
     rows_of,
 )
-from edge_rag.runtime.encoder.gpu.padded_graph import graph_inputs, padded_graph
+from edge_rag.runtime.encoder.gpu.graph import graph_inputs, padded_graph
 from edge_rag.runtime.encoder.text_encoder import PackedTextGraph, TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TokenizedText
 from edge_rag.runtime.session.sessions import open_session, ops_library
@@ -90,8 +90,8 @@ def random_weights(hidden: int, layers: int, tokens: int) -> dict[str, np.ndarra
 SHAPE = BertShape(layers=2, heads=2, hidden=32, max_tokens=48, norm_epsilon=1e-12)
 
 
-def runs(parts: BertParts, precision: Precision, lengths: Sequence[int] = (32, 48)) -> PaddedRuns:
-    return PaddedRuns(open_session(padded_graph(parts, precision).SerializeToString()), lengths)
+def runs(parts: BertParts, precision: Precision, lengths: Sequence[int] = (32, 48)) -> PaddedRunner:
+    return PaddedRunner(open_session(padded_graph(parts, precision).SerializeToString()), lengths)
 
 
 def texts_by_chance() -> list[list[int]]:

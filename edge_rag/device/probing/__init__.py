@@ -1,1 +1,0 @@
-"""Reads hardware facts from the operating system."""
