@@ -237,7 +237,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
     board = make_board_watch(settings.throttle, profile, generator.snapshot().slots, levers)
     offloading: OffloadingGenerator | None = None
     try:
-        unread_s = settings.limits.unread_seconds
+        unread_s = settings.limits.slow_client_seconds
         offloading = make_offloading(settings.offload, generator, watch, lambda: board.state, unread_s)
         models = Encoders(embedder.name, embedder.dimension, reranker_name)
         loan = make_loan(settings.offload, offloading, models, watch, lambda: board.state)
@@ -268,12 +268,12 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
             reranker_queue=settings.reranker.queue,
             reranker_batch=plan.sizes.questions,
             candidates=settings.retriever.candidates,
-            event_buffer=settings.limits.unread_events,
+            event_buffer=settings.limits.event_buffer,
         ),
         watch,
         ingest_yield=ingest_yield,
         busy=working,
-        prefetch=generator.prefetch if settings.generator.anticipate or settings.generator.kv_disk_mib else None,
+        prefetch=generator.prefetch if settings.generator.prefetch or settings.generator.kv_disk_mib else None,
     )
     lending_limits = EncoderServiceLimits(reranks=plan.sizes.questions)
     lending = EncoderService(embedder, reranker_name, pipeline.rerank, ingest_yield, lending_limits)

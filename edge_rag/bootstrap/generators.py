@@ -121,7 +121,7 @@ class GeneratorMaker:
     ) -> None:
         wanted = settings.generator
         self._settings = wanted
-        self._pause_s = settings.limits.unread_seconds
+        self._pause_s = settings.limits.slow_client_seconds
         self.store = store
         self._watch = watch
         self._placing = profile.stages[ModelStage.GENERATOR]
@@ -129,7 +129,7 @@ class GeneratorMaker:
         self._disk: KvDisk | None = None
         self._kept: tuple[Path, PageTier] | None = None
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
-        self._limits = partial(limits_for, wanted.curve, balanced)
+        self._limits = partial(limits_for, wanted.preset, balanced)
         self._memory = memory
 
     def keep_pages(self, disk: KvDisk) -> None:
@@ -224,7 +224,7 @@ class GeneratorMaker:
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
             working=partial(watch.activity.working, "generator", device_of(placement.used)),
             tier=tier,
-            compute_ahead=wanted.anticipate,
+            compute_ahead=wanted.prefetch,
             pause_s=self._pause_s,
         )
         self._keep_pages_of(plan.folder, tier)

@@ -74,7 +74,7 @@ class MemoryPlanner:
         self._fixed = (*_fixed(folders.embedder, settings.data_directory / "vectors"), *_npu(profile, folders))
         self._reranker = _reranker(folders, settings.retriever.candidates)
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
-        limits = limits_for(wanted.curve, balanced, wanted.max_slots, wanted.max_step_tokens)
+        limits = limits_for(wanted.preset, balanced, wanted.max_slots, wanted.max_step_tokens)
         self._sizes = BatchSizes(
             slots=limits.max_slots,
             step_tokens=limits.max_step_tokens,

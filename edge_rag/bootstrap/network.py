@@ -79,7 +79,9 @@ def request_limits(settings: Settings) -> RequestLimits:
 def call_limits(settings: Settings) -> CallLimits:
     """Returns the bounds of calls."""
     limits = settings.limits
-    return CallLimits(limits.concurrent_calls, limits.request_seconds, limits.long_call_seconds, limits.unread_seconds)
+    return CallLimits(
+        limits.concurrent_calls, limits.request_seconds, limits.long_call_seconds, limits.slow_client_seconds
+    )
 
 
 def transport_limits(settings: Settings) -> TransportLimits:
@@ -93,7 +95,7 @@ def transport_limits(settings: Settings) -> TransportLimits:
         connections_per_address=limits.connections_per_address,
         keepalive_s=limits.keepalive_seconds,
         keepalive_timeout_s=limits.keepalive_timeout_seconds,
-        ping_s=limits.ping_seconds,
+        ping_s=limits.min_ping_interval_seconds,
         idle_s=limits.idle_seconds,
     )
 

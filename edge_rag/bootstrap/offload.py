@@ -51,8 +51,8 @@ def make_offloading(
         return None
     limits = OffloadLimits(
         mode=settings.mode,
-        bounds=Bounds(settings.first_text_seconds, settings.stall_seconds, unread_s),
-        breaker=Breaker(settings.failures, settings.rest_seconds),
+        bounds=Bounds(settings.first_token_timeout_seconds, settings.stall_seconds, unread_s),
+        breaker=Breaker(settings.breaker_failures, settings.breaker_open_seconds),
     )
     remotes = [_remote(each) for each in settings.remotes]
     return OffloadingGenerator(local, remotes, limits, redactor, books, _Strain(settings, throttling))
@@ -86,7 +86,7 @@ def make_loan(
         return None
     courier = EncoderCaller(dispatch, models, EncodingAnnouncer(decisions))
     strained = _Strain(settings, throttling)
-    loan = EncoderOffload(courier, desks, settings.mode, settings.first_text_seconds, strained)
+    loan = EncoderOffload(courier, desks, settings.mode, settings.first_token_timeout_seconds, strained)
     loan.introduce()
     return loan
 

@@ -60,7 +60,7 @@ log = structlog.get_logger()
 
 def say_choice(choice: Choice) -> None:
     """Says which profile is in force, and why."""
-    log.info("profile", name=choice.profile.name, why=choice.why)
+    log.info("profile", name=choice.profile.name, reason=choice.reason)
 
 
 def say_plan(plan: MemoryPlan) -> None:
@@ -82,7 +82,7 @@ def say_placement(model: ModelInUse) -> None:
     """Says where a model runs; a warning where that is not where the profile puts it first."""
     placement = model.placement
     said = {"stage": placement.stage.value, "model": model.name, "provider": placement.used.value}
-    if placement.stepped_down:
-        log.warning("a stage stepped down", **said, wanted=placement.wanted.value, reason=placement.reason)
+    if placement.is_fallback:
+        log.warning("stage runs on a fallback provider", **said, wanted=placement.wanted.value, reason=placement.reason)
     else:
-        log.info("a stage runs where it was wanted", **said)
+        log.info("stage runs on the preferred provider", **said)

@@ -220,7 +220,7 @@ def box_checks(box: Box, settings: Settings) -> Iterator[Check]:
     yield Check(
         "profile",
         Verdict.OK,
-        f"{profile.name}{over}, {threads} threads: {box.choice.why}",
+        f"{profile.name}{over}, {threads} threads: {box.choice.reason}",
         lines=rule_lines(box.choice),
     )
     yield from _stages(profile, box.facts)
@@ -347,8 +347,8 @@ def choice_object(choice: Choice) -> dict[str, Any]:
     """Returns the choice, rule by rule."""
     return {
         "profile": choice.profile.name,
-        "named": choice.named,
-        "why": choice.why,
+        "configured": choice.configured,
+        "reason": choice.reason,
         "rules": [
             {
                 "profile": finding.profile,
@@ -377,26 +377,26 @@ def plan_object(plan: MemoryPlan) -> dict[str, Any]:
 
 def _stages(profile: DeviceProfile, facts: DeviceFacts) -> Iterator[Check]:
     for stage, wanted in profile.stages.items():
-        provider, why = outlook(stage, wanted, facts)
+        provider, reason = outlook(stage, wanted, facts)
         first = wanted.providers[0].provider
         name = f"{stage.value} on"
         if provider is first:
-            yield Check(name, Verdict.OK, f"{first.value}: {why}")
-        elif provider is None or wanted.when_unmet.value == "stop":
-            yield Check(name, Verdict.FAIL, why, f"see `edge-rag profile test`; stages.{stage.value} in a profile file")
+            yield Check(name, Verdict.OK, f"{first.value}: {reason}")
+        elif provider is None or wanted.on_unavailable.value == "stop":
+            yield Check(name, Verdict.FAIL, reason, "see `edge-rag profile test`")
         else:
-            detail = f"{provider.value} instead of {first.value}: {why}"
+            detail = f"{provider.value} instead of {first.value}: {reason}"
             yield Check(name, Verdict.WARN, detail, "`edge-rag profile test` opens each stage and says what happens")
 
 
 def _stage_objects(profile: DeviceProfile, facts: DeviceFacts) -> dict[str, Any]:
     objects: dict[str, Any] = {}
     for stage, wanted in profile.stages.items():
-        provider, why = outlook(stage, wanted, facts)
+        provider, reason = outlook(stage, wanted, facts)
         objects[stage.value] = {
             "wanted": wanted.providers[0].provider.value,
             "expected": None if provider is None else provider.value,
-            "why": why,
-            "when_unmet": wanted.when_unmet.value,
+            "reason": reason,
+            "on_unavailable": wanted.on_unavailable.value,
         }
     return objects

@@ -82,7 +82,7 @@ class OffloadSettings(Section):
     remotes: tuple[RemoteSettings, ...] = Field(
         default_factory=tuple, max_length=32, description="The machines, a table each."
     )
-    first_text_seconds: float = Field(
+    first_token_timeout_seconds: float = Field(
         default=10.0,
         gt=0,
         le=600,
@@ -94,8 +94,10 @@ class OffloadSettings(Section):
         le=600,
         description="Silence in the middle of an answer from which on this box goes on, seconds.",
     )
-    failures: int = Field(default=3, ge=1, le=100, description="Failures in a row after which one is left alone.")
-    rest_seconds: float = Field(
+    breaker_failures: int = Field(
+        default=3, ge=1, le=100, description="Consecutive failures that open the breaker of a remote."
+    )
+    breaker_open_seconds: float = Field(
         default=2.0,
         gt=0,
         le=3600,

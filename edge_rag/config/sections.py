@@ -198,10 +198,10 @@ class LimitSettings(Section):
     concurrent_calls: int = Field(
         default=256, ge=1, description="Most calls served at once, of one address at most three times what is free."
     )
-    unread_seconds: float = Field(
+    slow_client_seconds: float = Field(
         default=30, gt=0, le=3600, description="How long a client may leave unread what it is sent, seconds."
     )
-    unread_events: int = Field(
+    event_buffer: int = Field(
         default=64, ge=2, le=65_536, description="Pieces of an answer that wait for its reader before it is paused."
     )
     message_mib: int = Field(default=16, ge=1, le=1024, description="Largest message taken, MiB.")
@@ -221,7 +221,7 @@ class LimitSettings(Section):
     keepalive_timeout_seconds: float = Field(
         default=20, ge=1, description="How long that may take to come before the connection is closed, seconds."
     )
-    ping_seconds: float = Field(
+    min_ping_interval_seconds: float = Field(
         default=10, ge=0, description="Shortest time between two pings of a client; who pings more is cut off, seconds."
     )
     idle_seconds: float = Field(

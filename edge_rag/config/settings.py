@@ -5,6 +5,7 @@ What of the settings can change while the daemon runs.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from edge_rag.config.offload import OffloadSettings
 from edge_rag.config.paths import default_data_directory
+from edge_rag.config.renamed import reject_renamed_keys, reject_renamed_variables
 from edge_rag.config.sections import (
     AccessSettings,
     AuditSettings,
@@ -33,14 +35,16 @@ from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSe
 from edge_rag.errors import ConfigurationError
 
 _MIB = 1 << 20
+_PREFIX = "EDGE_RAG_"
+_DELIMITER = "__"
 
 
 class Settings(BaseSettings):
     """Everything the daemon can be told. Sources, strongest first: command line, environment, file, defaults."""
 
     model_config = SettingsConfigDict(
-        env_prefix="EDGE_RAG_",
-        env_nested_delimiter="__",
+        env_prefix=_PREFIX,
+        env_nested_delimiter=_DELIMITER,
         extra="forbid",
         frozen=True,
         nested_model_default_partial_update=True,
@@ -112,6 +116,8 @@ def load_settings(config_file: Path | None = None, overrides: Mapping[str, objec
         ConfigurationError: Names the file and the key.
     """
     values = _read_toml(config_file) if config_file is not None else {}
+    reject_renamed_keys(str(config_file), values)
+    reject_renamed_variables(os.environ, _PREFIX, _DELIMITER)
 
     class FromFile(Settings):
         @classmethod

@@ -56,7 +56,7 @@ class GeneratorSettings(Section):
         default=262_144, ge=1, description="Most tokens these may come to, prompts and longest answers together."
     )
     mode: AnswerMode = Field(default=AnswerMode.QUOTE, description="Answer mode when the client does not say.")
-    curve: SchedulingPreset = Field(
+    preset: SchedulingPreset = Field(
         default=SchedulingPreset.BALANCED,
         description="`latency` runs fewer at once and each quicker, `throughput` more at once and each slower.",
     )
@@ -64,13 +64,13 @@ class GeneratorSettings(Section):
         default=None,
         ge=1,
         le=256,
-        description="Sequences that run at once; left out, the profile and the curve say.",
+        description="Sequences that run at once; left out, the profile and the preset decide.",
     )
     max_step_tokens: int | None = Field(
         default=None,
         ge=16,
         le=8192,
-        description="Tokens computed in one step; left out, the profile and the curve say.",
+        description="Tokens computed in one step; left out, the profile and the preset decide.",
     )
     passage_order: PassageOrder = Field(
         default=PassageOrder.DOCUMENT,
@@ -104,7 +104,7 @@ class GeneratorSettings(Section):
         ge=1,
         description="Memory for KV pages, MiB; left out, the device profile's share of what is free.",
     )
-    anticipate: bool = Field(
+    prefetch: bool = Field(
         default=False,
         description="Whether the likely prompt is computed while the reranker works; gains where they do not share "
         "processor cores.",

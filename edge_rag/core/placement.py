@@ -43,14 +43,14 @@ class Precision(Enum):
     A16W8 = "a16w8"
 
 
-class WhenUnmet(Enum):
+class OnUnavailable(Enum):
     """What to do where a stage cannot run on the provider that its profile puts first.
 
-    STOP: do not start, and say why. STEP_DOWN: take the next provider and say so aloud.
+    STOP: do not start, and say why. FALLBACK: take the next provider and say so aloud.
     """
 
     STOP = "stop"
-    STEP_DOWN = "step-down"
+    FALLBACK = "fallback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Placement:
     precision: Precision | Unrecognized
 
     @property
-    def stepped_down(self) -> bool:
+    def is_fallback(self) -> bool:
         """Whether it runs on another provider than the profile puts first."""
         return self.used != self.wanted
 

@@ -56,18 +56,18 @@ class Choice:
 
     Attributes:
         profile: The profile.
-        named: Whether it was asked for by name.
+        configured: Whether the setting `profile` names it.
         findings: What came of each rule, highest rank first.
     """
 
     profile: DeviceProfile
-    named: bool
+    configured: bool
     findings: tuple[Finding, ...]
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The reason in a line."""
-        if self.named:
+        if self.configured:
             return "named in the settings"
         won = next(finding for finding in self.findings if finding.holds)
         return "; ".join(condition.text for condition in won.conditions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from edge_rag.core.placement import ModelStage, Placement, Provider, WhenUnmet
+from edge_rag.core.placement import ModelStage, OnUnavailable, Placement, Provider
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.profile import ProviderChoice, StageProfile
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
@@ -40,14 +40,14 @@ def place(
             opened = open_on(choice)
         except ProviderUnavailable as error:
             reasons.append(str(error))
-            if wanted.when_unmet is WhenUnmet.STOP:
+            if wanted.on_unavailable is OnUnavailable.STOP:
                 break
         else:
             why = "; ".join(reasons) or "first of the profile"
             return opened, Placement(stage, first.provider, choice.provider, why, choice.precision)
     advice = (
-        'set stages.{0}.when_unmet = "step-down" in a profile file to go on with the next'
-        if wanted.when_unmet is WhenUnmet.STOP and len(wanted.providers) > 1
+        'set stages.{0}.on_unavailable = "fallback" in a profile file to go on with the next'
+        if wanted.on_unavailable is OnUnavailable.STOP and len(wanted.providers) > 1
         else "name another with stages.{0}.providers in a profile file"
     )
     raise ConfigurationError(f"profile: {stage.value}: {'; '.join(reasons)}; {advice.format(stage.value)}")

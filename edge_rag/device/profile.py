@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil
 
-from edge_rag.core.placement import ModelStage, Precision, Provider, WhenUnmet
+from edge_rag.core.placement import ModelStage, OnUnavailable, Precision, Provider
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.runtime.session.providers.spec import Accelerator
 
@@ -40,11 +40,11 @@ class StageProfile:
 
     Attributes:
         providers: At least one, the wanted one first, no provider twice.
-        when_unmet: What to do where the first cannot be had.
+        on_unavailable: What to do where the first cannot be had.
     """
 
     providers: tuple[ProviderChoice, ...]
-    when_unmet: WhenUnmet
+    on_unavailable: OnUnavailable
 
 
 @dataclass(frozen=True, slots=True)

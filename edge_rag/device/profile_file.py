@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from edge_rag.core.placement import ModelStage, Precision, Provider, WhenUnmet
+from edge_rag.core.placement import ModelStage, OnUnavailable, Precision, Provider
 from edge_rag.device.profile import (
     ComputingCores,
     DeviceProfile,
@@ -93,7 +93,7 @@ class _ProviderTable(_Table):
 
 class _StageBase(_Table):
     providers: tuple[Provider, ...] = Field(min_length=1)
-    when_unmet: WhenUnmet | None = None
+    on_unavailable: OnUnavailable | None = None
 
     @model_validator(mode="after")
     def _once(self) -> Self:
@@ -101,12 +101,12 @@ class _StageBase(_Table):
             raise ValueError("providers names one twice")
         return self
 
-    def value(self, when_unmet: WhenUnmet) -> StageProfile:
+    def value(self, on_unavailable: OnUnavailable) -> StageProfile:
         tables: dict[str, _ProviderTable] = dict(self)
         choices = tuple(
             ProviderChoice(each, tables[each.value].precision, tables[each.value].options) for each in self.providers
         )
-        return StageProfile(choices, self.when_unmet or when_unmet)
+        return StageProfile(choices, self.on_unavailable or on_unavailable)
 
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class _StagesTable(_Table):
 
 class _ProfileTable(_Table):
     title: str = Field(min_length=1)
-    when_unmet: WhenUnmet
+    on_unavailable: OnUnavailable
     recognize: tuple[_RecognitionTable, ...] = ()
     threads: _ThreadsTable
     memory: _MemoryTable
@@ -187,9 +187,20 @@ def parse_profile(name: str, source: str, text: str) -> DeviceProfile:
 
 def _toml(source: str, text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{source}: not a TOML file: {error}") from error
+    _reject_renamed_keys(source, values)
+    return values
+
+
+def _reject_renamed_keys(source: str, values: Mapping[str, Any], path: str = "") -> None:
+    for key, value in values.items():
+        if key == "when_unmet":
+            successor = 'is now on_unavailable, and its value "step-down" is now "fallback"'
+            raise ConfigurationError(f"{source}: {path}{key} {successor}")
+        if isinstance(value, Mapping):
+            _reject_renamed_keys(source, value, f"{path}{key}.")
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,9 +220,9 @@ def _checked(name: str, source: str, values: dict[str, Any]) -> DeviceProfile:
         )
         raise ConfigurationError(f"{source}: {problems}") from error
     stages = {
-        ModelStage.EMBEDDER: table.stages.embedder.value(table.when_unmet),
-        ModelStage.RERANKER: table.stages.reranker.value(table.when_unmet),
-        ModelStage.GENERATOR: table.stages.generator.value(table.when_unmet),
+        ModelStage.EMBEDDER: table.stages.embedder.value(table.on_unavailable),
+        ModelStage.RERANKER: table.stages.reranker.value(table.on_unavailable),
+        ModelStage.GENERATOR: table.stages.generator.value(table.on_unavailable),
     }
     thermal = table.thermal
     return DeviceProfile(

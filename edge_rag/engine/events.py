@@ -122,7 +122,7 @@ class EventRecorder:
         """The likely prompt of a request was computed ahead, as far as there was time."""
         numbers = {"computed_tokens": expected.computed_ahead, "expected_tokens": len(expected.sequence.tokens)}
         said = "its likely prompt was computed while nothing else was to do"
-        self._record(AuditEventKind.ANTICIPATED, expected.request, said, numbers, now)
+        self._record(AuditEventKind.PREFETCHED, expected.request, said, numbers, now)
 
     def resized(self, change: SlotChange, now: float) -> None:
         """The number of slots changed."""

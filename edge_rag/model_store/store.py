@@ -93,7 +93,7 @@ class StoredModel:
     Attributes:
         name: Its name.
         folder: Where it is.
-        came_along: Whether it is one of those that are installed with edge-rag; they cannot be removed.
+        builtin: Whether it is one of those that are installed with edge-rag; they cannot be removed.
         manifest: What it says of itself; None where that cannot be read.
         problem: Why not; empty otherwise.
         chosen: Whether ``use`` chose it for its role.
@@ -101,7 +101,7 @@ class StoredModel:
 
     name: str
     folder: Path
-    came_along: bool
+    builtin: bool
     manifest: ModelManifest | None
     problem: str
     chosen: bool
@@ -112,12 +112,12 @@ class ModelStore:
 
     Args:
         directory: The store's directory; made with the first model.
-        came_along: Directory of the models that are installed with edge-rag.
+        builtin: Directory of the models that are installed with edge-rag.
     """
 
-    def __init__(self, directory: Path, came_along: Path) -> None:
+    def __init__(self, directory: Path, builtin: Path) -> None:
         self._directory = StoreDirectory(directory)
-        self._came_along = StoreDirectory(came_along)
+        self._came_along = StoreDirectory(builtin)
 
     def models(self) -> list[StoredModel]:
         """Lists the models, those that came along first. Reads manifests only; hashes nothing."""

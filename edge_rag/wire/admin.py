@@ -26,7 +26,7 @@ _KINDS: Final = {
     AuditEventKind.EXPIRED: admin_pb2.AUDIT_EVENT_KIND_EXPIRED,
     AuditEventKind.FAILED: admin_pb2.AUDIT_EVENT_KIND_FAILED,
     AuditEventKind.SLOTS_CHANGED: admin_pb2.AUDIT_EVENT_KIND_SLOTS_CHANGED,
-    AuditEventKind.ANTICIPATED: admin_pb2.AUDIT_EVENT_KIND_PREFETCHED,
+    AuditEventKind.PREFETCHED: admin_pb2.AUDIT_EVENT_KIND_PREFETCHED,
     AuditEventKind.STAGE_DONE: admin_pb2.AUDIT_EVENT_KIND_STAGE_DONE,
     AuditEventKind.PLACED: admin_pb2.AUDIT_EVENT_KIND_PLACED,
     AuditEventKind.SENT: admin_pb2.AUDIT_EVENT_KIND_SENT,

@@ -56,7 +56,7 @@ class RagServicer:
         INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could never
         fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer (milliseconds).
         DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED: what was sent was
-        not read for the server's `limits.unread_seconds`; the message says how much of the answer was told. UNAVAILABLE:
+        not read for the server's `limits.slow_client_seconds`; the message says how much of the answer was told. UNAVAILABLE:
         starting or shutting down. INTERNAL: a model run failed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

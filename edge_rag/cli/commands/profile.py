@@ -108,7 +108,7 @@ def test(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """
     from edge_rag.bootstrap.device import choose_profile
     from edge_rag.bootstrap.provider_trial import try_stage
-    from edge_rag.core.placement import WhenUnmet
+    from edge_rag.core.placement import OnUnavailable
     from edge_rag.device.probe import probe
     from edge_rag.runtime.session.sessions import provider_devices
 
@@ -125,7 +125,7 @@ def test(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
             if not as_json:
                 click.echo(visible(f"{stage.value:<10} {choice.provider.value:<9} {_outcome(trial)}"))
         usable = [trial["ran"] for trial in trials]
-        starts = usable[0] if wanted.when_unmet is WhenUnmet.STOP else any(usable)
+        starts = usable[0] if wanted.on_unavailable is OnUnavailable.STOP else any(usable)
         failed |= not starts
         stages.append({"stage": stage.value, "starts": starts, "providers": trials})
     if as_json:
@@ -166,7 +166,7 @@ def profile_object(found: DeviceProfile) -> dict[str, Any]:
         },
         "stages": {
             stage.value: {
-                "when_unmet": wanted.when_unmet.value,
+                "on_unavailable": wanted.on_unavailable.value,
                 "providers": [
                     {
                         "provider": choice.provider.value,
@@ -191,7 +191,7 @@ def profile_lines(shown: dict[str, Any]) -> list[str]:
         said = ", ".join(f"{key} {_text(value)}" for key, value in shown[table].items() if value is not None)
         lines.append(f"{table:<11} {said}")
     for stage, wanted in shown["stages"].items():
-        lines.append(f"{stage:<11} when unmet: {wanted['when_unmet']}")
+        lines.append(f"{stage:<11} if unavailable: {wanted['on_unavailable']}")
         for choice in wanted["providers"]:
             options_text = ", ".join(f"{key}={value}" for key, value in choice["options"].items())
             lines.append(f"            {choice['provider']} in {choice['precision']}  {options_text}".rstrip())

@@ -121,7 +121,7 @@ def placement_line(placement: Placement) -> str:
     on = f"on {placement.used.value}"
     if placement.precision is not Precision.MODEL:
         on += f" in {placement.precision.value}"
-    return f"{on} instead of {placement.wanted.value}: {placement.reason}" if placement.stepped_down else on
+    return f"{on} instead of {placement.wanted.value}: {placement.reason}" if placement.is_fallback else on
 
 
 def remote_line(remote: RemoteInUse) -> str:

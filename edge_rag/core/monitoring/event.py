@@ -23,7 +23,7 @@ class AuditEventKind(Enum):
     well, since this one is slow. TAKEN_OVER: gone on with here. BREAKER: whether a machine is asked has changed; about
     no request. THROTTLED: the share of slots and tokens that may be used moved, down or back, because of heat or
     power; about no request. SHED: something is given up while memory is short, or no longer; about no request.
-    ANTICIPATED: its likely prompt was computed before it came, while nothing else was to do.
+    PREFETCHED: its likely prompt was computed before it came, while nothing else was to do.
     """
 
     QUEUED = "queued"
@@ -46,7 +46,7 @@ class AuditEventKind(Enum):
     BREAKER = "breaker"
     THROTTLED = "throttled"
     SHED = "shed"
-    ANTICIPATED = "anticipated"
+    PREFETCHED = "prefetched"
 
 
 @dataclass(frozen=True, slots=True)

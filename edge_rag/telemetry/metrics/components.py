@@ -43,7 +43,7 @@ class BoardMetrics:
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics."""
         busy = GaugeMetricFamily(
-            "edge_rag_device_busy_perc",
+            "edge_rag_device_busy_ratio",
             "Share of the last 5 seconds in which a stage computed on the device, 0 to 1.",
             labels=("device",),
         )
@@ -91,11 +91,13 @@ class BoardMetrics:
             )
         if memory.waiting is not None:
             yield GaugeMetricFamily(
-                "edge_rag_memory_pressure_perc",
+                "edge_rag_memory_pressure_ratio",
                 "Share of the last 10 seconds in which something waited for memory, 0 to 1.",
                 memory.waiting,
             )
-        shed = GaugeMetricFamily("edge_rag_memory_shed", "Whether it is given up for want of memory.", labels=("what",))
+        shed = GaugeMetricFamily(
+            "edge_rag_memory_shed", "1 while it is given up to free memory, else 0.", labels=("target",)
+        )
         for ballast in ShedTarget:
             shed.add_metric((ballast.value,), ballast in memory.shed)
         yield shed
@@ -113,8 +115,10 @@ class OffloadMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Returns the metrics."""
-        asked = GaugeMetricFamily(
-            "edge_rag_remote_asked", "1 where a machine is asked, 0 where it rests after failures.", labels=("remote",)
+        available = GaugeMetricFamily(
+            "edge_rag_remote_available",
+            "1 where the remote's breaker lets requests through, 0 where it is open.",
+            labels=("remote",),
         )
         in_flight = GaugeMetricFamily(
             "edge_rag_remote_requests_running", "Requests of ours that a machine has.", labels=("remote",)
@@ -130,17 +134,17 @@ class OffloadMetrics:
             "edge_rag_remote_embedded_texts", "Texts that a machine embedded.", labels=("remote",)
         )
         reranked = CounterMetricFamily(
-            "edge_rag_remote_reranked", "Questions whose passages a machine ordered.", labels=("remote",)
+            "edge_rag_remote_reranked_queries", "Questions whose passages a machine ordered.", labels=("remote",)
         )
         for remote in self._remotes():
-            asked.add_metric((remote.name,), float(remote.breaker != "open"))
+            available.add_metric((remote.name,), float(remote.breaker != "open"))
             in_flight.add_metric((remote.name,), remote.in_flight)
             answers.add_metric((remote.name,), remote.answers)
             failures.add_metric((remote.name,), remote.failures)
             sent.add_metric((remote.name,), remote.sent_bytes)
             embedded.add_metric((remote.name,), remote.embedded_texts)
             reranked.add_metric((remote.name,), remote.reranked)
-        yield from (asked, in_flight, answers, failures, sent, embedded, reranked)
+        yield from (available, in_flight, answers, failures, sent, embedded, reranked)
 
 
 class PlacementMetrics:
@@ -155,16 +159,16 @@ class PlacementMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics."""
-        stepped_down = GaugeMetricFamily(
-            "edge_rag_stage_stepped_down",
+        is_fallback = GaugeMetricFamily(
+            "edge_rag_stage_fallback",
             "1 where a stage runs on another execution provider than the device profile puts first, else 0.",
             labels=("stage", "wanted", "used"),
         )
         for model in self._models():
             placement = model.placement
             labels = (placement.stage.value, placement.wanted.value, placement.used.value)
-            stepped_down.add_metric(labels, placement.stepped_down)
-        yield stepped_down
+            is_fallback.add_metric(labels, placement.is_fallback)
+        yield is_fallback
 
 
 class StageMetrics:
@@ -182,7 +186,7 @@ class StageMetrics:
         waiting = GaugeMetricFamily("edge_rag_stage_waiting", "Requests in the queue, by stage.", labels=("stage",))
         running = GaugeMetricFamily("edge_rag_stage_running", "Requests being worked on, by stage.", labels=("stage",))
         busy = GaugeMetricFamily(
-            "edge_rag_stage_busy_perc", "Share of the last 5 seconds in which it computed, 0 to 1.", labels=("stage",)
+            "edge_rag_stage_busy_ratio", "Share of the last 5 seconds in which it computed, 0 to 1.", labels=("stage",)
         )
         refused = CounterMetricFamily(
             "edge_rag_stage_refused", "Requests refused because the queue was full, by stage.", labels=("stage",)

@@ -108,7 +108,7 @@ class EngineMetrics:
         self.preemptions = Counter(
             "edge_rag_num_preemptions_total", "Running requests that gave way, by cause.", ("cause",), registry=registry
         )
-        self.decisions = Counter("edge_rag_decisions_total", "Decisions by kind.", ("kind",), registry=registry)
+        self.decisions = Counter("edge_rag_audit_events_total", "Decisions by kind.", ("kind",), registry=registry)
         self.cache_queries = Counter(
             "edge_rag_prefix_cache_queries_total", "Tokens that the prefix cache was asked for.", registry=registry
         )
@@ -198,7 +198,7 @@ class _Present:
         yield GaugeMetricFamily("edge_rag_slots", "Slots there are.", now.slots)
         used = now.pages_held / now.pages
         yield GaugeMetricFamily(
-            "edge_rag_kv_cache_usage_perc", "Share of the KV pages that requests hold, 0 to 1.", used
+            "edge_rag_kv_cache_usage_ratio", "Share of the KV pages that requests hold, 0 to 1.", used
         )
         yield GaugeMetricFamily("edge_rag_kv_pages", "KV pages there are.", now.pages)
         yield GaugeMetricFamily(

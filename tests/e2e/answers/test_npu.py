@@ -39,7 +39,7 @@ def test_a_question_is_answered_with_embedder_and_reranker_on_the_npu(
     used = {model.role: (model.placement.used, model.placement.precision) for model in status.models}
     assert used["embedder"] == used["reranker"] == (Provider.QNN, Precision.A16W8)
     assert used["generator"] == (Provider.CPU, Precision.MODEL)
-    assert not any(model.placement.stepped_down for model in status.models)
+    assert not any(model.placement.is_fallback for model in status.models)
     taken = [message for message in messages(daemon) if message["event"] == "taken from the compiled graphs"]
     assert [message["tokens"] for message in taken] == [32, 64, 128, 256]
 
@@ -62,8 +62,8 @@ def test_without_the_plugin_the_daemon_says_aloud_that_it_runs_on_the_cpu(
     assert "install onnxruntime-qnn" in embedder.placement.reason
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as reply:
         metrics = reply.read().decode()
-    assert 'edge_rag_stage_stepped_down{stage="embedder",used="cpu",wanted="qnn"} 1.0' in metrics
-    assert 'edge_rag_stage_stepped_down{stage="generator",used="cpu",wanted="cpu"} 0.0' in metrics
+    assert 'edge_rag_stage_fallback{stage="embedder",used="cpu",wanted="qnn"} 1.0' in metrics
+    assert 'edge_rag_stage_fallback{stage="generator",used="cpu",wanted="cpu"} 0.0' in metrics
     (warning,) = (
         message for message in messages(daemon) if message.get("stage") == "embedder" and message["level"] == "warning"
     )

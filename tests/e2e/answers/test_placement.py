@@ -23,20 +23,20 @@ def test_a_step_down_is_in_the_status_the_log_and_a_metric(start: Callable[..., 
     assert (embedder.wanted, embedder.used) == (Provider.TENSORRT, Provider.CPU)
     assert "tensorrt cannot be used: " in embedder.reason
     assert "cuda cannot be used: " in embedder.reason
-    said = [line for line in running.log.read_text().splitlines() if "a stage stepped down" in line]
+    said = [line for line in running.log.read_text().splitlines() if "stage runs on a fallback provider" in line]
     assert len(said) == 3
     assert all("warning" in line and "wanted=" in line for line in said)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
         metrics = page.read().decode()
-    assert 'edge_rag_stage_stepped_down{stage="generator",used="cpu",wanted="cuda"} 1.0' in metrics
+    assert 'edge_rag_stage_fallback{stage="generator",used="cpu",wanted="cuda"} 1.0' in metrics
 
 
 def test_where_the_profile_says_to_stop_the_daemon_does_not_start_and_says_how_to_go_on(
     start: Callable[..., RunningDaemon], tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text('when_unmet = "stop"\n')
+    file.write_text('on_unavailable = "stop"\n')
     with pytest.raises(
-        AssertionError, match=r"profile: embedder: tensorrt cannot be used: .*; set stages\.embedder\.when_unmet"
+        AssertionError, match=r"profile: embedder: tensorrt cannot be used: .*; set stages\.embedder\.on_unavailable"
     ):
         start(config=f'profile = "jetson-thor"\nprofile_file = "{file}"\n')

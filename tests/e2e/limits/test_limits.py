@@ -33,8 +33,8 @@ concurrent_calls = 8
 metadata_kib = 8
 message_mib = 1
 connections_per_address = {MOST_CONNECTIONS}
-unread_seconds = 6
-unread_events = 16
+slow_client_seconds = 6
+event_buffer = 16
 request_seconds = 60
 """
 

@@ -62,7 +62,7 @@ class Place:
     def discovered(self, home: str) -> list[dict[str, object]]:
         said = self.edge_rag(home, "discover", "--json", "--timeout", "2")
         found: list[dict[str, object]] = json.loads(said.stdout)["servers"]
-        assert said.returncode == any(server["standing"] == "mismatch" for server in found)
+        assert said.returncode == any(server["status"] == "mismatch" for server in found)
         return found
 
     def pair(self, home: str, *address: str) -> None:
@@ -111,7 +111,7 @@ def test_a_box_is_found_paired_with_and_called_without_its_address(place: Place)
     place.wait_for(at(place.box.address))
     (found,) = place.discovered("tablet")
     authority = (place.daemon.data_dir / "tls" / "ca.pem").read_bytes()
-    assert (found["name"], found["standing"], found["tls"]) == ("engine-room", "unpaired", True)
+    assert (found["name"], found["status"], found["tls"]) == ("engine-room", "unpaired", True)
     assert (found["server"], found["sha256"]) == (f"{place.box.address}:{PORT}", fingerprint(authority))
     refused = place.edge_rag("tablet", "docs", "list")
     assert (refused.returncode, "no daemon answers at 127.0.0.1:7421" in refused.stderr) == (3, True)
@@ -162,7 +162,7 @@ def test_an_impostor_is_told_nothing_and_named_as_one_while_the_box_serves_on(pl
         place.wait_for_log(NOT_ANNOUNCED)
         place.box.ip("link", "set", "net0", "up")
         place.wait_for(at(place.box.address))
-        assert sorted(str(server["standing"]) for server in place.discovered("phone")) == ["mismatch", "paired"]
+        assert sorted(str(server["status"]) for server in place.discovered("phone")) == ["mismatch", "paired"]
         listed = place.edge_rag("phone", "collections", "list", "--json")
         assert listed.returncode == 0, listed.stderr
     finally:

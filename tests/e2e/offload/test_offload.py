@@ -26,8 +26,8 @@ from tests.support.network_delay import slowed
 MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
 QUESTION = "How often must the pump bearings be greased?"
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 3
-UNHURRIED = "first_text_seconds = 20\nstall_seconds = 20"
-HURRIED = "first_text_seconds = 1\nstall_seconds = 0.5\nfailures = 100\nrest_seconds = 0.001"
+UNHURRIED = "first_token_timeout_seconds = 20\nstall_seconds = 20"
+HURRIED = "first_token_timeout_seconds = 1\nstall_seconds = 0.5\nfailures = 100\nrest_seconds = 0.001"
 """Gives up soon, and asks again nevertheless, so that each question meets what the other machine does."""
 
 

@@ -198,8 +198,8 @@ def test_a_daemon_keeps_a_rotated_file_and_serves_metrics_and_usage(
     assert kept["edge_rag_calls"] == 0
     assert kept["edge_rag_num_requests_running"] == kept["edge_rag_num_requests_waiting"] == 0
     assert kept["edge_rag_generation_tokens_total"] == generated_tokens
-    assert kept['edge_rag_decisions_total{kind="finished"}'] == 3
-    assert kept['edge_rag_decisions_total{kind="refused"}'] == 1
+    assert kept['edge_rag_audit_events_total{kind="finished"}'] == 3
+    assert kept['edge_rag_audit_events_total{kind="refused"}'] == 1
     assert kept["edge_rag_prefix_cache_queries_total"] == prompt_tokens
     assert kept["edge_rag_prefix_cache_hits_total"] == sum(finished.usage.cached_prompt_tokens for finished in asked)
     assert kept["edge_rag_prefix_cache_hits_total"] > 0

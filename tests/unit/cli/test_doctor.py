@@ -136,7 +136,7 @@ def test_a_profile_that_a_board_cannot_meet_is_a_warning_or_a_failure_as_it_says
     asked = ["doctor", "--data-dir", str(tmp_path), "--server", f"unix:{tmp_path}/s"]
     loud = runner.invoke(main, asked)
     assert "warn  embedder on  cpu instead of tensorrt: tensorrt: onnxruntime-gpu is not installed" in loud.stdout
-    (tmp_path / "mine.toml").write_text('when_unmet = "stop"\n')
+    (tmp_path / "mine.toml").write_text('on_unavailable = "stop"\n')
     monkeypatch.setenv("EDGE_RAG_PROFILE_FILE", str(tmp_path / "mine.toml"))
     strict = runner.invoke(main, asked)
     assert strict.exit_code == 1

@@ -70,7 +70,7 @@ def test_no_two_profiles_claim_a_board_with_the_same_rank(board: str, tmp_path: 
 
 def test_the_reason_names_what_was_found(tmp_path: Path) -> None:
     choice = choose("auto", recorded("jetson-orin-nx-other-carrier", tmp_path), builtin_profiles())
-    assert choice.why == (
+    assert choice.reason == (
         "the device tree has nvidia,tegra234; 15.2 GiB of memory reach 10; 15.2 GiB of memory are below 20"
     )
 
@@ -84,7 +84,7 @@ def test_a_rule_that_does_not_hold_says_what_is_missing(tmp_path: Path) -> None:
 
 def test_a_profile_can_be_named_on_any_machine() -> None:
     choice = choose("jetson-thor", plain("x86_64"), builtin_profiles())
-    assert (choice.profile.name, choice.why) == ("jetson-thor", "named in the settings")
+    assert (choice.profile.name, choice.reason) == ("jetson-thor", "named in the settings")
 
 
 @pytest.mark.parametrize("wanted", ["auto", "toaster"])

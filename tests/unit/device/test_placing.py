@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_rag.core.placement import ModelStage, Placement, Precision, Provider, WhenUnmet
+from edge_rag.core.placement import ModelStage, OnUnavailable, Placement, Precision, Provider
 from edge_rag.device.placing import place
 from edge_rag.device.profile import ProviderChoice, StageProfile
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
@@ -24,24 +24,24 @@ def open_with(*available: Provider) -> Callable[[ProviderChoice], str]:
     return open_on
 
 
-@pytest.mark.parametrize("when_unmet", WhenUnmet)
-def test_a_stage_runs_on_the_provider_it_wants_where_that_can_be_had(when_unmet: WhenUnmet) -> None:
-    opened, placement = place(ModelStage.EMBEDDER, StageProfile(CHAIN, when_unmet), open_with(*Provider))
+@pytest.mark.parametrize("on_unavailable", OnUnavailable)
+def test_a_stage_runs_on_the_provider_it_wants_where_that_can_be_had(on_unavailable: OnUnavailable) -> None:
+    opened, placement = place(ModelStage.EMBEDDER, StageProfile(CHAIN, on_unavailable), open_with(*Provider))
     assert opened == "opened on tensorrt"
     assert placement == Placement(
         ModelStage.EMBEDDER, Provider.TENSORRT, Provider.TENSORRT, "first of the profile", Precision.FP16
     )
-    assert not placement.stepped_down
+    assert not placement.is_fallback
 
 
 def test_a_step_down_says_what_was_in_the_way_of_every_provider_before() -> None:
-    _, placement = place(ModelStage.GENERATOR, StageProfile(CHAIN, WhenUnmet.STEP_DOWN), open_with(Provider.CPU))
+    _, placement = place(ModelStage.GENERATOR, StageProfile(CHAIN, OnUnavailable.FALLBACK), open_with(Provider.CPU))
     assert (placement.wanted, placement.used, placement.precision) == (
         Provider.TENSORRT,
         Provider.CPU,
         Precision.MODEL,
     )
-    assert placement.stepped_down
+    assert placement.is_fallback
     assert (
         placement.reason
         == "tensorrt cannot be used: no libnvinfer; cuda cannot be used: CUDA 12 is there, 13 is needed"
@@ -49,10 +49,10 @@ def test_a_step_down_says_what_was_in_the_way_of_every_provider_before() -> None
 
 
 def test_a_profile_that_stops_tries_no_other_provider_and_says_how_to_go_on() -> None:
-    with pytest.raises(ConfigurationError, match=r"embedder: tensorrt .*no libnvinfer; set stages\.embedder\.when_unm"):
-        place(ModelStage.EMBEDDER, StageProfile(CHAIN, WhenUnmet.STOP), open_with(Provider.CPU))
+    with pytest.raises(ConfigurationError, match=r"embedder: tensorrt .*no libnvinfer; set stages\.embedder\.on_unav"):
+        place(ModelStage.EMBEDDER, StageProfile(CHAIN, OnUnavailable.STOP), open_with(Provider.CPU))
 
 
 def test_a_stage_that_none_can_run_stops_with_every_reason() -> None:
     with pytest.raises(ConfigurationError, match=r"no libnvinfer; cuda .*13 is needed; cpu .*broken; name another"):
-        place(ModelStage.EMBEDDER, StageProfile(CHAIN, WhenUnmet.STEP_DOWN), open_with())
+        place(ModelStage.EMBEDDER, StageProfile(CHAIN, OnUnavailable.FALLBACK), open_with())

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.placement import ModelStage, Precision, Provider, WhenUnmet
+from edge_rag.core.placement import ModelStage, OnUnavailable, Precision, Provider
 from edge_rag.device.profile_file import builtin_profiles, overridden, parse_profile
 from edge_rag.errors import ConfigurationError
 
@@ -19,7 +19,13 @@ X86 = (files("edge_rag.device") / "profiles" / "cpu-x86.toml").read_text(encodin
         ('providers = ["cpu"]', 'providers = ["tpu"]', r"mine\.toml: stages\.embedder\.providers\.0: .*'cpu'"),
         ('providers = ["cpu"]', 'providers = ["cpu", "cpu"]', r"mine\.toml: stages\.embedder: .*names one twice"),
         ("resume_celsius = 80", "resume_celsius = 90", r"mine\.toml: thermal: .*must be below"),
-        ('when_unmet = "stop"', 'when_unmet = "guess"', r"mine\.toml: when_unmet: .*'step-down'"),
+        ('on_unavailable = "stop"', 'on_unavailable = "guess"', r"mine\.toml: on_unavailable: .*'fallback'"),
+        ('on_unavailable = "stop"', 'when_unmet = "stop"', r"^mine\.toml: when_unmet is now on_unavailable"),
+        (
+            'providers = ["cpu"]',
+            'providers = ["cpu"]\nwhen_unmet = "step-down"',
+            r"^mine\.toml: stages\.embedder\.when_unmet is now on_unavailable, .*\"fallback\"",
+        ),
         ("rank = 100", "rank = 0", r"mine\.toml: recognize\.0\.rank: "),
         ('machines = ["x86_64", "AMD64"]', "", r"mine\.toml: recognize\.0: .*must ask for"),
         ("title = ", "title ", r"mine\.toml: not a TOML file"),
@@ -34,7 +40,7 @@ def test_a_damaged_profile_is_refused_with_its_file_and_key(old: str, new: str, 
 def test_a_stage_lists_providers_in_order_each_with_precision_and_options() -> None:
     text = X86.replace(
         '[stages.reranker]\nproviders = ["cpu"]\n',
-        '[stages.reranker]\nproviders = ["qnn", "cpu"]\nwhen_unmet = "step-down"\n'
+        '[stages.reranker]\nproviders = ["qnn", "cpu"]\non_unavailable = "fallback"\n'
         '[stages.reranker.qnn]\nprecision = "a16w8"\noptions = { htp_performance_mode = "burst" }\n',
     )
     profile = parse_profile("mine", "mine.toml", text)
@@ -43,14 +49,14 @@ def test_a_stage_lists_providers_in_order_each_with_precision_and_options() -> N
         (Provider.QNN, Precision.A16W8, {"htp_performance_mode": "burst"}),
         (Provider.CPU, Precision.MODEL, {}),
     ]
-    assert reranker.when_unmet is WhenUnmet.STEP_DOWN
-    assert profile.stages[ModelStage.EMBEDDER].when_unmet is WhenUnmet.STOP
+    assert reranker.on_unavailable is OnUnavailable.FALLBACK
+    assert profile.stages[ModelStage.EMBEDDER].on_unavailable is OnUnavailable.STOP
 
 
 def test_a_file_of_the_operators_replaces_any_key_of_a_profile_and_leaves_the_others(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
-        'when_unmet = "stop"\n[batch]\nmax_slots = 3\n[stages.embedder]\nproviders = ["cuda", "cpu"]\n'
+        'on_unavailable = "stop"\n[batch]\nmax_slots = 3\n[stages.embedder]\nproviders = ["cuda", "cpu"]\n'
         '[stages.embedder.cuda.options]\ngpu_mem_limit = "1000000"\n[thermal]\npower_budget_watts = 12.5\n'
     )
     before = next(profile for profile in builtin_profiles() if profile.name == "jetson-orin-nano-8g")
@@ -61,7 +67,7 @@ def test_a_file_of_the_operators_replaces_any_key_of_a_profile_and_leaves_the_ot
     cuda, _ = after.stages[ModelStage.EMBEDDER].providers
     assert cuda.precision is Precision.FP16
     assert cuda.options == {"arena_extend_strategy": "kSameAsRequested", "gpu_mem_limit": "1000000"}
-    assert {stage.when_unmet for stage in after.stages.values()} == {WhenUnmet.STOP}
+    assert {stage.on_unavailable for stage in after.stages.values()} == {OnUnavailable.STOP}
 
 
 @pytest.mark.parametrize(

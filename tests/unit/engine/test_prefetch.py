@@ -25,7 +25,7 @@ class Ledger:
 
     def record(self, event: AuditEvent) -> None:
         self.kept.append(event)
-        if event.kind is AuditEventKind.ANTICIPATED:
+        if event.kind is AuditEventKind.PREFETCHED:
             self.prefetched.set()
 
 
@@ -52,7 +52,7 @@ def test_what_was_computed_ahead_is_found_and_the_answer_is_the_same() -> None:
     assert said == plain.tokens
     assert found == 7 * 32
     assert with_another_order == 3 * 32
-    (event,) = (each for each in ledger.kept if each.kind is AuditEventKind.ANTICIPATED)
+    (event,) = (each for each in ledger.kept if each.kind is AuditEventKind.PREFETCHED)
     assert event.numbers == {"computed_tokens": 7 * 32, "expected_tokens": len(PROMPT)}
 
 

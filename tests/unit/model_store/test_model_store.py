@@ -40,8 +40,8 @@ def store(settings: Settings) -> ModelStore:
 
 def test_the_models_that_came_along_and_those_added_are_listed_with_what_they_say(store: ModelStore) -> None:
     found = {model.name: model for model in store.models()}
-    assert found["quoter"].came_along
-    assert not found["second"].came_along
+    assert found["quoter"].builtin
+    assert not found["second"].builtin
     assert not any(model.chosen or model.problem for model in found.values())
     second = found["second"].manifest
     assert second is not None

@@ -149,8 +149,8 @@ def test_preemptions_are_counted_by_cause_and_decisions_by_kind(measured: Measur
     measured.watch.record(decision(AuditEventKind.REFUSED, client="alice"))
     assert measured.of("num_preemptions_total", cause="pages ran out") == 2
     assert measured.of("num_preemptions_total", cause="a better class came") == 1
-    assert measured.of("decisions_total", kind="preempted") == 3
-    assert measured.of("decisions_total", kind="refused") == 1
+    assert measured.of("audit_events_total", kind="preempted") == 3
+    assert measured.of("audit_events_total", kind="refused") == 1
     assert measured.watch.usage.read()[0].refused == 1
     assert measured.watch.trail.entries().last == 4
 
@@ -161,7 +161,7 @@ def test_the_present_state_is_read_when_it_is_asked_for(measured: Measured) -> N
     assert measured["num_requests_running"] == 3
     assert measured["num_requests_waiting"] == 2
     assert measured["slots"] == 8
-    assert measured["kv_cache_usage_perc"] == 0.25
+    assert measured["kv_cache_usage_ratio"] == 0.25
     assert measured["kv_pages"] == 40
     assert measured["kv_pages_cached"] == 5
     assert measured["audit_lines_dropped_total"] == 0

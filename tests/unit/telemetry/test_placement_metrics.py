@@ -12,6 +12,6 @@ def test_a_stage_that_stepped_down_is_one_and_one_that_did_not_is_zero() -> None
         ModelInUse("b", "", Placement(ModelStage.GENERATOR, Provider.CPU, Provider.CPU, "first", Precision.MODEL)),
     ]
     registry.register(PlacementMetrics(lambda: models))
-    name = "edge_rag_stage_stepped_down"
+    name = "edge_rag_stage_fallback"
     assert registry.get_sample_value(name, {"stage": "embedder", "wanted": "qnn", "used": "cpu"}) == 1
     assert registry.get_sample_value(name, {"stage": "generator", "wanted": "cpu", "used": "cpu"}) == 0

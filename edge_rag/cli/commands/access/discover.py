@@ -65,7 +65,7 @@ def _object(server: Recognized) -> dict[str, object]:
     found = server.found
     return {
         "name": found.name,
-        "standing": server.standing.value,
+        "status": server.standing.value,
         "server": server.address,
         "addresses": list(found.addresses),
         "version": found.version,

@@ -92,7 +92,7 @@ def add(
     size = sum(record.bytes for record in manifest.files.values())
     if as_json:
         added = {"name": wish.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
-        emit({**added, "form": form(manifest), "why_serial": manifest.why_serial})
+        emit({**added, "form": form(manifest), "serial_reason": manifest.why_serial})
         return ExitCode.OK
     if form(manifest) == "serial":
         said = f"{wish.name} runs serially, one question at a time, through onnxruntime-genai: {manifest.why_serial}"

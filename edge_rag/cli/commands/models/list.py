@@ -103,7 +103,7 @@ def _model_object(model: StoredModel) -> dict[str, Any]:
         "name": model.name,
         **described,
         "folder": str(model.folder),
-        "came_along": model.came_along,
+        "builtin": model.builtin,
         "chosen": model.chosen,
         "problem": model.problem,
     }
@@ -124,7 +124,7 @@ def _line(model: StoredModel) -> str:
     if model.manifest is None:
         return f"{mark} {model.name:<28} {model.problem}"
     size = sum(record.bytes for record in model.manifest.files.values())
-    where = "came along" if model.came_along else model.manifest.source
+    where = "came along" if model.builtin else model.manifest.source
     return (
         f"{mark} {model.name:<28} {model.manifest.role.value:<10} {form(model.manifest) or '':<7}"
         f"{size / 2**20:8.1f} MiB  {model.manifest.licence}  {where}"

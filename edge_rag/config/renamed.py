@@ -1,0 +1,57 @@
+"""Settings that had another name in an earlier release, with their present names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from edge_rag.errors import ConfigurationError
+
+RENAMED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "generator.curve": "generator.preset",
+        "generator.anticipate": "generator.prefetch",
+        "limits.unread_seconds": "limits.slow_client_seconds",
+        "limits.unread_events": "limits.event_buffer",
+        "limits.ping_seconds": "limits.min_ping_interval_seconds",
+        "offload.first_text_seconds": "offload.first_token_timeout_seconds",
+        "offload.failures": "offload.breaker_failures",
+        "offload.rest_seconds": "offload.breaker_open_seconds",
+    }
+)
+
+
+def reject_renamed_keys(source: str, values: Mapping[str, Any]) -> None:
+    """Rejects a configuration file that uses an old key.
+
+    Args:
+        source: The file, for the message.
+        values: Its tables.
+
+    Raises:
+        ConfigurationError: Names the source, the old key and its successor.
+    """
+    for old, new in RENAMED.items():
+        section, _, key = old.partition(".")
+        table = values.get(section)
+        if isinstance(table, Mapping) and key in table:
+            raise ConfigurationError(f"{source}: {old} is now {new}")
+
+
+def reject_renamed_variables(environment: Mapping[str, str], prefix: str, delimiter: str) -> None:
+    """Rejects an environment variable that sets an old key.
+
+    Args:
+        environment: Variables by name.
+        prefix: What the names of settings start with.
+        delimiter: What stands between a section and its key in a name.
+
+    Raises:
+        ConfigurationError: Names the variable, the old key and its successor.
+    """
+    names = {name.upper(): name for name in environment}
+    for old, new in RENAMED.items():
+        name = names.get(prefix + old.replace(".", delimiter).upper())
+        if name is not None:
+            raise ConfigurationError(f"environment: {name}: {old} is now {new}")
