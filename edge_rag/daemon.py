@@ -24,7 +24,7 @@ from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings
 from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
-from edge_rag.runtime.session.process import collect_less_often, set_aside_what_stays, share_malloc_arenas, step_back
+from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority, raise_gc_threshold
 from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.server.lifecycle import Backend, Lifecycle
 from edge_rag.server.limits.transport import make_room_for
@@ -67,8 +67,8 @@ def run(settings: Settings, read: Callable[[], Settings]) -> int:
         EdgeRagError: The daemon could not start; nothing was left running.
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
-    share_malloc_arenas()
-    collect_less_often()
+    limit_malloc_arenas()
+    raise_gc_threshold()
     make_room_for(settings.limits.connections)
     audit = settings.audit
     audit_file = None if audit.file is None else AuditLogFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
@@ -96,7 +96,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     asked.listen(loop)
     # Everything that computes is started by one of these, and so gives way to the thread that takes calls.
-    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="background", initializer=step_back))
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="background", initializer=lower_priority))
     manager.status("opening models and documents")
     started_at = datetime.now(UTC)
     registry = CollectorRegistry()
@@ -173,7 +173,7 @@ async def _serve(
         )
         if asked.to_stop:
             return
-        set_aside_what_stays()
+        freeze_gc()
         await server.serving()
         log.info(
             "serving",

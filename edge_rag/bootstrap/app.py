@@ -47,7 +47,7 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverOptions, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
-from edge_rag.runtime.session.process import give_back_free_memory, set_aside_what_stays
+from edge_rag.runtime.session.process import freeze_gc, trim_malloc
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
 from edge_rag.storage.backup import KV, describe
 from edge_rag.telemetry.activity import Activity
@@ -129,8 +129,8 @@ class App:
         try:
             return self.generator.swap(lambda: self.generators.make_beside(name), SWAP_DRAIN_S)
         finally:
-            set_aside_what_stays()
-            give_back_free_memory()
+            freeze_gc()
+            trim_malloc()
 
     def remotes(self) -> tuple[RemoteInUse, ...]:
         """Returns the machines that may compute for this one, as they are now."""
@@ -280,7 +280,7 @@ def build(settings: Settings, metrics: Metrics, watch: EngineObserver, progress:
     ingesting = IngestStage(directory.library, settings.ingest.queue, metrics.ingested)
     jobs = IngestWorker(directory.jobs, directory.library, metrics.ingested)
     board.start()
-    relief = MemoryShedder(generator.shed_memory, partial(_keep, keepers), give_back_free_memory, watch)
+    relief = MemoryShedder(generator.shed_memory, partial(_keep, keepers), trim_malloc, watch)
     shedder = make_memory_watch(settings.throttle, relief)
     if shedder is not None:
         shedder.start()

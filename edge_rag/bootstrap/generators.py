@@ -38,8 +38,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.model_store.store import ModelStore
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.decoder.model_input import PackedStep
-from edge_rag.runtime.decoder.page_identity import page_identity
-from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
+from edge_rag.runtime.decoder.paged_decoder import PagedDecoder, page_identity
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.telemetry.engine_observer import EngineObserver

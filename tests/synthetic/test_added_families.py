@@ -16,7 +16,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.verification import forced_logits
+from edge_rag.runtime.lowering.verification import teacher_forced_logits
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
 from tests.synthetic.tiny_model import Logits, TokenIds
 
@@ -64,7 +64,7 @@ def logits_of(folder: Path, token_ids: TokenIds) -> Logits:
         first = decoder.feed(token_ids[:prompt], 0).copy()
         return np.stack([first, *(decoder.feed(token_ids[n : n + 1], n).copy() for n in range(prompt, token_ids.size))])
     pages = -(-token_ids.size // read_geometry(folder).page_tokens)
-    return forced_logits(PagedDecoder.open(folder, pages), token_ids, prompt_tokens=token_ids.size - 16)
+    return teacher_forced_logits(PagedDecoder.open(folder, pages), token_ids, prompt_tokens=token_ids.size - 16)
 
 
 @pytest.mark.convert

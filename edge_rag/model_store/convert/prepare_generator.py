@@ -29,7 +29,7 @@ from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.lowering.folder import lower_folder
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.verification import OriginalDecoder, forced_logits
+from edge_rag.runtime.lowering.verification import OriginalDecoder, teacher_forced_logits
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, read_manifest
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, check_genai_config
 
@@ -79,9 +79,9 @@ def compare_lowered(folder: Path, reference: Path) -> dict[str, object]:
     with np.load(reference, allow_pickle=False) as kept:
         tokens = kept["tokens"]
         decoder = _open(folder, tokens.size)
-        forced_logits(decoder, tokens[:1], 1)
+        teacher_forced_logits(decoder, tokens[:1], 1)
         resident = _resident_bytes()  # before the logits of a whole text, which the daemon never keeps
-        agreement = compare(kept["logits"], forced_logits(decoder, tokens, int(kept["prompt"])))
+        agreement = compare(kept["logits"], teacher_forced_logits(decoder, tokens, int(kept["prompt"])))
     return {**asdict(agreement), "good": agreement.good, "resident_bytes": resident}
 
 
@@ -133,7 +133,7 @@ def _prefilled(folder: Path) -> NDArray[np.float32]:
         prompt = _prompt(folder)[:context]
         return SerialDecoder.open(folder, prompt.size).feed(prompt, 0)
     prompt = _prompt(folder)[: read_geometry(folder).max_context]
-    return forced_logits(_open(folder, prompt.size), prompt, prompt.size)
+    return teacher_forced_logits(_open(folder, prompt.size), prompt, prompt.size)
 
 
 def _open(folder: Path, tokens: int) -> PagedDecoder:

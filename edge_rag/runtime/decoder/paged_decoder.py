@@ -1,16 +1,13 @@
-"""The model runner: one ONNX Runtime call a step, over pages that stay in place.
-
-What a model over pages says of itself, and the steps and pages it refuses, wherever its pages are.
-
-Memory for the pages of one layer, parts of which can be given back to the system while the rest stays in place.
-"""
+"""The model runner on processor cores: one ONNX Runtime call for each step, over KV pages in this process's memory."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from hashlib import blake2b, sha256
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import onnxruntime as ort
@@ -18,9 +15,13 @@ from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
 from edge_rag.runtime.decoder.model_input import PackedStep, check_step
-from edge_rag.runtime.decoder.rope_shift import MovedTokens, read_rotary_tables
-from edge_rag.runtime.lowering.geometry import GRAPH_FILE, PagedGeometry, read_geometry
+from edge_rag.runtime.decoder.rope_shift import RopeShift, read_rotary_tables
+from edge_rag.runtime.lowering.geometry import FORMAT, GRAPH_FILE, PagedGeometry, read_geometry
+from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
 from edge_rag.runtime.session.sessions import open_session, ops_library
+
+PAGE_LAYOUT: Final = 1
+"""Incremented when the operator changes the layout of a page or the rounding of its content."""
 
 
 class BoundInput:
@@ -31,7 +32,7 @@ class BoundInput:
         self._name = name
         self._held: NDArray[np.generic] | None = None
 
-    def put(self, array: NDArray[np.generic]) -> None:
+    def write(self, array: NDArray[np.generic]) -> None:
         """Makes the next run read these values; copies them."""
         held = self._held
         if held is not None and held.shape == array.shape:
@@ -50,7 +51,7 @@ class BoundRows:
         self._held: NDArray[np.float32] = np.empty((0, width), np.float32)
         self._rows: NDArray[np.float32] | None = None
 
-    def take(self, rows: int) -> NDArray[np.float32]:
+    def bind(self, rows: int) -> NDArray[np.float32]:
         """Makes the next run write to float32 [rows, width], and returns that array: the same memory at each call."""
         if self._rows is None or len(self._rows) != rows:
             if len(self._held) < rows:
@@ -93,10 +94,10 @@ class PagedModel:
         return self.geometry.end_tokens
 
     def check_step(self, step: PackedStep) -> None:
-        """Returns where a step can be run.
+        """Checks that a step can be run.
 
         Raises:
-            InferenceFailed: It breaks a promise of ``PackedStep``.
+            InferenceFailed: It violates the contract of ``PackedStep``.
         """
         check_step(
             step,
@@ -107,10 +108,10 @@ class PagedModel:
         )
 
     def check_pages(self, *pages: int) -> None:
-        """Returns where all of the pages are there.
+        """Checks that pages exist.
 
         Raises:
-            InferenceFailed: One is not.
+            InferenceFailed: One does not.
         """
         for page in pages:
             if not 0 <= page < self.pages:
@@ -118,16 +119,16 @@ class PagedModel:
 
 
 class PageMemory:
-    """Zeroed memory that is taken from the system as it is written, and can be given back.
+    """Zeroed memory of a layer's pages. The system provides it as it is written; ranges can be returned.
 
-    It begins on a page of the processor's, and so on a cache line: vectors that straddle two lines cost a tenth of
-    prefill's attention.
+    It starts at a page of the processor, and so at a cache line: vectors that straddle two lines make the attention of
+    prefill a tenth slower.
 
     Args:
         size: Bytes, at least 1.
 
     Raises:
-        MemoryError: There is not that much address space.
+        MemoryError: There is not enough address space.
 
     Attributes:
         array: int8 [size], over the memory.
@@ -139,13 +140,13 @@ class PageMemory:
         except (OSError, OverflowError, ValueError) as error:
             raise MemoryError(f"{size} bytes cannot be had: {error}") from error
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            # As numpy asks for its own large arrays; a kernel without huge pages refuses, and small ones do as well.
+            # NumPy does the same for large arrays. A kernel without huge pages refuses, and small pages work as well.
             with suppress(OSError):
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         self.array: NDArray[np.int8] = np.frombuffer(self._map, np.int8)
 
-    def give_back(self, start: int, length: int) -> None:
-        """Gives a range back, as far as it covers whole pages of the processor's; it reads as zeros from then on."""
+    def release(self, start: int, length: int) -> None:
+        """Returns the whole processor pages of a range to the system; they read as zeros afterwards."""
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE
         if last > first and hasattr(mmap, "MADV_DONTNEED"):
@@ -158,7 +159,7 @@ class PagedDecoder(PagedModel):
     def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, folder: Path) -> None:
         super().__init__(geometry, pages)
         self._folder = folder
-        self._moved_tokens: MovedTokens | None = None
+        self._rope_shift: RopeShift | None = None
         self._session = session
         self._binding = session.io_binding()
         shape = (pages, geometry.layer_page_bytes)
@@ -200,7 +201,7 @@ class PagedDecoder(PagedModel):
         return self.geometry.page_bytes
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
-        """Runs one step: stores the keys and values of its tokens and computes the logits that are asked for.
+        """Runs one step: stores the keys and values of its tokens and computes the requested logits.
 
         Args:
             step: The packed batch.
@@ -209,14 +210,14 @@ class PagedDecoder(PagedModel):
             float32 [R, vocabulary_size], in the order of ``step.logits_indices``; overwritten by the next run.
 
         Raises:
-            InferenceFailed: The step is refused, then no page has changed; or the run failed, then the slots of this
-                step hold anything and all others what they held.
+            InferenceFailed: The step was refused, and no page has changed; or the run failed, and the slots of this
+                step are undefined while all others are unchanged.
         """
         self.check_step(step)
         try:
             for name, bound in self._inputs:
-                bound.put(getattr(step, name))
-            logits = self._logits.take(step.logits_indices.size)
+                bound.write(getattr(step, name))
+            logits = self._logits.bind(step.logits_indices.size)
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise InferenceFailed(f"the model run failed: {error}") from error
@@ -226,36 +227,36 @@ class PagedDecoder(PagedModel):
         """Copies a page's keys and values, in every layer, over those of another.
 
         Raises:
-            InferenceFailed: There is no such page.
+            InferenceFailed: A page does not exist.
         """
         self.check_pages(source, target)
         for layer in self._layers:
             layer[target] = layer[source]
 
     def release_pages(self, pages: Sequence[int]) -> None:
-        """Gives the memory of pages back to the system; they read as zeros from then on, and stay usable."""
+        """Returns the memory of pages to the system; they read as zeros afterwards and stay usable."""
         for first, count in _runs(sorted(pages)):
             for memory in self._memory:
-                memory.give_back(first * self.geometry.layer_page_bytes, count * self.geometry.layer_page_bytes)
+                memory.release(first * self.geometry.layer_page_bytes, count * self.geometry.layer_page_bytes)
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Copies tokens to other slots, their keys turned to a later position, in every layer.
+        """Copies tokens to other slots, with keys rotated to a later position, in every layer.
 
         Args:
             sources: int64 [n], slots that hold them.
-            targets: int64 [n], slots where they go; none twice, and none a source.
-            distance: How many positions later they stand there, at least 0.
+            targets: int64 [n], slots to write; none twice, and none a source.
+            distance: Shift of their positions, at least 0.
 
         Raises:
-            InferenceFailed: A slot or the distance is outside what there is; nothing was copied.
+            InferenceFailed: A slot or the distance is out of range; nothing was copied.
             ModelFolderInvalid: The model's rotary tables cannot be read any more.
         """
         slots = self.pages * self.page_tokens
         if sources.shape != targets.shape or any(((a < 0) | (a >= slots)).any() for a in (sources, targets)):
             raise InferenceFailed(f"a slot is outside [0, {slots})")
-        if self._moved_tokens is None:
-            self._moved_tokens = MovedTokens(self.geometry, self._layers, read_rotary_tables(self._folder))
-        self._moved_tokens.move(sources, targets, distance)
+        if self._rope_shift is None:
+            self._rope_shift = RopeShift(self.geometry, self._layers, read_rotary_tables(self._folder))
+        self._rope_shift.move(sources, targets, distance)
 
     def read_page(self, page: int) -> bytes:
         """Returns a page's keys and values, layer after layer.
@@ -291,3 +292,24 @@ def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
         if index == len(pages) or pages[index] != pages[index - 1] + 1:
             yield pages[start], index - start
             start = index
+
+
+def page_identity(folder: Path, directory: str) -> bytes:
+    """Returns a key under which pages on disk can be reused: with equal keys, equal tokens give equal bytes.
+
+    It covers the model's files, the format of the lowering, the page layout and the version of ONNX Runtime.
+
+    Args:
+        folder: A lowered model's verified folder.
+        directory: Id of the data directory whose text the pages are computed from.
+
+    Returns:
+        32 bytes.
+
+    Raises:
+        ModelFolderInvalid: The folder holds no lowered model.
+    """
+    manifest = sha256((folder / MANIFEST_NAME).read_bytes()).hexdigest()
+    page = read_geometry(folder)
+    parts = (manifest, FORMAT, PAGE_LAYOUT, page.page_tokens, page.page_bytes, ort.__version__, directory)
+    return blake2b("\n".join(map(str, parts)).encode(), digest_size=32, person=b"page identity").digest()

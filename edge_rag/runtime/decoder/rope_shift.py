@@ -50,7 +50,7 @@ def read_rotary_tables(folder: Path) -> list[tuple[Table, Table]]:
     return [tables[pair] for pair in names]
 
 
-class MovedTokens:
+class RopeShift:
     """Copies tokens between slots of paged caches.
 
     Args:

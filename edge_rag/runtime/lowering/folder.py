@@ -30,7 +30,7 @@ CONFIG_FILE = "genai_config.json"
 
 
 def lower_folder(folder: Path) -> PagedGeometry:
-    """Writes the paged form of a stock model beside it, unless it is there and made from these files.
+    """Writes the paged form of a converted model beside it, unless it is there and made from these files.
 
     The paged form is ``paged.onnx``, ``paged.onnx.data`` and ``paged.json``. It needs nothing of the original,
     which may be removed from the folder then.

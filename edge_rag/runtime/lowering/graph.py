@@ -30,7 +30,7 @@ _KNOWN_OPS = frozenset({
 # fmt: on
 
 
-def check_tokens_apart(graph: onnx.GraphProto, exempt: frozenset[str]) -> None:
+def check_token_independence(graph: onnx.GraphProto, exempt: frozenset[str]) -> None:
     """Checks every node, and that every value it reads is made by the graph or given to it.
 
     Args:
@@ -44,7 +44,7 @@ def check_tokens_apart(graph: onnx.GraphProto, exempt: frozenset[str]) -> None:
     known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
     for node in graph.node:
         made = node.output[0]
-        if made not in exempt and not walk.is_constant(made) and not _keeps_tokens_apart(node, walk):
+        if made not in exempt and not walk.is_constant(made) and not _is_token_independent(node, walk):
             raise ModelNotLowerable(f"{node.name}: it is not known whether this {node.op_type} keeps tokens apart")
         for name in node.input:
             if name not in known:
@@ -52,7 +52,7 @@ def check_tokens_apart(graph: onnx.GraphProto, exempt: frozenset[str]) -> None:
         known.update(node.output)
 
 
-def _keeps_tokens_apart(node: onnx.NodeProto, walk: GraphWalk) -> bool:
+def _is_token_independent(node: onnx.NodeProto, walk: GraphWalk) -> bool:
     match node.op_type:
         case "Gather" | "GatherBlockQuantized":
             return walk.is_constant(node.input[0])  # a table, looked up by each token
@@ -168,7 +168,7 @@ def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto,
     graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [0]))
     drop_unused(graph, "logits")
     _declare(graph, geometry)
-    check_tokens_apart(graph, exempt=frozenset({_TOKENS, _ROWS, "logits"}))
+    check_token_independence(graph, exempt=frozenset({_TOKENS, _ROWS, "logits"}))
     lowered.opset_import.append(helper.make_opsetid(OPS_DOMAIN, 1))
     return lowered, geometry
 

@@ -108,7 +108,7 @@ class StepRunner(Protocol):
         ...
 
 
-def forced_logits(decoder: StepRunner, token_ids: NDArray[np.int64], prompt_tokens: int) -> NDArray[np.float32]:
+def teacher_forced_logits(decoder: StepRunner, token_ids: NDArray[np.int64], prompt_tokens: int) -> NDArray[np.float32]:
     """Runs a text on the decoder's first pages.
 
     Args:

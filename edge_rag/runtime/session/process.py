@@ -1,7 +1,4 @@
-"""Threads that compute with what the threads that take calls leave over.
-
-Keeping the memory of a process that runs for months from creeping up, and what collecting it costs short.
-"""
+"""Limits memory growth and garbage-collection pauses of a long-running process, and its compute threads' priority."""
 
 from __future__ import annotations
 
@@ -13,62 +10,57 @@ import threading
 from typing import Final
 
 NICENESS: Final = 10
-"""How much nicer than the process's first thread. On a busy machine that leaves about a tenth of what the other gets
-(sched(7))."""
+"""Niceness of compute threads above that of the process's first thread. On a busy machine they get about a tenth of the
+processor time that the request threads get (sched(7))."""
 
 _NICEST: Final = 19
+_M_ARENA_MAX: Final = -8  # malloc.h
+_GC_THRESHOLD: Final = 10_000
 
 
-def step_back() -> None:
-    """Lowers the priority of this thread and of those it starts from now on.
+def lower_priority() -> None:
+    """Lowers the priority of this thread and of the threads that it starts afterwards; only Linux can.
 
-    Otherwise, while all processors compute, a call that could be refused at once waits until the thread that takes
-    calls gets one of them. Linux has a priority for each thread, which others have not; there nothing happens.
+    Otherwise a call that could be refused at once waits, while all processors compute, until its thread gets one.
     """
     if sys.platform == "linux":
         first = os.getpriority(os.PRIO_PROCESS, os.getpid())
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(_NICEST, first + NICENESS))
 
 
-_M_ARENA_MAX: Final = -8  # malloc.h
+def limit_malloc_arenas(arenas: int = 2) -> None:
+    """Makes all threads share a few arenas; otherwise short-lived threads leave arenas behind that are never freed.
 
-_YOUNG: Final = 10_000
-"""Objects that may have come since the last collection before there is one; Python's own number is 700."""
-
-
-def share_malloc_arenas(arenas: int = 2) -> None:
-    """Has all threads allocate from a few arenas. Otherwise threads that come and go leave arenas of their own behind.
-
-    Call it before threads are started. Does nothing where the C library is not glibc.
+    Must be called before threads are started. Does nothing where the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, arenas)
 
 
-def collect_less_often() -> None:
-    """Has Python look for cycles when there are ten thousand new objects, not seven hundred.
+def raise_gc_threshold() -> None:
+    """Makes Python collect garbage after 10,000 new objects instead of 700.
 
-    A call leaves five objects in a cycle. At a thousand calls a second Python's own bounds have a full collection every
-    four seconds, and while one lasts all threads wait, 0.05 to 0.15 s on one busy processor.
+    A call leaves five objects in a cycle. At a thousand calls a second, Python's default runs a full collection every
+    four seconds, and each stops all threads for 0.05 to 0.15 s on one busy processor.
     """
-    gc.set_threshold(_YOUNG)
+    gc.set_threshold(_GC_THRESHOLD)
 
 
-def give_back_free_memory() -> None:
-    """Collects what only cycles hold, and returns free memory to the system."""
+def trim_malloc() -> None:
+    """Collects garbage and returns free memory to the system."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
-def set_aside_what_stays() -> None:
-    """Collects what only cycles hold, and leaves all there is then out of collections to come.
+def freeze_gc() -> None:
+    """Collects garbage and excludes every object that is left from later collections.
 
-    Modules and models are some hundred thousand objects that live as long as the process. Every full collection looks
-    at each of them while all threads wait, 0.1 to 0.5 s on a busy box of two cores. Cycles among what was set aside are
-    collected when this is called again.
+    Modules and models are some hundred thousand objects that live as long as the process. A full collection visits each
+    of them while all threads wait, 0.1 to 0.5 s on two busy cores. Cycles among frozen objects are collected by the
+    next call.
     """
     gc.unfreeze()
     gc.collect()

@@ -27,13 +27,13 @@ _CAPTURE: Final = "enable_cuda_graph"
 
 
 def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
-    """Returns the inputs of the graph but for its caches.
+    """Returns the inputs of the graph except its caches.
 
-    The operator derives where tokens are stored from the lengths, so the tokens of a sequence have to follow each other
-    without gaps. The bounds in ``attention_metadata`` are exact; they spare a device a look at the lengths.
+    The operator derives the slots of tokens from the lengths, so the tokens of a sequence must be contiguous. Bounds
+    in ``attention_metadata`` are exact; with them a device need not read the lengths.
 
     Args:
-        step: A step that ``check_step`` found to add up.
+        step: A step that ``check_step`` accepted.
 
     Returns:
         By name: input_ids int64 [T], cumulative_sequence_lengths int32 [S+1], past_sequence_lengths int32 [S],
@@ -45,14 +45,14 @@ def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
     """
     lengths = step.cumulative_sequence_lengths
     counts = np.diff(lengths)
-    # An empty sequence at the end has no first token; whatever is taken for it is not used.
+    # An empty sequence at the end has no first token; the value read for it is not used.
     firsts = step.positions[np.minimum(lengths[:-1], step.positions.size - 1)]
     past = np.where(counts > 0, firsts, 0).astype(np.int32)
     offsets = np.arange(step.positions.size, dtype=np.int32) - np.repeat(lengths[:-1], counts)
     if not np.array_equal(step.positions, np.repeat(past, counts) + offsets):
         raise InferenceFailed("positions of a sequence do not follow each other, which the cuda provider needs")
     longest = int((past + counts).max())
-    # A product without rows is a case that no kernel has to know.
+    # Kernels need not support a product without rows.
     rows = step.logits_indices if step.logits_indices.size else np.zeros(1, np.int64)
     return {
         "input_ids": step.input_ids,
@@ -65,7 +65,7 @@ def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
 
 
 class DevicePages:
-    """The caches of a model, allocated once. Used by one thread at a time.
+    """INT8 keys and values of a model in device memory, in pages, allocated once. Used by one thread at a time.
 
     Args:
         geometry: The model's sizes.
@@ -76,7 +76,7 @@ class DevicePages:
 
     Raises:
         ModelError: They do not fit in the device's memory.
-        ProviderUnavailable: The provider cannot be had.
+        ProviderUnavailable: The provider is missing.
     """
 
     def __init__(self, geometry: PagedGeometry, pages: int, device: str, number: int, target: SessionTarget) -> None:
@@ -100,12 +100,12 @@ class DevicePages:
         return len(self.caches) * self._bytes
 
     def bind(self, binding: ort.IOBinding) -> None:
-        """Lets a session read and write them in place."""
+        """Makes a session read and write the caches in place."""
         for name, cache in self.caches.items():
             binding.bind_ortvalue_input(name, cache)
 
     def copy(self, source: int, target: int) -> None:
-        """Copies a page's content, in all layers, without leaving the device; both must be there."""
+        """Copies a page's content, in all layers, within the device; both must exist."""
         if source == target:
             return
         place, size = (self._device, self._number, np.int8), [self._bytes]
@@ -117,10 +117,10 @@ class DevicePages:
 
 
 class CudaDecoder(PagedModel):
-    """A model's form for CUDA and its KV pages on the card. Used by one thread at a time.
+    """A model's CUDA form and its KV pages in GPU memory. Used by one thread at a time.
 
-    Tokens cannot be moved: their keys are kept with scales that hold for where they are computed, and turning them on
-    would take a kernel that ONNX Runtime does not have. Passages are computed anew for every prompt.
+    Tokens cannot be moved to other positions: the scales of their keys hold for the position they were computed at, and
+    ONNX Runtime has no kernel that rotates them. Passages are computed again for every prompt.
     """
 
     def __init__(self, geometry: PagedGeometry, session: ort.InferenceSession, pages: int, memory: DevicePages) -> None:
@@ -133,7 +133,7 @@ class CudaDecoder(PagedModel):
 
     @classmethod
     def open(cls, folder: Path, pages: int, options: Mapping[str, str]) -> CudaDecoder:
-        """Opens the form for CUDA in a verified folder and allocates its pages.
+        """Opens the CUDA form in a verified folder and allocates its pages.
 
         Args:
             folder: Holds ``cuda.onnx``, its weights, ``cuda.json`` and ``kv_scales.json``.
@@ -142,10 +142,10 @@ class CudaDecoder(PagedModel):
                 of weights and intermediate values; pages lie beside it) and ``arena_extend_strategy``.
 
         Raises:
-            ModelFolderInvalid: The form is damaged, or was made from other files than are there.
-            ModelError: The pages do not fit in the card's memory.
-            ProviderUnavailable: There is no such provider or no card; the folder holds no form for it; or the provider
-                does not take all of the graph.
+            ModelFolderInvalid: The form is damaged, or was made from other files than those in the folder.
+            ModelError: The pages do not fit in the GPU's memory.
+            ProviderUnavailable: The provider or the GPU is missing; the folder holds no CUDA form; or the provider does
+                not take all of the graph.
         """
         if pages < 1:
             raise ValueError(f"pages is {pages}, must be at least 1")
@@ -165,11 +165,11 @@ class CudaDecoder(PagedModel):
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one page on the card, all layers together."""
+        """Bytes of one page in GPU memory, all layers together."""
         return self._memory.page_bytes
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
-        """Runs one step: stores the keys and values of its tokens and computes the logits that are asked for.
+        """Runs one step: stores the keys and values of its tokens and computes the requested logits.
 
         Args:
             step: The packed batch; the tokens of a sequence follow each other.
@@ -178,16 +178,16 @@ class CudaDecoder(PagedModel):
             float32 [R, vocabulary_size], in the order of ``step.logits_indices``; overwritten by the next run.
 
         Raises:
-            InferenceFailed: The step is refused, then no page has changed; or the run failed, then the slots of this
-                step hold anything and all others what they held.
+            InferenceFailed: The step was refused, and no page has changed; or the run failed, and the slots of this
+                step are undefined while all others are unchanged.
         """
         self.check_step(step)
         inputs = step_inputs(step)
         try:
             for name, array in inputs.items():
-                # Copied to the card when it is bound, so it is bound for every step.
+                # Binding copies to the GPU, so every step binds again.
                 self._binding.bind_cpu_input(name, np.ascontiguousarray(array))
-            logits = self._logits.take(inputs["logits_indices"].size)
+            logits = self._logits.bind(inputs["logits_indices"].size)
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise InferenceFailed(f"the model run failed: {error}") from error
@@ -206,7 +206,7 @@ class CudaDecoder(PagedModel):
             raise InferenceFailed(f"page {source} cannot be copied: {error}") from error
 
     def release_pages(self, pages: Sequence[int]) -> None:
-        """Keeps the memory: a card's is not shared with the rest of the system."""
+        """Does nothing: GPU memory is not shared with the rest of the system."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
         """Refuses.

@@ -23,7 +23,7 @@ from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.rope_shift import PageViews
 from edge_rag.runtime.lowering.geometry import PagedGeometry, read_json
-from edge_rag.runtime.lowering.verification import forced_logits
+from edge_rag.runtime.lowering.verification import teacher_forced_logits
 
 SCALES_FILE: Final = "kv_scales.json"
 
@@ -150,7 +150,7 @@ class ObservedKv:
         Raises:
             InferenceFailed: The model could not be run.
         """
-        forced_logits(self._decoder, token_ids, token_ids.size)
+        teacher_forced_logits(self._decoder, token_ids, token_ids.size)
         geometry = self._geometry
         count = -(-token_ids.size // geometry.page_tokens)
         pages = np.stack([np.frombuffer(self._decoder.read_page(page), np.int8) for page in range(count)])

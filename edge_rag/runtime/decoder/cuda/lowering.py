@@ -18,7 +18,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.decoder.cuda.kv_scales import KvScales, Scales
-from edge_rag.runtime.decoder.cuda.original_weights import StockMatrix, part_from_alternate, read_packed, stock_matrix
+from edge_rag.runtime.decoder.cuda.original_weights import (
+    OriginalMatrix,
+    original_matrix,
+    part_from_alternate,
+    read_packed,
+)
 from edge_rag.runtime.lowering.geometry import PagedGeometry
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, attributes, drop_unused, rename, replace
 from edge_rag.runtime.lowering.weight_packing import StoredTensors, WeightsFile
@@ -68,7 +73,7 @@ class _Rewriting:
         self._stored = stored
         self._file = file
         self._nodes: list[onnx.NodeProto] = []
-        self._matrices: dict[str, tuple[StockMatrix, list[str]]] = {}
+        self._matrices: dict[str, tuple[OriginalMatrix, list[str]]] = {}
 
     def rewrite(self, scales: KvScales) -> None:
         layer = 0
@@ -131,14 +136,14 @@ class _Rewriting:
             return
         parts = part_from_alternate(read_packed(node, node.input[1:], self._stored))
         gate, up = (
-            self._product(source, stock, self._store(f"{node.input[1]}.{kind}", stock), f"{result}.{kind}")
-            for kind, stock in zip(("gate", "up"), map(stock_matrix, parts), strict=True)
+            self._product(source, original, self._store(f"{node.input[1]}.{kind}", original), f"{result}.{kind}")
+            for kind, original in zip(("gate", "up"), map(original_matrix, parts), strict=True)
         )
         opened = self._add("Sigmoid", [gate], f"{result}.opened")
         activated = self._add("Mul", [gate, opened], f"{result}.activated")
         self._add("Mul", [activated, up], result)
 
-    def _product(self, source: str, matrix: StockMatrix, names: list[str], result: str) -> str:
+    def _product(self, source: str, matrix: OriginalMatrix, names: list[str], result: str) -> str:
         form = matrix.form
         sizes = {"K": form.rows, "N": form.columns, "bits": form.bits, "block_size": form.block_size}
         return self._add("MatMulNBits", [source, *names], result, MICROSOFT, **sizes)
@@ -159,23 +164,23 @@ class _Rewriting:
         self._graph.initializer.append(helper.make_tensor(name, TensorProto.INT64, [len(values)], values))
         return name
 
-    def _matrix(self, node: onnx.NodeProto) -> tuple[StockMatrix, list[str]]:
+    def _matrix(self, node: onnx.NodeProto) -> tuple[OriginalMatrix, list[str]]:
         """Returns the matrix of a node and the names of its tensors; one that two nodes share is stored once."""
         name = node.input[1]
         if name not in self._matrices:
-            stock = stock_matrix(read_packed(node, node.input[1:], self._stored))
+            original = original_matrix(read_packed(node, node.input[1:], self._stored))
             shared = sum(name in other.input for other in self._graph.node) > 1
-            names = self._store(name, stock)
+            names = self._store(name, original)
             if not shared:
-                return stock, names
-            self._matrices[name] = (stock, names)
+                return original, names
+            self._matrices[name] = (original, names)
         return self._matrices[name]
 
-    def _store(self, name: str, matrix: StockMatrix) -> list[str]:
+    def _store(self, name: str, matrix: OriginalMatrix) -> list[str]:
         tensors: dict[str, NDArray[Any] | None] = {
-            "stock": matrix.weights,
-            "stock.scales": matrix.scales,
-            "stock.points": matrix.zero_points,
+            "original": matrix.weights,
+            "original.scales": matrix.scales,
+            "original.points": matrix.zero_points,
         }
         names: list[str] = []
         for suffix, values in tensors.items():

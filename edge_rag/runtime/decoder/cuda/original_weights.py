@@ -25,7 +25,7 @@ Halves = NDArray[np.float16]
 
 
 @dataclass(frozen=True, slots=True)
-class StockMatrix:
+class OriginalMatrix:
     """A matrix [K, N] as ``MatMulNBits`` stores it.
 
     Attributes:
@@ -80,14 +80,14 @@ def part_from_alternate(both: PackedMatrix) -> tuple[PackedMatrix, PackedMatrix]
     return gate, up
 
 
-def stock_matrix(packed: PackedMatrix) -> StockMatrix:
+def original_matrix(packed: PackedMatrix) -> OriginalMatrix:
     """Brings a matrix into ONNX Runtime's layout; scales are rounded to float16."""
     matrix = unpack(packed)
     form = matrix.form
     filled = np.full((form.columns, form.blocks * form.block_size), form.default_zero_point, np.uint8)
     filled[:, : form.rows] = matrix.values.T
     weights = _together(form, filled).reshape(form.columns, form.blocks, -1)
-    return StockMatrix(form, weights, matrix.scales.T.astype(np.float16), _points(matrix))
+    return OriginalMatrix(form, weights, matrix.scales.T.astype(np.float16), _points(matrix))
 
 
 def _points(matrix: QuantizedMatrix) -> Bytes | None:

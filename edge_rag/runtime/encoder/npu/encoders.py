@@ -26,7 +26,7 @@ from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.encoder.tokenizer import TextTokenizer, TokenizedText
 from edge_rag.runtime.model_folder.folder import ModelManifest, ModelRole, verify_model_folder
 from edge_rag.runtime.session.compile_cache import CompiledGraphs, CompiledKey
-from edge_rag.runtime.session.process import give_back_free_memory
+from edge_rag.runtime.session.process import trim_malloc
 from edge_rag.runtime.session.providers import SPECS
 from edge_rag.runtime.session.providers.spec import GraphRequest
 from edge_rag.runtime.session.sessions import (
@@ -166,7 +166,7 @@ def _open(
     kept.drop_others()
     if calibration is not None:
         # Compiling took three times what running does.
-        give_back_free_memory()
+        trim_malloc()
     assert mask is not None
     return FixedGraphs(parts.tables, mask, sessions, threading.Lock())
 

@@ -27,7 +27,7 @@ def test_what_is_given_back_is_no_longer_resident_and_the_rest_stays() -> None:
     assert memory.array.ctypes.data % mmap.PAGESIZE == 0
     memory.array[:] = 7
     before = resident_bytes()
-    memory.give_back(100, SIZE // 2)
+    memory.release(100, SIZE // 2)
     assert before - resident_bytes() > SIZE // 2 - (8 << 20)
     assert (memory.array[:100] == 7).all()
     assert (memory.array[SIZE // 2 + mmap.PAGESIZE :] == 7).all()
@@ -37,7 +37,7 @@ def test_what_is_given_back_is_no_longer_resident_and_the_rest_stays() -> None:
 def test_a_range_smaller_than_a_page_stays() -> None:
     memory = PageMemory(3 * mmap.PAGESIZE)
     memory.array[:] = 1
-    memory.give_back(1, mmap.PAGESIZE)
+    memory.release(1, mmap.PAGESIZE)
     assert (memory.array == 1).all()
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edge_rag.errors import InferenceFailed
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from edge_rag.runtime.decoder.rope_shift import MovedTokens, PageViews, read_rotary_tables
+from edge_rag.runtime.decoder.rope_shift import PageViews, RopeShift, read_rotary_tables
 from edge_rag.runtime.lowering.geometry import read_geometry
 from tests.synthetic.tiny_model import FAMILIES, FIXTURES
 from tests.unit.runtime.decoder.rope_shift_reference import move
@@ -77,7 +77,7 @@ def test_keys_are_only_turned_however_large_the_tables_make_them() -> None:
     lengths = []
     for factor, first in ((1.0, 4 * 32), (1.7, 6 * 32)):
         scaled = [(cosine * np.float32(factor), sine * np.float32(factor)) for cosine, sine in tables]
-        MovedTokens(decoder.geometry, decoder._layers, scaled).move(sources, np.arange(first, first + 45), 20)
+        RopeShift(decoder.geometry, decoder._layers, scaled).move(sources, np.arange(first, first + 45), 20)
         lengths.append(np.linalg.norm(contents(decoder, np.arange(first, first + 45))[0], axis=-1))
     np.testing.assert_allclose(lengths[0], np.linalg.norm(contents(decoder, sources)[0], axis=-1), rtol=0.03)
     np.testing.assert_allclose(lengths[1], lengths[0], rtol=0.01)
@@ -99,7 +99,7 @@ def test_the_library_turns_keys_as_numpy_does(heads: int, size: int, tokens: int
     expected = pages.copy()
     unit = np.sqrt(cosine[7] ** 2 + sine[7] ** 2)
     move(PageViews(geometry, expected), tokens, sources, targets, cosine[7] / unit, sine[7] / unit)
-    MovedTokens(geometry, [pages], [(cosine, sine)]).move(sources, targets, 7)
+    RopeShift(geometry, [pages], [(cosine, sine)]).move(sources, targets, 7)
     found, wanted = PageViews(geometry, pages), PageViews(geometry, expected)
     np.testing.assert_array_equal(found.values, wanted.values)
     np.testing.assert_array_equal(found.value_scales, wanted.value_scales)

@@ -14,7 +14,7 @@ from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.folder import lower_folder
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.verification import OriginalDecoder, forced_logits
+from edge_rag.runtime.lowering.verification import OriginalDecoder, teacher_forced_logits
 from tests.synthetic.tiny_model import FIXTURES, Logits, TokenIds
 
 COS, SIN = 7, 8
@@ -72,7 +72,7 @@ def two_pairs(model: onnx.ModelProto) -> None:
 def both(folder: Path, token_ids: TokenIds) -> tuple[Logits, Logits]:
     geometry = lower_folder(folder)
     original = OriginalDecoder.open(folder / "model.onnx", geometry.head_size).feed(token_ids)
-    return forced_logits(PagedDecoder.open(folder, 4), token_ids, token_ids.size - 8), original
+    return teacher_forced_logits(PagedDecoder.open(folder, 4), token_ids, token_ids.size - 8), original
 
 
 def close(found: Logits, expected: Logits) -> bool:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from edge_rag.runtime.session.process import NICENESS, step_back
+from edge_rag.runtime.session.process import NICENESS, lower_priority
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
 
@@ -15,13 +15,13 @@ def niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-def test_a_thread_that_steps_back_takes_those_it_starts_along_and_nobody_else() -> None:
+def test_lower_priority_applies_to_a_thread_and_those_it_starts_only() -> None:
     found: dict[str, int] = {}
 
     def compute() -> None:
         found["before"] = niceness()
-        step_back()
-        step_back()
+        lower_priority()
+        lower_priority()
         started = threading.Thread(target=lambda: found.update(started=niceness()))
         started.start()
         started.join()

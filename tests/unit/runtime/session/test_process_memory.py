@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from edge_rag.runtime.session.process import collect_less_often, set_aside_what_stays
+from edge_rag.runtime.session.process import freeze_gc, raise_gc_threshold
 
 
 class Cyclic:
@@ -11,31 +11,31 @@ class Cyclic:
         self.itself = self
 
 
-def test_what_stays_is_left_out_of_collections_until_it_is_set_aside_anew() -> None:
+def test_frozen_objects_are_excluded_from_collections_until_the_next_freeze() -> None:
     try:
         cyclic = Cyclic()
         gone = weakref.ref(cyclic)
-        set_aside_what_stays()
+        freeze_gc()
         assert gc.get_freeze_count() > 0
         del cyclic
         gc.collect()
-        assert gone() is not None, "no collection looks at it"
-        set_aside_what_stays()
+        assert gone() is not None, "it is frozen"
+        freeze_gc()
         assert gone() is None
     finally:
         gc.unfreeze()
 
 
-def test_garbage_is_not_kept_by_being_set_aside() -> None:
+def test_garbage_is_collected_before_the_freeze() -> None:
     try:
         gone = weakref.ref(Cyclic())
-        set_aside_what_stays()
+        freeze_gc()
         assert gone() is None
     finally:
         gc.unfreeze()
 
 
-def test_a_few_thousand_new_objects_are_not_worth_a_collection() -> None:
+def test_a_few_thousand_new_objects_do_not_start_a_collection() -> None:
     before = gc.get_threshold()
     collected: list[dict[str, int]] = []
 
@@ -43,7 +43,7 @@ def test_a_few_thousand_new_objects_are_not_worth_a_collection() -> None:
         collected.append(info)
 
     try:
-        collect_less_often()
+        raise_gc_threshold()
         gc.collect()
         gc.callbacks.append(note)
         kept = [Cyclic() for _ in range(8000)]

@@ -15,7 +15,7 @@ from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder, DevicePages, step
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.verification import forced_logits
+from edge_rag.runtime.lowering.verification import teacher_forced_logits
 from edge_rag.runtime.session.sessions import ON_CPU
 from tests.support.cuda import cuda_copy, greedily
 from tests.support.gpu import needs_cuda
@@ -98,7 +98,7 @@ def test_on_a_card_a_copied_page_stands_in_for_the_one_it_was_copied_from(tmp_pa
     token_ids = reference("tiny-qwen2").token_ids[:33]
     folder = cuda_copy(FIXTURES / "tiny-qwen2", tmp_path / "model", token_ids)
     decoder = CudaDecoder.open(folder, 4, {})
-    forced_logits(decoder, token_ids, 33)
+    teacher_forced_logits(decoder, token_ids, 33)
     last = PackedStep(
         token_ids[32:],
         np.array([32], np.int32),

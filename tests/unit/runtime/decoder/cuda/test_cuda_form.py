@@ -16,7 +16,7 @@ from edge_rag.runtime.decoder.cuda.folder import read_cuda_form, write_cuda_form
 from edge_rag.runtime.decoder.cuda.kv_scales import KvScales, read_scales, scales_of
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.verification import forced_logits
+from edge_rag.runtime.lowering.verification import teacher_forced_logits
 from edge_rag.runtime.model_folder.graph_check import check_graph
 from edge_rag.runtime.session.sessions import open_session
 from tests.support.cuda import cuda_copy, greedily
@@ -56,8 +56,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_computes_the_logits_of_the_paged_form(name: str, tmp_path: Path) -> None:
     token_ids = text(name)
     folder = cuda_copy(FIXTURES / name, tmp_path / name, token_ids)
-    expected = forced_logits(PagedDecoder.open(folder, 4), token_ids, 60)
-    found = forced_logits(CudaReference(folder, 4), token_ids, 60)
+    expected = teacher_forced_logits(PagedDecoder.open(folder, 4), token_ids, 60)
+    found = teacher_forced_logits(CudaReference(folder, 4), token_ids, 60)
     # INT8 with a scale a channel rounds otherwise than with one a token: a few close decisions fall otherwise, too.
     assert distances(found, expected).max() < 0.06
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.95
@@ -68,8 +68,8 @@ def test_the_default_model_chooses_the_same_tokens_but_for_close_decisions(tmp_p
         token_ids = stored["token_ids"]
     folder = cuda_copy(DEFAULT, tmp_path / "quoter", token_ids[:384])
     # The rest of the text is not what the scales are from.
-    expected = forced_logits(PagedDecoder.open(folder, 16), token_ids, 400)
-    found = forced_logits(CudaReference(folder, 16), token_ids, 400)
+    expected = teacher_forced_logits(PagedDecoder.open(folder, 16), token_ids, 400)
+    found = teacher_forced_logits(CudaReference(folder, 16), token_ids, 400)
     assert divergence(found, expected) < 0.005
     assert distances(found, expected).mean() < 0.04
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.94
