@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edge_rag.bootstrap.network import call_limits, make_entrance, newcomers, request_limits, token_file
 from edge_rag.config.sections import LogFormat
-from edge_rag.config.settings import Settings, adopted, differing
+from edge_rag.config.settings import Settings, changed_keys, with_reloadable
 from edge_rag.server.authentication import Authenticator
 from edge_rag.server.grpc.server import GrpcServer
 from edge_rag.telemetry.logs import configure_logging
@@ -53,11 +53,11 @@ class SettingsInForce:
             AccessError: A file of certificates or tokens is unusable; all stays as it was.
         """
         wanted = self._read()
-        following = adopted(self._now, wanted)
+        following = with_reloadable(self._now, wanted)
         doors, _ = make_entrance(following)
         self._server.adopt(request_limits(following), call_limits(following), doors.tls)
         self._doorkeeper.use(token_file(following), newcomers(following))
         configure_logging(following.log.level.value, following.log.format is LogFormat.JSON, following.log.text)
-        reread = Reread(differing(self._now, following), differing(following, wanted))
+        reread = Reread(changed_keys(self._now, following), changed_keys(following, wanted))
         self._now = following
         return reread

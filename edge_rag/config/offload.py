@@ -1,4 +1,4 @@
-"""Settings of what other machines compute."""
+"""Settings of remotes, the other machines that compute for this one."""
 
 from __future__ import annotations
 
@@ -14,52 +14,56 @@ from edge_rag.core.placement import OffloadMode, OffloadUse
 
 
 class RemoteKind(Enum):
-    """What a remote is."""
+    """Protocol of a remote."""
 
     EDGE_RAG = "edge-rag"
     OPENAI = "openai"
 
 
 class RemoteSettings(Section):
-    """Another machine that may compute for this one."""
+    """Another machine that computes for this one."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="What it is called in status and trail.")
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="Name of the remote in the status and the audit log."
+    )
     kind: RemoteKind = Field(default=RemoteKind.EDGE_RAG, description="`edge-rag` or `openai`.")
     address: str = Field(
         min_length=1,
-        description="HOST:PORT of an edge-rag, or box:NAME to look for it; base URL of an OpenAI-compatible server.",
+        description="HOST:PORT of an edge-rag, or box:NAME to discover it; base URL of an OpenAI-compatible server.",
     )
-    authority: FilePath | None = Field(default=None, description="Who signed its certificate, PEM.")
+    authority: FilePath | None = Field(default=None, description="Authority that signed the remote's certificate, PEM.")
     fingerprint: str | None = Field(
         default=None,
         pattern=r"^([0-9A-Fa-f]{2}:?){32}$",
-        description="SHA-256 of its certificate, instead of an authority.",
+        description="SHA-256 of the remote's certificate, instead of an authority.",
     )
-    credential: FilePath | None = Field(default=None, description="File of the token that is shown to it.")
+    credential: FilePath | None = Field(default=None, description="File of the token sent to the remote.")
     uses: tuple[OffloadUse, ...] = Field(
         default=(OffloadUse.GENERATE,),
         min_length=1,
-        description="What for: `generate` writes answers; `embed` and `rerank` need an edge-rag with the same models.",
+        description="`generate` writes answers; `embed` and `rerank` require an edge-rag with the same models.",
     )
-    model: str | None = Field(default=None, min_length=1, description="Model to ask an OpenAI-compatible server for.")
+    model: str | None = Field(
+        default=None, min_length=1, description="Model to request from an OpenAI-compatible server."
+    )
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Self:
+    def _is_consistent(self) -> Self:
         if self.authority is not None and self.fingerprint is not None:
             raise ValueError("authority and fingerprint exclude each other")
         if (self.kind is RemoteKind.OPENAI) != (self.model is not None):
-            raise ValueError("kind openai needs a model, and no other kind has one")
+            raise ValueError("`model` is required for kind openai, and no other kind has one")
         if self.kind is RemoteKind.OPENAI and set(self.uses) != {OffloadUse.GENERATE}:
-            raise ValueError("uses: an OpenAI-compatible server is used to generate only")
+            raise ValueError("uses: an OpenAI-compatible server supports generate only")
         if len(set(self.uses)) != len(self.uses):
-            raise ValueError("uses: one of them is named twice")
+            raise ValueError("uses: an entry is repeated")
         encrypted = self.authority is not None or self.fingerprint is not None
         if self.kind is RemoteKind.OPENAI:
             url = urlsplit(self.address)
             if url.scheme not in ("http", "https") or not url.hostname:
                 raise ValueError(f"address {self.address!r} is not http(s)://HOST:PORT/PATH")
             if (url.scheme == "https") != encrypted:
-                raise ValueError("https and one of authority and fingerprint go together")
+                raise ValueError("https requires authority or fingerprint, and http allows neither")
             host = url.hostname
         elif self.address.startswith("box:"):
             host = self.address
@@ -68,59 +72,63 @@ class RemoteSettings(Section):
             if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
                 raise ValueError(f"address {self.address!r} is neither HOST:PORT nor box:NAME")
         if not encrypted and not _is_loopback(host.strip("[]")):
-            raise ValueError("authority or fingerprint is needed: documents leave a box over TLS only")
+            raise ValueError("authority or fingerprint is required: documents leave this host over TLS only")
         return self
 
 
 class OffloadSettings(Section):
-    """Other machines that compute; for collections that allow it (`collections update NAME --offload allowed`)."""
+    """Remotes that compute for this host, for collections that allow it (`--offload allowed`)."""
 
     mode: OffloadMode = Field(
         default=OffloadMode.NEVER,
-        description="`overflow` asks them when this box would be late, `prefer-remote` always, `race` asks both.",
+        description="`never`; `overflow` uses remotes when this host would miss a deadline; `prefer-remote` "
+        "always; `race` runs both.",
     )
     remotes: tuple[RemoteSettings, ...] = Field(
-        default_factory=tuple, max_length=32, description="The machines, a table each."
+        default_factory=tuple, max_length=32, description="The remotes, one table each."
     )
     first_token_timeout_seconds: float = Field(
         default=10.0,
         gt=0,
         le=600,
-        description="Longest wait for first text, vectors or ranks of one, seconds; less with a near deadline.",
+        description="Longest wait for a remote's first token, vectors or scores, seconds. A near deadline shortens it.",
     )
     stall_seconds: float = Field(
         default=2.0,
         gt=0,
         le=600,
-        description="Silence in the middle of an answer from which on this box goes on, seconds.",
+        description="Gap in a remote's answer after which this host continues it, seconds.",
     )
     breaker_failures: int = Field(
-        default=3, ge=1, le=100, description="Consecutive failures that open the breaker of a remote."
+        default=3, ge=1, le=100, description="Consecutive failures that open a remote's circuit breaker."
     )
     breaker_open_seconds: float = Field(
         default=2.0,
         gt=0,
         le=3600,
-        description="How long it is left alone, seconds; twice as long after each failed try.",
+        description="Time the circuit breaker stays open, seconds. It doubles after each failed attempt.",
     )
     redact: tuple[str, ...] = Field(
         default_factory=tuple,
         max_length=256,
-        description="Regular expressions (RE2) of what leaves as placeholders where a collection's rule is `redacted`.",
+        description="Regular expressions (RE2) of text that is replaced by placeholders in collections with the "
+        "rule `redacted`.",
     )
     when_throttled: bool = Field(
         default=True,
-        description="Whether mode `overflow` asks others while heat or power hold this box back (`throttle`).",
+        description="In mode `overflow`, use remotes while heat or power throttles this host.",
     )
-    on_battery: bool = Field(default=False, description="Whether mode `overflow` asks others while on battery.")
+    on_battery: bool = Field(
+        default=False, description="In mode `overflow`, use remotes while this host runs on battery."
+    )
 
     @model_validator(mode="after")
-    def _names_differ(self) -> Self:
+    def _names_are_unique(self) -> Self:
         names = [remote.name for remote in self.remotes]
         if len(set(names)) != len(names):
             raise ValueError("two remotes have the same name")
         if self.mode is not OffloadMode.NEVER and not names:
-            raise ValueError(f"mode {self.mode.value} needs remotes")
+            raise ValueError(f"mode {self.mode.value} requires remotes")
         return self
 
 

@@ -1,7 +1,4 @@
-"""Where things are when nothing says otherwise.
-
-Where credentials lie in a data directory when nothing says otherwise.
-"""
+"""Default paths of data, models and credentials."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ def default_data_directory() -> Path:
 
 
 def default_models_directory() -> Path:
-    """Returns the models of the checkout the package is run from, else those that were installed with it."""
-    places = [Path(place) for place in edge_rag.__path__]
-    checkouts = [place.parent / "models" for place in places if (place.parent / "pyproject.toml").is_file()]
-    installed = [place / "models" for place in places]
+    """Returns the models of the checkout that the package runs from, else those installed with the package."""
+    packages = [Path(path) for path in edge_rag.__path__]
+    checkouts = [path.parent / "models" for path in packages if (path.parent / "pyproject.toml").is_file()]
+    installed = [path / "models" for path in packages]
     for candidate in checkouts + installed:
         if candidate.is_dir():
             return candidate
@@ -37,19 +34,19 @@ def token_path(data_directory: Path) -> Path:
 
 
 def pairing_path(data_directory: Path) -> Path:
-    """Returns the file of one-time codes."""
+    """Returns the file of pairing codes."""
     return data_directory / "access" / "pairings.json"
 
 
 def certificate_path(data_directory: Path) -> Path:
-    """Returns the folder of the authority and the certificates it signed."""
+    """Returns the directory of the certificate authority and of the certificates that it signed."""
     return data_directory / "tls"
 
 
 def credential(name: str) -> Path | None:
-    """Returns the file of a credential that systemd passed to the service; None where it passed none of that name.
+    """Returns the file of a credential that systemd passed to the service, or None.
 
-    Where it passed none at all, systemd 252 leaves a folder that the service may not look into.
+    If it passed no credential at all, systemd 252 creates a directory that the service cannot read.
     """
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     path = None if not folder else Path(folder) / name

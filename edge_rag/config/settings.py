@@ -1,6 +1,6 @@
-"""The daemon's settings: TOML file, environment, command line; every key checked, unknown keys refused.
+"""Settings of the daemon, read from a TOML file, the environment and the command line.
 
-What of the settings can change while the daemon runs.
+Unknown keys are rejected. `with_reloadable` says which settings can change while the daemon runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DELIMITER = "__"
 
 
 class Settings(BaseSettings):
-    """Everything the daemon can be told. Sources, strongest first: command line, environment, file, defaults."""
+    """All settings of the daemon. Sources, strongest first: command line, environment, file, defaults."""
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
@@ -52,21 +52,22 @@ class Settings(BaseSettings):
 
     listen: str = Field(
         default="127.0.0.1:7421",
-        description="Address, HOST:PORT or unix:PATH; not a loopback one, it needs TLS and credentials. Port 0 picks.",
+        description="Address to listen on, HOST:PORT or unix:PATH. An address other than loopback needs TLS and "
+        "credentials. Port 0 chooses a free port.",
     )
     local_listen: str | None = Field(
         default=None,
-        description="Second address for this box, without TLS: a loopback HOST:PORT, or unix:PATH.",
+        description="Second address for programs on this host, without TLS: a loopback HOST:PORT, or unix:PATH.",
     )
     data_directory: DirectoryPath = Field(
-        default_factory=default_data_directory, description="Where documents and indexes are kept."
+        default_factory=default_data_directory, description="Directory of documents, indexes and added models."
     )
-    profile: str = Field(default="auto", description="Device profile; `auto` recognizes the board.")
+    profile: str = Field(default="auto", description="Device profile; `auto` detects the board.")
     profile_file: FilePath | None = Field(
-        default=None, description="TOML file whose keys take the place of the device profile's; left out, none."
+        default=None, description="TOML file that overrides keys of the device profile. Unset: none."
     )
     threads: int | None = Field(
-        default=None, ge=1, le=256, description="Threads that compute; left out, the profile says."
+        default=None, ge=1, le=256, description="Compute threads. Unset: the device profile decides."
     )
     models: ModelSettings = Field(default_factory=ModelSettings)
     retriever: RetrieverSettings = Field(default_factory=RetrieverSettings)
@@ -103,14 +104,11 @@ class _FileValues(PydanticBaseSettingsSource):
 
 
 def load_settings(config_file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
-    """Reads the settings.
+    """Reads and validates the settings.
 
     Args:
         config_file: TOML file, or None for defaults and environment only.
         overrides: Top-level keys from the command line.
-
-    Returns:
-        Checked settings.
 
     Raises:
         ConfigurationError: Names the file and the key.
@@ -150,8 +148,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: not a TOML file: {error}") from error
 
 
-def adopted(present: Settings, wanted: Settings) -> Settings:
-    """Returns the present settings with those of the wanted ones that can change while running."""
+def with_reloadable(present: Settings, wanted: Settings) -> Settings:
+    """Returns the present settings, with the wanted value of each one that can change while the daemon runs."""
     limits, tls = wanted.limits, wanted.tls
     return present.model_copy(
         update={
@@ -178,15 +176,15 @@ def adopted(present: Settings, wanted: Settings) -> Settings:
     )
 
 
-def differing(one: Settings, other: Settings) -> tuple[str, ...]:
-    """Returns the keys whose values differ, in the order in which they are declared: ``limits.request_seconds``."""
-    return tuple(_differing(one, other))
+def changed_keys(one: Settings, other: Settings) -> tuple[str, ...]:
+    """Returns the keys with different values in the order of declaration, for example ``limits.request_seconds``."""
+    return tuple(_changed_keys(one, other))
 
 
-def _differing(one: BaseModel, other: BaseModel, prefix: str = "") -> Iterator[str]:
+def _changed_keys(one: BaseModel, other: BaseModel, prefix: str = "") -> Iterator[str]:
     for name in type(one).model_fields:
         mine, theirs = getattr(one, name), getattr(other, name)
         if isinstance(mine, BaseModel) and isinstance(theirs, BaseModel):
-            yield from _differing(mine, theirs, f"{prefix}{name}.")
+            yield from _changed_keys(mine, theirs, f"{prefix}{name}.")
         elif mine != theirs:
             yield f"{prefix}{name}"

@@ -1,4 +1,4 @@
-"""Settings of the stages."""
+"""Settings of the pipeline stages and of ingest."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from edge_rag.core.query import AnswerMode, PassageOrder, SchedulingPreset
 
 
 class MilvusSettings(Section):
-    """A Milvus that collections can be moved to; needs the extra `milvus`."""
+    """A Milvus server that collections can be moved to. Needs the extra `milvus`."""
 
     uri: str | None = Field(
         default=None,
         pattern=r"^(https?://.+|.+\.db)$",
-        description="`http(s)://HOST:PORT` of a server, or the path of a milvus-lite file ending in .db; else none.",
+        description="`http(s)://HOST:PORT` of a server, or the path of a milvus-lite file that ends in .db. "
+        "Unset: no Milvus.",
     )
     token_file: DirectoryPath | None = Field(
-        default=None, description="File that holds `user:password` or an API key; left out, none."
+        default=None, description="File that holds `user:password` or an API key. Unset: none."
     )
-    timeout_seconds: float = Field(default=10, gt=0, le=600, description="Longest time for one call to it, seconds.")
+    timeout_seconds: float = Field(
+        default=10, gt=0, le=600, description="Longest duration of one call to Milvus, seconds."
+    )
 
 
 class RetrieverSettings(Section):
     """The retriever stage."""
 
-    queue: int = Field(default=256, ge=1, description="Most questions that may wait.")
-    batch: int = Field(default=16, ge=1, le=256, description="Most questions embedded at once.")
-    candidates: int = Field(default=20, ge=1, le=200, description="Passages handed to the reranker.")
+    queue: int = Field(default=256, ge=1, description="Questions that may wait.")
+    batch: int = Field(default=16, ge=1, le=256, description="Questions embedded at once.")
+    candidates: int = Field(default=20, ge=1, le=200, description="Passages passed to the reranker.")
     exact_vectors: int = Field(
         default=50_000,
         ge=1000,
         le=10_000_000,
-        description="Most passages of a collection that are searched exactly; above, an index on disk is built.",
+        description="Passages of a collection up to which search is exact. A larger collection gets an index on disk.",
     )
     milvus: MilvusSettings = Field(default_factory=MilvusSettings)
 
@@ -41,78 +44,79 @@ class RetrieverSettings(Section):
 class RerankerSettings(Section):
     """The reranker stage."""
 
-    queue: int = Field(default=256, ge=1, description="Most questions that may wait.")
-    batch: int = Field(default=4, ge=1, le=64, description="Most questions scored at once.")
+    queue: int = Field(default=256, ge=1, description="Questions that may wait.")
+    batch: int = Field(default=4, ge=1, le=64, description="Questions scored at once.")
     passages: int = Field(
-        default=4, ge=1, le=32, description="Passages put into the prompt when the client does not say."
+        default=4, ge=1, le=32, description="Passages in the prompt, unless the client sets a number."
     )
 
 
 class GeneratorSettings(Section):
     """The generator stage."""
 
-    queue: int = Field(default=256, ge=1, description="Most requests that may wait for a slot.")
+    queue: int = Field(default=256, ge=1, description="Requests that may wait for a slot.")
     queue_tokens: int = Field(
-        default=262_144, ge=1, description="Most tokens these may come to, prompts and longest answers together."
+        default=262_144, ge=1, description="Tokens of all waiting requests, prompts and longest answers together."
     )
-    mode: AnswerMode = Field(default=AnswerMode.QUOTE, description="Answer mode when the client does not say.")
+    mode: AnswerMode = Field(default=AnswerMode.QUOTE, description="Answer mode, unless the client sets one.")
     preset: SchedulingPreset = Field(
         default=SchedulingPreset.BALANCED,
-        description="`latency` runs fewer at once and each quicker, `throughput` more at once and each slower.",
+        description="`latency` runs fewer requests at once, each faster; `throughput` runs more at once, each slower.",
     )
     max_slots: int | None = Field(
         default=None,
         ge=1,
         le=256,
-        description="Sequences that run at once; left out, the profile and the preset decide.",
+        description="Sequences that run at once. Unset: the device profile and the preset decide.",
     )
     max_step_tokens: int | None = Field(
         default=None,
         ge=16,
         le=8192,
-        description="Tokens computed in one step; left out, the profile and the preset decide.",
+        description="Tokens computed in one step. Unset: the device profile and the preset decide.",
     )
     passage_order: PassageOrder = Field(
         default=PassageOrder.DOCUMENT,
-        description="Passages in the prompt: `document` orders them by their place, so that prompts begin alike; "
-        "`hot` puts those often asked for first; `rank` best first.",
+        description="Order of passages in the prompt: `document` sorts by position, so that prompts share "
+        "prefixes; `hot` puts frequently used passages first; `rank` puts the best first.",
     )
     target_tpot_ms: float | None = Field(
         default=None,
         gt=0,
-        description="Wanted time between two tokens, ms; slots are taken away and given back to meet it.",
+        description="Target time per output token, ms. The number of slots is adjusted to meet it.",
     )
     draft_tokens: int = Field(
         default=8,
         ge=0,
         le=64,
-        description="Most tokens copied from passages and answer that a step checks where the model writes; 0: none.",
+        description="Longest draft for speculative decoding in free text, tokens copied from passages and answer;"
+        " 0 turns it off.",
     )
     passage_recompute_tokens: int = Field(
         default=16,
         ge=0,
         le=1024,
-        description="First tokens of each passage that are computed anew where a collection's kv_reuse is `passage`.",
+        description="First tokens of each passage that are recomputed in collections with kv_reuse `passage`.",
     )
     aging_seconds: float = Field(
         default=30,
         gt=0,
-        description="Time without a slot after which a client's next request rises by a priority class, seconds.",
+        description="Time without a slot after which a client's next request rises by one priority class, seconds.",
     )
     kv_memory_mib: int | None = Field(
         default=None,
         ge=1,
-        description="Memory for KV pages, MiB; left out, the device profile's share of what is free.",
+        description="Memory for KV pages, MiB. Unset: the device profile's share of free memory.",
     )
     prefetch: bool = Field(
         default=False,
-        description="Whether the likely prompt is computed while the reranker works; gains where they do not share "
-        "processor cores.",
+        description="Compute the likely prompt while the reranker runs. Useful if the two do not share processor "
+        "cores.",
     )
     kv_disk_mib: int = Field(
         default=1024,
         ge=0,
-        description="Most that KV pages of what is often asked for may take in the data directory, MiB; 0 keeps none.",
+        description="Disk space for KV pages of frequent prompts in the data directory, MiB; 0 turns it off.",
     )
     evidence_weight: float | None = Field(
         default=None, ge=0, le=10_000, description="Weight of the retrieval evidence against the model in quote mode."
@@ -121,29 +125,31 @@ class GeneratorSettings(Section):
         default=None,
         ge=0,
         le=1,
-        description="Evidence for an answer, 0 to 1, below which there is none, unless the mode is free.",
+        description="Evidence for an answer, 0 to 1, below which the answer is `not_found_text`; not in mode free.",
     )
     unsupported: UnsupportedText = Field(
         default=UnsupportedText.MARK,
-        description="Sentences that no document supports in mode cite: `mark` says so, `omit` leaves them out.",
+        description="Sentences that no document supports in mode cite: `mark` labels them, `omit` leaves them out.",
     )
     not_found_text: str = Field(
-        default="I could not find that in the documents.", min_length=1, description="Answer when there is no evidence."
+        default="I could not find that in the documents.",
+        min_length=1,
+        description="Answer when the documents hold no evidence.",
     )
 
 
 class IngestSettings(Section):
-    """Taking documents."""
+    """Ingest of documents."""
 
-    queue: int = Field(default=64, ge=1, description="Most documents that may wait.")
+    queue: int = Field(default=64, ge=1, description="Documents that may wait.")
     document_mib: int = Field(default=64, ge=1, le=1024, description="Largest document, MiB.")
     spool_mib: int = Field(
-        default=1024, ge=1, description="Most that documents accepted for jobs and not stored yet may take, MiB."
+        default=1024, ge=1, description="Disk space of documents that jobs have accepted and not yet stored, MiB."
     )
-    parse_seconds: int = Field(default=60, ge=1, description="Longest time for reading one document, seconds.")
-    parse_memory_mib: int = Field(default=1024, ge=128, description="Most memory for reading one document, MiB.")
+    parse_seconds: int = Field(default=60, ge=1, description="Longest time to parse one document, seconds.")
+    parse_memory_mib: int = Field(default=1024, ge=128, description="Most memory to parse one document, MiB.")
     scan_languages: str = Field(
         default="eng",
         pattern=r"^[A-Za-z][A-Za-z0-9_]*(\+[A-Za-z][A-Za-z0-9_]*)*$",
-        description="Languages of scanned pages, Tesseract's names joined by +; read where Tesseract is installed.",
+        description="Languages of scanned pages, Tesseract's names joined by +. Needs an installed Tesseract.",
     )

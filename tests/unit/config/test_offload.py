@@ -41,8 +41,8 @@ def test_a_remote_that_is_known_over_tls_or_on_this_box_is_taken(tmp_path: Path,
         ('address = "10.0.0.9:7421"', "over TLS only"),
         ('address = "box:office"', "over TLS only"),
         ('kind = "openai"\naddress = "http://10.0.0.9/v1"\nmodel = "m"', "over TLS only"),
-        ('kind = "openai"\naddress = "https://10.0.0.9/v1"\nmodel = "m"', "go together"),
-        ('kind = "openai"\naddress = "http://127.0.0.1/v1"', "needs a model"),
+        ('kind = "openai"\naddress = "https://10.0.0.9/v1"\nmodel = "m"', "https requires"),
+        ('kind = "openai"\naddress = "http://127.0.0.1/v1"', "`model` is required"),
         (f'address = "10.0.0.9:7421"\nmodel = "m"\n{TLS}', "no other kind"),
         (f'address = "10.0.0.9:7421"\n{TLS}\n{PIN}', "exclude each other"),
         (f'address = "10.0.0.9"\n{TLS}', "HOST:PORT"),
@@ -50,7 +50,7 @@ def test_a_remote_that_is_known_over_tls_or_on_this_box_is_taken(tmp_path: Path,
         (f'kind = "openai"\naddress = "ftp://gpu/v1"\nmodel = "m"\n{TLS}', "http"),
         ('address = "127.0.0.1:7421"\nfingerprint = "abc"', "fingerprint"),
         ('address = "127.0.0.1:7421"\nuses = []', "uses"),
-        ('address = "127.0.0.1:7421"\nuses = ["embed", "embed"]', "named twice"),
+        ('address = "127.0.0.1:7421"\nuses = ["embed", "embed"]', "is repeated"),
         ('address = "127.0.0.1:7421"\nuses = ["retrieve"]', "uses"),
         ('kind = "openai"\naddress = "http://127.0.0.1/v1"\nmodel = "m"\nuses = ["embed"]', "generate only"),
     ],
@@ -65,7 +65,7 @@ def test_two_remotes_of_one_name_and_a_mode_without_remotes_are_refused(tmp_path
         loaded(tmp_path, 'address = "127.0.0.1:1"\n[[offload.remotes]]\nname = "a"\naddress = "127.0.0.1:2"')
     file = tmp_path / "none.toml"
     file.write_text('[offload]\nmode = "race"\n')
-    with pytest.raises(ConfigurationError, match="needs remotes"):
+    with pytest.raises(ConfigurationError, match="requires remotes"):
         load_settings(file)
 
 

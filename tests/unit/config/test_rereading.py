@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_rag.config.settings import Settings, adopted, differing, load_settings
+from edge_rag.config.settings import Settings, changed_keys, load_settings, with_reloadable
 
 
 def settings(tmp_path: Path, text: str) -> Settings:
@@ -29,8 +29,8 @@ def test_what_can_change_is_adopted_and_the_rest_is_named(tmp_path: Path) -> Non
         reranker.passages = 9
         """,
     )
-    following = adopted(now, wanted)
-    assert set(differing(now, following)) == {
+    following = with_reloadable(now, wanted)
+    assert set(changed_keys(now, following)) == {
         "log.level",
         "limits.question_characters",
         "access.tokens",
@@ -39,7 +39,7 @@ def test_what_can_change_is_adopted_and_the_rest_is_named(tmp_path: Path) -> Non
         "generator.mode",
         "reranker.passages",
     }
-    assert set(differing(following, wanted)) == {
+    assert set(changed_keys(following, wanted)) == {
         "listen",
         "limits.concurrent_calls",
         "tls.client_certificates",
@@ -48,4 +48,4 @@ def test_what_can_change_is_adopted_and_the_rest_is_named(tmp_path: Path) -> Non
 
 
 def test_the_same_settings_differ_in_nothing(tmp_path: Path) -> None:
-    assert differing(settings(tmp_path, "threads = 2"), settings(tmp_path, "threads = 2")) == ()
+    assert changed_keys(settings(tmp_path, "threads = 2"), settings(tmp_path, "threads = 2")) == ()

@@ -27,7 +27,9 @@ def test_there_are_documents_of_every_format() -> None:
 
 
 def test_the_pdf_files_are_what_their_script_makes(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "make_sample_pdfs.py"), str(tmp_path)], check=True)
+    subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "fixtures" / "makers" / "make_sample_pdfs.py"), str(tmp_path)], check=True
+    )
     made = {path.name: pdf_text(path) for path in tmp_path.glob("*.pdf")}
     assert made == {path.name: pdf_text(path) for path in SAMPLES.glob("*.pdf")}
     assert len(made) == 2
