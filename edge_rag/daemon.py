@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 
 import edge_rag
 from edge_rag.bootstrap.app import build
-from edge_rag.bootstrap.network import call_limits, make_announcer, make_entrance, request_limits, transport_limits
-from edge_rag.bootstrap.reload import SettingsInForce
+from edge_rag.bootstrap.network import call_limits, make_access, make_announcer, request_limits, transport_limits
+from edge_rag.bootstrap.reload import SettingsReloader
 from edge_rag.bootstrap.tracing import make_traces
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings
@@ -108,10 +108,10 @@ async def _serve(
     )
     registry.register(watch.usage)
     gate = Lifecycle()
-    doors, doorkeeper = make_entrance(settings)
+    listeners, authenticator = make_access(settings)
     server = GrpcServer(
-        doors,
-        doorkeeper,
+        listeners,
+        authenticator,
         gate,
         metrics,
         request_limits(settings),
@@ -123,52 +123,52 @@ async def _serve(
     addresses = await server.start()
     announcer: Announcer | None = None
     try:
-        parts = await asyncio.to_thread(build, settings, metrics, watch, manager.status)
+        app = await asyncio.to_thread(build, settings, metrics, watch, manager.status)
     except BaseException:
         await server.stop(grace_s=0)
         raise
     try:
-        watch.metrics.read_from(parts.generator.snapshot, lambda: 0 if audit_file is None else audit_file.dropped)
-        registry.register(OffloadMetrics(parts.remotes))
+        watch.metrics.read_from(app.generator.snapshot, lambda: 0 if audit_file is None else audit_file.dropped)
+        registry.register(OffloadMetrics(app.remotes))
         zones = partial(temperatures, settings.throttle.root)
-        registry.register(BoardMetrics(watch.activity, zones, parts.throttling, parts.memory_pressure))
+        registry.register(BoardMetrics(watch.activity, zones, app.throttling, app.memory_pressure))
         reporter = StatusCollector(
-            pipeline=parts.pipeline,
-            generator=parts.generator,
-            ingesting=parts.ingesting,
-            library=parts.directory.library,
+            pipeline=app.pipeline,
+            generator=app.generator,
+            ingesting=app.ingest_stage,
+            library=app.directory.library,
             latencies=latencies,
             activity=watch.activity,
             temperatures=zones,
-            throttling=parts.throttling,
-            memory=parts.memory.summary,
-            pressure=parts.memory_pressure,
-            models=parts.models,
-            remotes=parts.remotes,
-            profile=parts.profile.name,
+            throttling=app.throttling,
+            memory=app.memory_plan.summary,
+            pressure=app.memory_pressure,
+            models=app.models,
+            remotes=app.remotes,
+            profile=app.profile.name,
             data_directory=settings.data_directory,
             address=addresses[0],
             started_at=started_at,
         )
         registry.register(StageMetrics(reporter.stages))
-        registry.register(PlacementMetrics(parts.models))
+        registry.register(PlacementMetrics(app.models))
         if settings.metrics.port is not None:
             metrics.serve(settings.metrics.port)
-        library = parts.directory.library
+        library = app.directory.library
         gate.open(
             Backend(
-                parts.pipeline,
-                parts.ingesting,
-                parts.jobs,
+                app.pipeline,
+                app.ingest_stage,
+                app.ingest_worker,
                 library,
                 lambda: reporter.status(gate.state),
                 watch.trail,
                 watch.usage,
-                parts.use_model,
-                parts.backup,
-                parts.directory.collections,
-                parts.generator,
-                parts.lending,
+                app.use_model,
+                app.backup,
+                app.directory.collections,
+                app.generator,
+                app.encoder_service,
             )
         )
         if asked.to_stop:
@@ -178,8 +178,8 @@ async def _serve(
         log.info(
             "serving",
             addresses=addresses,
-            tls=doors.tls is not None,
-            profile=parts.profile.name,
+            tls=listeners.tls is not None,
+            profile=app.profile.name,
             data_directory=str(settings.data_directory),
         )
         sys.stdout.write(f"edge-rag {edge_rag.__version__} serving on {' and '.join(addresses)}\n")
@@ -188,10 +188,10 @@ async def _serve(
         announcer = make_announcer(settings, addresses[0])
         if announcer is not None:
             announcer.start()
-        in_force = SettingsInForce(settings, read, server, doorkeeper)
+        reloader = SettingsReloader(settings, read, server, authenticator)
         while await asked.to_read_settings():
             manager.reloading()
-            manager.ready(_read_again(in_force))
+            manager.ready(_reload(reloader))
     finally:
         grace_s = settings.limits.drain_seconds
         manager.stopping(f"letting calls finish, for at most {grace_s:g} s")
@@ -199,16 +199,16 @@ async def _serve(
         gate.drain()
         withdrawn = asyncio.create_task(asyncio.to_thread(_withdraw, announcer))
         watch.trail.close()
-        parts.jobs.drain()
+        app.ingest_worker.drain()
         await server.draining()
         try:
             await asyncio.wait_for(gate.idle(), grace_s)
         except TimeoutError:
             log.warning("calls are given up: they take longer than the grace time")
-            await asyncio.to_thread(parts.give_up_questions)
+            await asyncio.to_thread(app.cancel_queries)
         await server.stop(_LAST_WORDS_SECONDS)
         await withdrawn
-        await asyncio.to_thread(parts.close)
+        await asyncio.to_thread(app.close)
         log.info("stopped")
 
 
@@ -217,18 +217,18 @@ def _withdraw(announcer: Announcer | None) -> None:
         announcer.close()
 
 
-def _read_again(in_force: SettingsInForce) -> str:
-    """Reads the settings again; returns a line for people on what came of it."""
+def _reload(reloader: SettingsReloader) -> str:
+    """Reloads the settings; returns a line for people on the result."""
     try:
-        reread = in_force.read_again()
+        result = reloader.reload()
     except EdgeRagError as error:
         log.error("the settings cannot be used; the old ones stay", error=str(error))
         return f"serving with the old settings, the new ones cannot be used: {error}"
-    log.info("settings read again", changed=reread.changed)
-    if not reread.need_restart:
+    log.info("settings read again", changed=result.changed)
+    if not result.need_restart:
         return "serving; settings read again"
-    log.warning("these settings need a restart", keys=reread.need_restart)
-    return f"serving; a restart is needed for {', '.join(reread.need_restart)}"
+    log.warning("these settings need a restart", keys=result.need_restart)
+    return f"serving; a restart is needed for {', '.join(result.need_restart)}"
 
 
 class _Asked:

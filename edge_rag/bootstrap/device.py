@@ -1,9 +1,4 @@
-"""What a daemon with given settings would find and plan on this box, without starting one.
-
-The device profile that settings ask for.
-
-What holds the daemon back, out of the settings and the device profile.
-"""
+"""What a daemon finds on this device: facts, profile and memory plan; and the monitors that watch the device."""
 
 from __future__ import annotations
 
@@ -27,7 +22,7 @@ from edge_rag.throttle.policy import HeatPolicy, Throttle
 
 
 def choose_profile(settings: Settings, facts: DeviceFacts) -> Choice:
-    """Chooses among the profiles that came along, and lays the operator's file over the chosen one.
+    """Chooses one of the built-in profiles and overrides it with the operator's profile file.
 
     Raises:
         ConfigurationError: There is no such profile, nothing is known of the machine, or the file is unusable.
@@ -39,13 +34,13 @@ def choose_profile(settings: Settings, facts: DeviceFacts) -> Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """What was found and planned.
+class DeviceReport:
+    """What a daemon with given settings would find and plan.
 
     Attributes:
-        facts: What was read off the machine.
-        choice: The profile, or why there is none.
-        plan: What the memory would be used for, or why there is no plan.
+        facts: Facts of the machine.
+        choice: The profile, or the error that prevents one.
+        plan: The memory plan, or the error that prevents one.
     """
 
     facts: DeviceFacts
@@ -53,12 +48,12 @@ class Box:
     plan: MemoryPlan | EdgeRagError
 
 
-def look_at_box(settings: Settings, held_bytes: int = 0) -> Box:
-    """Reads the facts, chooses the profile and plans the memory.
+def inspect_device(settings: Settings, held_bytes: int = 0) -> DeviceReport:
+    """Reads the facts, chooses the profile and plans the memory, without starting a daemon.
 
     Args:
         settings: Checked settings.
-        held_bytes: Memory that a daemon with these settings has now, and would give back before another one starts.
+        held_bytes: Memory of a running daemon, which is free before another one starts, bytes.
     """
     facts = probe(provider_devices())
     memory = facts.memory
@@ -66,23 +61,23 @@ def look_at_box(settings: Settings, held_bytes: int = 0) -> Box:
     try:
         choice = choose_profile(settings, facts)
     except EdgeRagError as error:
-        return Box(facts, error, error)
+        return DeviceReport(facts, error, error)
     try:
         folders = fill_roles(settings, store_of(settings))
         plan = MemoryPlanner(settings, choice.profile, facts, folders).plan(folders.generator)
     except EdgeRagError as error:
-        return Box(facts, choice, error)
-    return Box(facts, choice, plan)
+        return DeviceReport(facts, choice, error)
+    return DeviceReport(facts, choice, plan)
 
 
-def make_board_watch(wanted: ThrottleSettings, profile: DeviceProfile, slots: int, levers: Levers) -> BoardWatch:
-    """Makes what looks at the board, not started yet; settings win over the profile.
+def make_board_monitor(wanted: ThrottleSettings, profile: DeviceProfile, slots: int, levers: Levers) -> BoardWatch:
+    """Makes the board monitor, not started yet; settings win over the profile.
 
     Args:
         wanted: Checked settings.
         profile: Device profile in force.
-        slots: Requests that run at once where nothing is held back.
-        levers: What is moved and told.
+        slots: Slots without throttling.
+        levers: What the monitor acts on.
     """
     thermal = profile.thermal
     throttle_c, resume_c = thermal.throttle_celsius, thermal.resume_celsius
@@ -94,6 +89,6 @@ def make_board_watch(wanted: ThrottleSettings, profile: DeviceProfile, slots: in
     return BoardWatch(wanted.root, Throttle(least, heat, watts), levers, wanted.interval_seconds)
 
 
-def make_memory_watch(wanted: ThrottleSettings, relief: MemoryShedder) -> MemoryWatch | None:
-    """Makes what looks at the memory, not started yet; None where nothing is to give way."""
-    return MemoryWatch(wanted.root, relief, wanted.interval_seconds) if wanted.memory else None
+def make_memory_monitor(wanted: ThrottleSettings, shedder: MemoryShedder) -> MemoryWatch | None:
+    """Makes the memory monitor, not started yet; None where the settings turn it off."""
+    return MemoryWatch(wanted.root, shedder, wanted.interval_seconds) if wanted.memory else None

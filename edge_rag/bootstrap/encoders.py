@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 
-from edge_rag.core.placement import Precision, Provider
+from edge_rag.bootstrap.startup_log import log_placement
+from edge_rag.core.monitoring.status import ModelInUse
+from edge_rag.core.placement import ModelStage, Precision, Provider
 from edge_rag.device.facts import DeviceFacts
-from edge_rag.device.profile import ProviderChoice
-from edge_rag.errors import ConfigurationError, ProviderUnavailable
+from edge_rag.device.placing import device_name, place
+from edge_rag.device.profile import DeviceProfile, ProviderChoice
+from edge_rag.errors import ConfigurationError
+from edge_rag.model_store.roles import RoleFolders
+from edge_rag.pipeline.ports import Reranker
+from edge_rag.reranker import cross_encoder, max_sim
+from edge_rag.reranker.cross_encoder import CrossEncoderReranker
+from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.gpu.encoders import (
     EngineBuildStarted,
@@ -30,6 +39,79 @@ COMPILED_FOLDER: Final = "compiled"
 """Folder of the data directory with graphs compiled for this device; may be removed at any time."""
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Encoders:
+    """The opened embedder and reranker.
+
+    Attributes:
+        embedder: The embedder.
+        reranker: The reranker: a cross-encoder, or MaxSim over the embedder's token vectors.
+        reranker_name: Name of its scores; differs where the same pair could get another score.
+        models: Models in the roles of embedder and reranker.
+        embedder_device: Device of the embedder, in metrics.
+        reranker_device: Device of the reranker, in metrics.
+        keep_memory: Sets whether encoders keep the memory of intermediate results between runs; they do at first.
+    """
+
+    embedder: TextEncoder
+    reranker: Reranker
+    reranker_name: str
+    models: tuple[ModelInUse, ModelInUse]
+    embedder_device: str
+    reranker_device: str
+    keep_memory: Callable[[bool], None]
+
+    @classmethod
+    def open(cls, opener: EncoderOpener, profile: DeviceProfile, folders: RoleFolders, cache_bytes: int) -> Encoders:
+        """Opens both models where the profile places them.
+
+        Args:
+            opener: Opens a model on a provider.
+            profile: Device profile in force.
+            folders: Folders of the models; without a cross-encoder the embedder reranks.
+            cache_bytes: Most memory for token vectors of reranked passages.
+
+        Raises:
+            ConfigurationError: A stage can run on none of its providers.
+            ModelError: A folder is damaged, or its model cannot be opened.
+        """
+        stages = profile.stages
+        embedder, placement = place(ModelStage.EMBEDDER, stages[ModelStage.EMBEDDER], opener.embedder(folders.embedder))
+        embedder_model = ModelInUse(folders.embedder.name, f"{embedder.dimension} dimensions", placement)
+        log_placement(embedder_model)
+        device = device_name(placement)
+        if folders.reranker is None:
+            shared = replace(placement, stage=ModelStage.RERANKER)
+            model = ModelInUse(embedder_model.name, "max-sim of token vectors", shared)
+            log_placement(model)
+            return cls(
+                embedder,
+                MaxSimReranker(embedder, cache_bytes=cache_bytes),
+                f"{max_sim.METHOD} {embedder.name}",
+                (embedder_model, model),
+                device,
+                device,
+                embedder.keep_memory,
+            )
+        encoder, placement = place(ModelStage.RERANKER, stages[ModelStage.RERANKER], opener.reranker(folders.reranker))
+        model = ModelInUse(folders.reranker.name, "cross-encoder", placement)
+        log_placement(model)
+
+        def keep_memory(keep: bool) -> None:
+            embedder.keep_memory(keep)
+            encoder.keep_memory(keep)
+
+        return cls(
+            embedder,
+            CrossEncoderReranker(encoder, embedder),
+            f"{cross_encoder.METHOD} {encoder.identity} {embedder.name}",
+            (embedder_model, model),
+            device,
+            device_name(placement),
+            keep_memory,
+        )
 
 
 class EncoderOpener:
@@ -121,17 +203,3 @@ def _form(choice: ProviderChoice) -> GraphForm:
             + " or ".join(precision.value for precision in spec.encoder_precisions)
         )
     return spec.form
-
-
-_Opened = TypeVar("_Opened")
-
-
-def on_cpu(open_stage: Callable[[], _Opened]) -> Callable[[ProviderChoice], _Opened]:
-    """Makes an opener for ``place`` of one that needs no choice; it refuses every provider but the CPU."""
-
-    def open_on(choice: ProviderChoice) -> _Opened:
-        if choice.provider is not Provider.CPU:
-            raise ProviderUnavailable(choice.provider.value, "this version runs this stage on processor cores only")
-        return open_stage()
-
-    return open_on

@@ -1,4 +1,4 @@
-"""Makes generators out of model folders."""
+"""Makes generators from model folders, and opens their models on a provider."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 import structlog
 
 from edge_rag.bootstrap.memory_planner import MemoryPlanner
-from edge_rag.bootstrap.placement import paged_opener, say_placement, serial_opener
+from edge_rag.bootstrap.startup_log import log_placement
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
-from edge_rag.core.monitoring.status import ModelInUse, device_of
-from edge_rag.core.placement import ModelStage
+from edge_rag.core.monitoring.status import ModelInUse
+from edge_rag.core.placement import ModelStage, Provider
 from edge_rag.device.memory_plan import MemoryPlan
-from edge_rag.device.placing import place
+from edge_rag.device.placing import device_name, place
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
 from edge_rag.engine.engine import Engine
@@ -27,7 +27,7 @@ from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
 from edge_rag.engine.scheduling.slot_controller import SlotController
-from edge_rag.errors import ConfigurationError
+from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.model_swap import Installed
@@ -37,10 +37,12 @@ from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, Prom
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.model_store.store import ModelStore
 from edge_rag.reranker.words import Stemmer
+from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder, page_identity
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
+from edge_rag.runtime.session.providers import SPECS
 from edge_rag.telemetry.engine_observer import EngineObserver
 
 FIRST_STEP: Final = PackedStep(
@@ -51,7 +53,7 @@ FIRST_STEP: Final = PackedStep(
     block_table=np.zeros((1, 1), np.int32),
     logits_indices=np.zeros(1, np.int64),
 )
-"""Run before anybody asks, so that the first question does not wait for weights to be read."""
+"""Runs before the first request, which then does not wait for weights to be read."""
 
 _MIB: Final = 1 << 20
 _HEAT_FILE: Final = "passage-order"
@@ -61,15 +63,15 @@ _log: Final = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How a model would be run.
+    """How a model is to be run.
 
     Attributes:
         folder: Its verified folder.
-        limits: How large its steps may be.
-        cache_bytes: Most memory that keys and values take.
+        limits: Limits of a step.
+        cache_bytes: Size of the KV cache.
         detail: How it runs, for people.
-        draft_tokens: Most tokens that a request drafts for a step.
-        copies_passages: Whether its cache can move tokens, on processor cores.
+        draft_tokens: Most draft tokens of a request in a step.
+        copies_passages: Whether its KV cache can copy passages to other positions, on processor cores.
         open: Opens it on a provider.
     """
 
@@ -84,11 +86,11 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class KvDisk:
-    """Where pages are kept.
+    """Where KV pages are kept on disk.
 
     Attributes:
-        folder: A folder for this alone.
-        budget_bytes: Most that they may take.
+        folder: A folder for pages alone.
+        budget_bytes: Most bytes of pages.
         directory: Id of the data directory.
         epochs: Returns the present epoch of each collection.
     """
@@ -99,15 +101,15 @@ class KvDisk:
     epochs: Callable[[], Mapping[str, int]]
 
 
-class GeneratorMaker:
-    """Makes generators out of model folders.
+class GeneratorFactory:
+    """Makes generators from model folders.
 
     Args:
         settings: Checked settings.
         store: Finds a model's folder.
         profile: Device profile in force.
         memory: Plans the memory.
-        watch: What engines report to.
+        observer: Receives the events of engines.
     """
 
     def __init__(
@@ -116,13 +118,13 @@ class GeneratorMaker:
         store: ModelStore,
         profile: DeviceProfile,
         memory: MemoryPlanner,
-        watch: EngineObserver,
+        observer: EngineObserver,
     ) -> None:
         wanted = settings.generator
         self._settings = wanted
         self._pause_s = settings.limits.slow_client_seconds
         self.store = store
-        self._watch = watch
+        self._observer = observer
         self._placing = profile.stages[ModelStage.GENERATOR]
         self._heat = PassageHeat()
         self._disk: KvDisk | None = None
@@ -131,23 +133,23 @@ class GeneratorMaker:
         self._limits = partial(limits_for, wanted.preset, balanced)
         self._memory = memory
 
-    def keep_pages(self, disk: KvDisk) -> None:
-        """Keeps pages on disk from now on, those of the generator that was made before and of those that follow."""
+    def attach_disk(self, disk: KvDisk) -> None:
+        """Keeps pages on disk from now on: those of the present generator and of later ones."""
         self._disk = disk
         self._heat_file = HeatFile(disk.folder / _HEAT_FILE, self._disk_failed)
         if (state := self._heat_file.load()) is not None:
             self._heat.resume(state)
         self._heat.follow(self._heat_file.save)
         if self._kept is not None:
-            self._keep_pages_of(*self._kept)
+            self._assign_disk(*self._kept)
 
     def close(self) -> None:
-        """Keeps what is to be known after a restart; generators are their owner's to close."""
+        """Saves the passage popularity for the next start; generators are closed by their owner."""
         if self._disk is not None:
             self._heat_file.save(self._heat.state())
 
-    def _keep_pages_of(self, folder: Path, tier: PageTier | None) -> None:
-        """Gives the disk to a generator; the one that had it keeps nothing there any more."""
+    def _assign_disk(self, folder: Path, tier: PageTier | None) -> None:
+        """Assigns the disk to a generator; the previous one discards its pages there."""
         if self._disk is None:
             self._kept = None if tier is None else (folder, tier)
             return
@@ -187,10 +189,10 @@ class GeneratorMaker:
         return self._make(name, self._plan(name))
 
     def make_beside(self, name: str) -> Installed:
-        """Makes a generator while another one is in use.
+        """Makes a generator while another one is running.
 
         Raises:
-            ConfigurationError: The memory that is free does not hold it beside the other one.
+            ConfigurationError: Free memory does not hold it beside the other one.
             ModelNotFound, ModelError: As in ``make``.
         """
         plan = self._plan(name)
@@ -210,23 +212,23 @@ class GeneratorMaker:
         target = wanted.target_tpot_ms
         slots = plan.limits.max_slots
         tier = PageTier(runner, self._disk_failed) if isinstance(runner, PagedDecoder) else None
-        watch = self._watch.for_another()
+        observer = self._observer.for_another()
         engine = Engine(
             runner,
             plan.limits,
             wanted.queue,
-            watch,
-            watch,
+            observer,
+            observer,
             max_waiting_tokens=wanted.queue_tokens,
             aging_s=wanted.aging_seconds,
             draft_tokens=plan.draft_tokens,
             slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
-            working=partial(watch.activity.working, "generator", device_of(placement.used)),
+            working=partial(observer.activity.working, "generator", device_name(placement)),
             tier=tier,
             compute_ahead=wanted.prefetch,
             pause_s=self._pause_s,
         )
-        self._keep_pages_of(plan.folder, tier)
+        self._assign_disk(plan.folder, tier)
         cite = CiteSettings(Stemmer, wanted.unsupported)
         prompt = PromptSettings(not_found=wanted.not_found_text)
         tokenizer = ChatTokenizer.open(plan.folder)
@@ -239,7 +241,7 @@ class GeneratorMaker:
             engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite, prompts
         )
         model = ModelInUse(name, plan.detail, placement)
-        say_placement(model)
+        log_placement(model)
         return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
 
     def _plan(self, name: str) -> _Plan:
@@ -273,6 +275,40 @@ class GeneratorMaker:
             False,
             serial_opener(folder, context),
         )
+
+
+def paged_opener(folder: Path, pages: int) -> Callable[[ProviderChoice], ModelRunner]:
+    """Returns a function that opens a paged generator, with so many KV pages, on a provider."""
+
+    def open_on(choice: ProviderChoice) -> ModelRunner:
+        precisions = SPECS[choice.provider].decoder_precisions
+        if precisions and choice.precision not in precisions:
+            raise ConfigurationError(
+                f"profile: generator.{choice.provider.value}.precision is {choice.precision.value}, generators run "
+                f"there in {' or '.join(precision.value for precision in precisions)}"
+            )
+        match choice.provider:
+            case Provider.CPU:
+                return PagedDecoder.open(folder, pages)
+            case Provider.CUDA:
+                return CudaDecoder.open(folder, pages, choice.options)
+        raise ProviderUnavailable(choice.provider.value, "generators have no form for it in this version")
+
+    return open_on
+
+
+def serial_opener(folder: Path, context: int) -> Callable[[ProviderChoice], ModelRunner]:
+    """Returns a function that opens an unconverted generator, for sequences of up to ``context`` tokens."""
+
+    def open_on(choice: ProviderChoice) -> ModelRunner:
+        if choice.provider is not Provider.CPU:
+            raise ProviderUnavailable(choice.provider.value, "this version runs this stage on processor cores only")
+        # Imported on use: it loads a second copy of ONNX Runtime into the process.
+        from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
+
+        return SerialDecoder.open(folder, context)
+
+    return open_on
 
 
 def _quote(wanted: GeneratorSettings) -> QuoteSettings:

@@ -1,7 +1,4 @@
-"""Who may come in, and where: addresses, certificates and tokens out of the settings.
-
-What the daemon says of itself on the network.
-"""
+"""Listeners, TLS, authentication, limits and service announcement, from the settings."""
 
 from __future__ import annotations
 
@@ -24,45 +21,47 @@ from edge_rag.server.limits.transport import CallLimits, TransportLimits
 from edge_rag.wire.requests import RequestLimits
 
 
-def make_entrance(settings: Settings) -> tuple[Listeners, Authenticator]:
-    """Decides where to listen and who is let in.
+def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:
+    """Makes the listeners and the authenticator.
 
     Raises:
         ConfigurationError: An address would be open to other machines without TLS and credentials.
-        AccessError: The file of tokens cannot be used.
+        AccessError: The token file cannot be used.
     """
     tokens, pairings = token_file(settings), pairing_file(settings)
-    may_enter = bool(tokens.tokens()) or bool(pairings.open_pairings())
-    doors = open_doors(settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), may_enter)
-    return doors, Authenticator(tokens, QuotaLedger(), newcomers(settings))
+    has_credentials = bool(tokens.tokens()) or bool(pairings.open_pairings())
+    listeners = open_doors(
+        settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), has_credentials
+    )
+    return listeners, Authenticator(tokens, QuotaLedger(), pairing_service(settings))
 
 
 def token_file(settings: Settings) -> TokenFile:
-    """Returns the tokens of those who may call over TLS."""
+    """Returns the tokens that authenticate calls over TLS."""
     return TokenFile(settings.access.tokens or token_path(settings.data_directory))
 
 
 def pairing_file(settings: Settings) -> PairingFile:
-    """Returns the codes of those who may become known."""
+    """Returns the open pairing codes."""
     return PairingFile(pairing_path(settings.data_directory))
 
 
-def newcomers(settings: Settings) -> PairingService:
-    """Returns who exchanges codes for tokens."""
+def pairing_service(settings: Settings) -> PairingService:
+    """Returns the service that exchanges pairing codes for tokens."""
     return PairingService(
         pairing_file(settings), token_file(settings), lambda: introduction(settings), settings.discovery.box_name()
     )
 
 
 def introduction(settings: Settings, certificate: Path | None = None) -> Introduction:
-    """Returns how clients recognize the daemon, by the certificates that are there now.
+    """Returns what clients verify the daemon by, from the present certificates.
 
     Args:
         settings: Checked settings.
-        certificate: Certificate that it serves, PEM; None for the one that this process would serve.
+        certificate: Certificate that the daemon serves, PEM; None for the configured one.
 
     Raises:
-        AccessError: There is no certificate, or its files cannot be used.
+        AccessError: The certificate is missing, or its files cannot be used.
     """
     options = tls_options(settings)
     if options is None:
@@ -72,12 +71,12 @@ def introduction(settings: Settings, certificate: Path | None = None) -> Introdu
 
 
 def request_limits(settings: Settings) -> RequestLimits:
-    """Returns what one request may ask for, and gets where it does not say."""
+    """Returns the limits and defaults of a request."""
     return RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
 
 
 def call_limits(settings: Settings) -> CallLimits:
-    """Returns the bounds of calls."""
+    """Returns the limits of calls."""
     limits = settings.limits
     return CallLimits(
         limits.concurrent_calls, limits.request_seconds, limits.long_call_seconds, limits.slow_client_seconds
@@ -85,7 +84,7 @@ def call_limits(settings: Settings) -> CallLimits:
 
 
 def transport_limits(settings: Settings) -> TransportLimits:
-    """Returns the bounds of messages and connections."""
+    """Returns the limits of messages and connections."""
     limits = settings.limits
     return TransportLimits(
         message_bytes=limits.message_mib << 20,
@@ -101,7 +100,7 @@ def transport_limits(settings: Settings) -> TransportLimits:
 
 
 def tls_options(settings: Settings) -> TlsOptions | None:
-    """Returns how TLS is served; None where there is no certificate."""
+    """Returns the TLS options of the server; None without a certificate."""
     folder = CertificateFolder(certificate_path(settings.data_directory))
     wanted = settings.tls
     authority = wanted.client_authority or credential("edge-rag.client-authority")
@@ -121,11 +120,11 @@ def tls_options(settings: Settings) -> TlsOptions | None:
 
 
 def make_announcer(settings: Settings, address: str) -> Announcer | None:
-    """Returns what announces the daemon; None where it is not to be, or no other machine could reach it.
+    """Returns the mDNS announcer; None where announcing is off, or where other machines cannot reach the daemon.
 
     Args:
         settings: Checked settings.
-        address: The address it listens on, with the port that was picked.
+        address: Address it listens on, with the actual port.
     """
     if not settings.discovery.announce or is_local(address):
         return None
@@ -133,11 +132,11 @@ def make_announcer(settings: Settings, address: str) -> Announcer | None:
 
 
 def announcement(settings: Settings, address: str) -> Announcement:
-    """Returns what the daemon says of itself, with no addresses where it listens on all.
+    """Returns the announcement of the daemon, without addresses where it listens on all.
 
     Args:
         settings: Checked settings.
-        address: The address it listens on, with the port that was picked; one that other machines can reach.
+        address: Address it listens on, with the actual port, which other machines can reach.
 
     Raises:
         AccessError: The address is a name, or the certificates cannot be used.
@@ -147,7 +146,7 @@ def announcement(settings: Settings, address: str) -> Announcement:
         name=settings.discovery.box_name(),
         port=int(port),
         version=edge_rag.__version__,
-        tls=True,  # no daemon listens to other machines without
+        tls=True,  # required to listen for other machines
         sha256=introduction(settings).fingerprint,
         addresses=_addresses(host.strip("[]")),
     )

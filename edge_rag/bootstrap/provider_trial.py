@@ -1,8 +1,8 @@
-"""Opening a stage on one provider and running it once, in a process of its own: drivers may crash.
+"""Opens a stage on one provider and runs it once, in a subprocess because drivers may crash.
 
     python -m edge_rag.bootstrap.provider_trial STAGE NUMBER [--config FILE] [--data-dir DIR]
 
-NUMBER counts the stage's providers from 0. What came of it is the last line on standard output, as JSON.
+NUMBER counts the stage's providers from 0. The result is the last line on standard output, as JSON.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import Final
 
 from edge_rag.bootstrap.device import choose_profile
 from edge_rag.bootstrap.encoders import EncoderOpener
-from edge_rag.bootstrap.generators import FIRST_STEP
-from edge_rag.bootstrap.placement import paged_opener, serial_opener
+from edge_rag.bootstrap.generators import FIRST_STEP, paged_opener, serial_opener
 from edge_rag.config.settings import Settings, load_settings
 from edge_rag.core.placement import ModelStage
 from edge_rag.device.probe import probe
@@ -31,18 +30,18 @@ from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.runtime.model_folder.folder import GeneratorForm, ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
 
-_LONGEST_S: Final = 900.0  # engines for an accelerator may have to be built
+_TIMEOUT_S: Final = 900.0  # engines for an accelerator may have to be built
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """What came of a trial.
+class ProviderTrial:
+    """Result of a trial.
 
     Attributes:
-        ran: Whether the stage was opened there and ran.
+        ran: Whether the stage was opened and run there.
         reason: Why not; empty where it ran.
-        open_s: Time that opening took, seconds.
-        run_s: Time that the first run took, seconds.
+        open_s: Duration of opening, seconds.
+        run_s: Duration of the first run, seconds.
     """
 
     ran: bool
@@ -51,12 +50,12 @@ class Trial:
     run_s: float = 0.0
 
 
-def try_stage(stage: ModelStage, number: int, config: Path | None, data_dir: Path | None) -> Trial:
-    """Has another process open a stage on the provider of that number and run it once.
+def try_stage(stage: ModelStage, number: int, config: Path | None, data_dir: Path | None) -> ProviderTrial:
+    """Opens a stage on one of its providers and runs it once, in a subprocess.
 
     Args:
         stage: Which one.
-        number: Of its providers, from 0.
+        number: Number of the provider in the profile, from 0.
         config: File with settings; None for defaults and environment.
         data_dir: Data directory, over the settings'.
     """
@@ -64,18 +63,18 @@ def try_stage(stage: ModelStage, number: int, config: Path | None, data_dir: Pat
     command += [] if config is None else ["--config", str(config)]
     command += [] if data_dir is None else ["--data-dir", str(data_dir)]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        return Trial(False, f"it was ended after {_LONGEST_S:.0f} s")
+        return ProviderTrial(False, f"it was ended after {_TIMEOUT_S:.0f} s")
     if ended.returncode < 0:
-        return Trial(
+        return ProviderTrial(
             False, f"the process was ended by signal {-ended.returncode}: the driver crashed or ran out of memory"
         )
     lines = ended.stdout.splitlines()
     if ended.returncode != 0 or not lines:
-        said = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return Trial(False, f"the process failed with status {ended.returncode}: {said}")
-    return Trial(**json.loads(lines[-1]))
+        problem = (ended.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        return ProviderTrial(False, f"the process failed with status {ended.returncode}: {problem}")
+    return ProviderTrial(**json.loads(lines[-1]))
 
 
 def main() -> None:
@@ -88,30 +87,30 @@ def main() -> None:
     given = parser.parse_args()
     try:
         overrides = {} if given.data_dir is None else {"data_directory": given.data_dir}
-        trial = _try(load_settings(given.config, overrides), given.stage, given.number)
+        trial = _run_trial(load_settings(given.config, overrides), given.stage, given.number)
     except EdgeRagError as error:
-        trial = Trial(False, str(error))
+        trial = ProviderTrial(False, str(error))
     sys.stdout.write(json.dumps(asdict(trial)) + "\n")
 
 
-def _try(settings: Settings, stage: ModelStage, number: int) -> Trial:
+def _run_trial(settings: Settings, stage: ModelStage, number: int) -> ProviderTrial:
     facts = probe(provider_devices())
     profile = choose_profile(settings, facts).profile
     choice = profile.stages[stage].providers[number]
     configure_thread_pool(settings.threads or profile.threads(facts))
-    # Not where the daemon keeps what is compiled: whoever tries may be another user, and the daemon could not read it.
+    # Not the daemon's folder: another user may run the trial, and the daemon could not read that user's files.
     with tempfile.TemporaryDirectory() as compiled:
         begun = time.perf_counter()
         run = _opened(settings, stage, choice, EncoderOpener(Path(compiled), lambda _: None, facts))
         opened = time.perf_counter()
         run()
-        return Trial(True, "", opened - begun, time.perf_counter() - opened)
+        return ProviderTrial(True, "", opened - begun, time.perf_counter() - opened)
 
 
 def _opened(
     settings: Settings, stage: ModelStage, choice: ProviderChoice, encoders: EncoderOpener
 ) -> Callable[[], object]:
-    """Opens a stage; returns what runs it once."""
+    """Opens a stage; returns a function that runs it once."""
     folders = fill_roles(settings, store_of(settings))
     match stage:
         case ModelStage.EMBEDDER:

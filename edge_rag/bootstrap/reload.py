@@ -1,11 +1,11 @@
-"""Settings read again while the daemon runs."""
+"""Reloads settings while the daemon runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edge_rag.bootstrap.network import call_limits, make_entrance, newcomers, request_limits, token_file
+from edge_rag.bootstrap.network import call_limits, make_access, pairing_service, request_limits, token_file
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings, changed_keys, with_reloadable
 from edge_rag.server.authentication import Authenticator
@@ -14,50 +14,49 @@ from edge_rag.telemetry.logs import configure_logging
 
 
 @dataclass(frozen=True, slots=True)
-class Reread:
-    """What came of reading the settings again.
+class ReloadResult:
+    """Result of a reload.
 
     Attributes:
         changed: Keys whose new values are in force.
-        need_restart: Keys whose new values wait for the next start.
+        need_restart: Keys whose new values take effect at the next start.
     """
 
     changed: tuple[str, ...]
     need_restart: tuple[str, ...]
 
 
-class SettingsInForce:
-    """The settings a daemon runs with, and the parts that some of them can be changed in. For one event loop.
+class SettingsReloader:
+    """Applies reloadable settings to a running daemon. For one event loop.
 
     Args:
-        settings: What it was started with.
-        read: Reads them again, from where they came from then.
-        server: Has limits and certificates.
-        doorkeeper: Has the tokens.
+        settings: Settings at startup.
+        read: Reads the settings again from the same sources.
+        server: Takes limits and certificates.
+        authenticator: Takes tokens.
     """
 
     def __init__(
-        self, settings: Settings, read: Callable[[], Settings], server: GrpcServer, doorkeeper: Authenticator
+        self, settings: Settings, read: Callable[[], Settings], server: GrpcServer, authenticator: Authenticator
     ) -> None:
-        self._now = settings
+        self._current = settings
         self._read = read
         self._server = server
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
 
-    def read_again(self) -> Reread:
-        """Reads the settings and puts in force what can be.
+    def reload(self) -> ReloadResult:
+        """Reads the settings and applies those that need no restart.
 
         Raises:
-            ConfigurationError: They are unusable, or would leave an address without TLS or credentials; all stays as
-                it was.
-            AccessError: A file of certificates or tokens is unusable; all stays as it was.
+            ConfigurationError: They are invalid, or would leave an address without TLS or credentials; nothing changed.
+            AccessError: A file of certificates or tokens is unusable; nothing changed.
         """
-        wanted = self._read()
-        following = with_reloadable(self._now, wanted)
-        doors, _ = make_entrance(following)
-        self._server.adopt(request_limits(following), call_limits(following), doors.tls)
-        self._doorkeeper.use(token_file(following), newcomers(following))
+        read = self._read()
+        following = with_reloadable(self._current, read)
+        listeners, _ = make_access(following)
+        self._server.adopt(request_limits(following), call_limits(following), listeners.tls)
+        self._authenticator.use(token_file(following), pairing_service(following))
         configure_logging(following.log.level.value, following.log.format is LogFormat.JSON, following.log.text)
-        reread = Reread(changed_keys(self._now, following), changed_keys(following, wanted))
-        self._now = following
-        return reread
+        result = ReloadResult(changed_keys(self._current, following), changed_keys(following, read))
+        self._current = following
+        return result

@@ -1,4 +1,4 @@
-"""What the daemon tells others about itself, out of the settings."""
+"""Makes the tracer from the settings."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from edge_rag.telemetry.tracing import UNTRACED, Traces
 
 
 def make_traces(wanted: TraceSettings) -> Traces:
-    """Makes what traces calls.
+    """Makes the tracer.
 
     Raises:
-        ConfigurationError: Traces are wanted and the extra for them is not installed.
+        ConfigurationError: Tracing is configured and the extra for it is not installed.
     """
     if wanted.endpoint is None:
         return UNTRACED
     try:
-        # An extra, and half a second of importing.
+        # An optional extra, which takes half a second to import.
         from edge_rag.telemetry.otlp import OtlpTraces
     except ImportError as error:
         raise ConfigurationError(

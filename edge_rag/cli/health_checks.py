@@ -30,7 +30,7 @@ from edge_rag.device.profile import DeviceProfile
 from edge_rag.errors import DataDirectoryInUse, EdgeRagError
 
 if TYPE_CHECKING:
-    from edge_rag.bootstrap.device import Box
+    from edge_rag.bootstrap.device import DeviceReport
     from edge_rag.config.settings import Settings
 
 
@@ -207,7 +207,7 @@ def _models(settings: Settings) -> Iterator[Check]:
 _MIB = 1 << 20
 
 
-def box_checks(box: Box, settings: Settings) -> Iterator[Check]:
+def box_checks(box: DeviceReport, settings: Settings) -> Iterator[Check]:
     """Yields what was found, which profile was chosen and why, where stages run, and what the memory is used for."""
     first, *others = facts_lines(box.facts)
     yield Check("board", Verdict.OK, first, lines=tuple(others))
@@ -283,7 +283,7 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
     ]
 
 
-def box_object(box: Box) -> dict[str, Any]:
+def box_object(box: DeviceReport) -> dict[str, Any]:
     """Returns everything about the box."""
     choice, plan = box.choice, box.plan
     return {

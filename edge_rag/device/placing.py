@@ -53,6 +53,12 @@ def place(
     raise ConfigurationError(f"profile: {stage.value}: {'; '.join(reasons)}; {advice.format(stage.value)}")
 
 
+def device_name(placement: Placement) -> str:
+    """Returns the device that a stage computes on, in metrics: ``cpu``, ``gpu``, ``npu``, or the provider's name."""
+    used = placement.used
+    return SPECS[used].device if isinstance(used, Provider) else used.value
+
+
 def obstacles(provider: Provider, facts: DeviceFacts) -> tuple[str, ...]:
     """Returns what a provider lacks on a machine, for people, as far as can be seen without loading anything."""
     if provider is Provider.CPU:

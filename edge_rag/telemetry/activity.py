@@ -139,7 +139,7 @@ class Activity:
 
         Args:
             stage: Name of the stage.
-            device: Name of the device, as ``core.status.device_of`` gives it.
+            device: Name of the device, as ``device.placing.device_name`` returns it.
         """
         of_stage, of_device = self._of(stage, device)
         with of_stage.working(), of_device.working():

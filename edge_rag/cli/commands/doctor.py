@@ -49,12 +49,12 @@ def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_js
         checks.append(Check("settings", Verdict.FAIL, str(error), "correct the file or the variable"))
     else:
         try:
-            from edge_rag.bootstrap.device import look_at_box
+            from edge_rag.bootstrap.device import inspect_device
         except ImportError as error:
             checks.append(Check("board", Verdict.FAIL, f"cannot be looked at: {error}", "install edge-rag again"))
         else:
             daemon = running_daemon(settings)
-            box = look_at_box(settings, 0 if daemon is None else daemon.resident_bytes)
+            box = inspect_device(settings, 0 if daemon is None else daemon.resident_bytes)
             checks.extend(box_checks(box, settings))
         checks.extend(settings_checks(settings))
     failed = any(check.verdict is Verdict.FAIL for check in checks)

@@ -13,7 +13,7 @@ from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 
 if TYPE_CHECKING:
-    from edge_rag.bootstrap.provider_trial import Trial
+    from edge_rag.bootstrap.provider_trial import ProviderTrial
     from edge_rag.device.profile import DeviceProfile
 
 
@@ -41,10 +41,10 @@ Examples:
 @options.as_json
 def list_profiles(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """Lists the profiles, and marks the one that this box gets."""
-    from edge_rag.bootstrap.device import look_at_box
+    from edge_rag.bootstrap.device import inspect_device
     from edge_rag.device.profile_file import builtin_profiles
 
-    choice = look_at_box(settings_of(config, data_dir)).choice
+    choice = inspect_device(settings_of(config, data_dir)).choice
     chosen: str | None = None
     if isinstance(choice, Exception):
         notes().print(visible(str(choice)), style="yellow")
@@ -202,11 +202,11 @@ def _text(value: object) -> str:
     return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(trial: ProviderTrial) -> dict[str, Any]:
     return {"ran": trial.ran, "reason": trial.reason, "open_seconds": trial.open_s, "run_seconds": trial.run_s}
 
 
-def _outcome(trial: Trial) -> str:
+def _outcome(trial: ProviderTrial) -> str:
     if trial.ran:
         return f"ran; opened in {trial.open_s:.2f} s, first run {trial.run_s * 1000:.0f} ms"
     return f"did not run: {trial.reason}"

@@ -7,21 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Final
 
 from edge_rag.core.ids import RequestId, Unrecognized
 from edge_rag.core.monitoring.metrics import Latency
 from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Temperature, Throttling
-from edge_rag.core.placement import Placement, Provider
+from edge_rag.core.placement import Placement
 from edge_rag.core.query import Priority
-
-_DEVICES: Final = {Provider.CPU: "cpu", Provider.CUDA: "gpu", Provider.TENSORRT: "gpu", Provider.QNN: "npu"}
-
-
-def device_of(provider: Provider | Unrecognized) -> str:
-    """Returns what an execution provider computes on: ``cpu``, ``gpu``, ``npu``, else its own name."""
-    known = None if isinstance(provider, Unrecognized) else _DEVICES.get(provider)
-    return known or provider.value
 
 
 class DaemonState(Enum):
@@ -80,7 +71,7 @@ class DeviceUse:
     """What one device did for the stages.
 
     Attributes:
-        name: As ``device_of`` gives it.
+        name: ``cpu``, ``gpu``, ``npu``, or the name of the execution provider.
         busy: Share of the last 5 seconds in which at least one stage computed on it, 0 to 1.
         stages: Stages that did so since start.
     """

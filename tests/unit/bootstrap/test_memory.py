@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.bootstrap.device import look_at_box
+from edge_rag.bootstrap.device import inspect_device
 from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes
 from edge_rag.config.settings import load_settings
 from edge_rag.device.choosing import choose
@@ -44,7 +44,7 @@ def test_what_lies_in_the_data_directory_is_counted(tmp_path: Path) -> None:
 
 def test_what_a_running_daemon_would_give_back_can_be_planned_again(tmp_path: Path) -> None:
     settings = load_settings(None, {"data_directory": tmp_path})
-    alone, beside = look_at_box(settings), look_at_box(settings, held_bytes=1 << 40)
+    alone, beside = inspect_device(settings), inspect_device(settings, held_bytes=1 << 40)
     assert isinstance(alone.plan, MemoryPlan)
     assert isinstance(beside.plan, MemoryPlan)
     assert beside.plan.budget_bytes - alone.plan.budget_bytes > 1 << 39

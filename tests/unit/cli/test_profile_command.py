@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edge_rag.bootstrap.provider_trial import Trial, try_stage
+from edge_rag.bootstrap.provider_trial import ProviderTrial, try_stage
 from edge_rag.cli.main import main
 from edge_rag.core.placement import ModelStage
 from edge_rag.device.profile_file import builtin_profiles
@@ -64,4 +64,4 @@ def test_a_driver_that_crashes_is_told_and_takes_nothing_down(tmp_path: Path, mo
     crashing.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(crashing))
     trial = try_stage(ModelStage.EMBEDDER, 0, None, None)
-    assert trial == Trial(False, "the process was ended by signal 11: the driver crashed or ran out of memory")
+    assert trial == ProviderTrial(False, "the process was ended by signal 11: the driver crashed or ran out of memory")
