@@ -25,7 +25,7 @@ from tests.support.gpu import padded_text_encoder
 from tests.support.npu import EMBEDDER, ignore, needs_npu, small_embedder
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.daemon
 
 TEXTS = (
     "How often must the bearings be greased?",

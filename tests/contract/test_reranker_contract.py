@@ -29,7 +29,7 @@ from tests.support.gpu import padded_pair_encoder
 from tests.support.npu import needs_npu, npu_pair_encoder
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.daemon
 
 REPOSITORY = Path(__file__).parents[2]
 CROSS_ENCODER = REPOSITORY / "tests" / "fixtures" / "tiny-cross-encoder"

@@ -17,7 +17,7 @@ _HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
-            item.add_marker(pytest.mark.serial)
+            item.add_marker(pytest.mark.daemon)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from edge_rag.discovery.transport import multicast_addresses
 from edge_rag.errors import DiscoveryUnavailable
 from tests.support.network_namespaces import Machine
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.daemon
 
 ROOT = Path(__file__).parents[3]
 LOOK_S = 0.1

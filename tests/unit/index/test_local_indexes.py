@@ -195,8 +195,9 @@ def test_closing_stops_a_build_and_leaves_the_segment_there_was(
     opened: Opener, data: Path, monkeypatch: pytest.MonkeyPatch, when: float
 ) -> None:
     directory = opened()
-    before = segments(data)
     build = builds_of(directory)
+    build.wait()
+    before = segments(data)
     checkpoint = build._checkpoint
 
     def close_then(done: float) -> None:

@@ -53,7 +53,7 @@ from tests.support.faulty_encoders import (
 from tests.unit.retriever.hashed_words import HashedWords
 
 # Remotes are judged by how long they take; a machine that does something else as well makes them late.
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.daemon
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
 TEXTS = tuple(f"Pump {number} is greased every {number} hours." for number in range(150))

@@ -72,7 +72,7 @@ from tests.support.peer_daemon import HEAD, chunk, event
 from tests.support.usage import UsageRecorder
 
 # Remotes are judged by how long they take; a machine that does something else as well makes them late.
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.daemon
 
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 2
 BOUNDS = Bounds(first_text_s=0.3, stall_s=0.3)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.unit.ops.op_graph import builds
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 ARM64_COMPILER, ARM64_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 ARM64_OPTIONS = (

@@ -12,6 +12,8 @@ import pytest
 
 from tests.unit.ops.op_graph import LIBRARY_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 

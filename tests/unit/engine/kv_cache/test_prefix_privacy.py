@@ -1,66 +1,38 @@
-"""Whether the time to the first token tells one trust domain what another has asked."""
+"""The work for a question does not depend on what another trust domain has asked before.
+
+Times follow from the work; `python -m scripts.bench.engine.first_token_privacy` measures them.
+"""
 
 from __future__ import annotations
 
-import random
-import time
-
-import numpy as np
 import pytest
 
-from edge_rag.engine.engine import Engine
 from edge_rag.engine.scheduling.policy import SchedulerLimits
-from tests.unit.engine.support import Recorder, prompts, request, tiny_decoder
+from scripts.bench.engine.first_token_privacy import PROMPT_TOKENS, Probe, probes
 
-pytestmark = pytest.mark.serial
-
-PROMPT_TOKENS = 256
-ONE_STEP = SchedulerLimits(max_slots=8, max_step_tokens=512, prefill_tokens=16)
+CHUNKED = SchedulerLimits(max_slots=8, max_step_tokens=72, prefill_tokens=64)
 
 
-def area_under_curve(slower: list[float], faster: list[float]) -> float:
-    """The chance that a time drawn from the first is larger than one from the second (Mann and Whitney, 1947)."""
-    ranks = np.argsort(np.argsort(np.array(slower + faster))) + 1
-    above = ranks[: len(slower)].sum() - len(slower) * (len(slower) + 1) / 2
-    return float(above / (len(slower) * len(faster)))
+def work(trials: list[Probe]) -> set[tuple[int, int]]:
+    """Model steps and cached prompt tokens of the probes."""
+    return {(probe.model_steps, probe.cached_prompt_tokens) for probe in trials}
 
 
-def first_token_times(asker: str, prober: str, trials: int) -> tuple[list[float], list[float], int]:
-    """Times of the prober's questions that the asker had not and had asked before, and prompt tokens found cached."""
-    chance = random.Random(5)
-    engine = Engine(tiny_decoder("llama", pages=256), ONE_STEP, max_waiting=8)
-    engine.start()
-    unseen: list[float] = []
-    seen: list[float] = []
-    cached = 0
-    fresh = iter(prompts(2 * trials, PROMPT_TOKENS, PROMPT_TOKENS, seed=17))
-    try:
-        for _ in range(trials):
-            probe, other = next(fresh), next(fresh)
-            was_asked = chance.random() < 0.5
-            before = Recorder()
-            engine.submit(request(probe if was_asked else other, 1, trust_domain=asker), before)
-            before.wait()
-            sink = Recorder()
-            began = time.perf_counter()
-            engine.submit(request(probe, 1, trust_domain=prober), sink)
-            assert sink.began.wait(60)
-            (seen if was_asked else unseen).append(time.perf_counter() - began)
-            outcome = sink.wait().outcome
-            assert outcome is not None
-            cached += outcome.usage.cached_prompt_tokens
-    finally:
-        engine.close()
-    return unseen, seen, cached
+@pytest.fixture(scope="module")
+def steps_of_a_new_prompt() -> int:
+    (probe,) = probes("manuals", "personnel", trials=1, limits=CHUNKED)
+    return probe.model_steps
 
 
-def test_first_token_times_do_not_tell_what_another_trust_domain_asked() -> None:
-    unseen, seen, cached = first_token_times("manuals", "personnel", trials=1600)
-    assert cached == 0
-    assert 0.45 <= area_under_curve(unseen, seen) <= 0.55
+def test_a_prompt_that_another_trust_domain_asked_takes_the_work_of_a_new_one(steps_of_a_new_prompt: int) -> None:
+    trials = probes("manuals", "personnel", trials=40, limits=CHUNKED)
+    assert {probe.asked_before for probe in trials} == {False, True}
+    assert work(trials) == {(steps_of_a_new_prompt, 0)}
 
 
-def test_the_same_measurement_does_tell_it_inside_one_trust_domain() -> None:
-    unseen, seen, cached = first_token_times("manuals", "manuals", trials=200)
-    assert cached >= len(seen) * (PROMPT_TOKENS - 32)
-    assert area_under_curve(unseen, seen) > 0.65
+def test_the_same_comparison_shows_reuse_inside_one_trust_domain(steps_of_a_new_prompt: int) -> None:
+    trials = probes("manuals", "manuals", trials=40, limits=CHUNKED)
+    assert work([probe for probe in trials if not probe.asked_before]) == {(steps_of_a_new_prompt, 0)}
+    for steps, cached in work([probe for probe in trials if probe.asked_before]):
+        assert steps < steps_of_a_new_prompt
+        assert cached >= PROMPT_TOKENS - 32
