@@ -128,7 +128,7 @@ async def _serve(
         await server.stop(grace_s=0)
         raise
     try:
-        watch.metrics.read_from(app.generator.snapshot, lambda: 0 if audit_file is None else audit_file.dropped)
+        watch.metrics.read_from(app.generator.stats, lambda: 0 if audit_file is None else audit_file.dropped)
         registry.register(OffloadMetrics(app.remotes))
         zones = partial(temperatures, settings.throttle.root)
         registry.register(BoardMetrics(watch.activity, zones, app.throttling, app.memory_pressure))

@@ -208,7 +208,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
 
         # Throttling, which offload reads.
         levers = Levers(generator.set_throttle, observer.activity.generated.per_second, observer)
-        board_monitor = make_board_monitor(settings.throttle, profile, generator.snapshot().slots, levers)
+        board_monitor = make_board_monitor(settings.throttle, profile, generator.stats().slots, levers)
 
         # Offload to other machines.
         offloading = make_offloading(

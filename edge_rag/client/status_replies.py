@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC
 from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
 from edge_rag.client.recognizing import read_word
@@ -22,7 +26,8 @@ from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
     DeviceUse,
-    EngineSnapshot,
+    DiskStats,
+    EngineStats,
     IndexInUse,
     IndexKind,
     ModelInUse,
@@ -159,25 +164,23 @@ def _throttling(message: admin_pb2.Throttling) -> Throttling:
     )
 
 
-def _engine(engine: admin_pb2.Engine) -> EngineSnapshot:
+def _engine(engine: admin_pb2.Engine) -> EngineStats:
     pages = engine.page_map
-    return EngineSnapshot(
-        slots_busy=engine.slots_busy,
-        slots=engine.slots,
-        pages_used=engine.pages_used,
-        pages=engine.pages,
-        page_tokens=engine.page_tokens,
-        kv_bytes=engine.kv_bytes,
-        steps=engine.steps,
-        generated_tokens=engine.generated_tokens,
-        prefill_tokens=engine.prefill_tokens,
-        preemptions=engine.preemptions,
-        pages_cached=engine.pages_cached,
+    return EngineStats(
         generated_per_s=engine.generated_per_second,
         computed_per_s=engine.computed_per_second,
         sequences=tuple(_slot(slot) for slot in engine.sequences),
         page_map=PageMap(max(1, pages.cell_pages), tuple(pages.held), tuple(pages.shared), tuple(pages.cached)),
+        disk=DiskStats(**_same_named(engine.disk, DiskStats)) if engine.HasField("disk") else None,
+        **_same_named(engine, EngineStats),
     )
+
+
+def _same_named(message: Message, value: type[DiskStats | EngineStats]) -> dict[str, Any]:
+    """Returns the numbers of a message that a value has a field of the same name for."""
+    names = {each.name for each in fields(value)}
+    described = [field.name for field in message.DESCRIPTOR.fields if field.message_type is None]
+    return {name: getattr(message, name) for name in described if name in names}
 
 
 def _slot(slot: admin_pb2.Slot) -> SlotUse:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from edge_rag.core.monitoring.metrics import StepReport
+from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Priority
-from edge_rag.engine.command_queue import CommandQueue
+from edge_rag.engine.command_queue import CommandQueue, DrainRate
 from edge_rag.engine.constraint import ModelMove
 from edge_rag.engine.events import EventRecorder
 from edge_rag.engine.kv_cache.block_pool import BlockPool
@@ -35,8 +37,8 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.engine.sequence import Sequence, SequenceId, domain_key
+from edge_rag.engine.snapshot import EngineSnapshot, SnapshotExchange, take_snapshot
 from edge_rag.engine.speculative.verify import Speculation
-from edge_rag.engine.stats import Counts, DrainRate, EngineLook, EngineSnapshot, SnapshotExchange, look_at
 from edge_rag.errors import (
     DeadlineExceeded,
     EdgeRagError,
@@ -93,7 +95,7 @@ class StepExecutor:
         inbox: CommandQueue,
         announcer: EventRecorder,
         observer: StepObserver,
-        counts: Counts,
+        counts: Counter[str],
         working: Callable[[], AbstractContextManager[None]],
         clock: Callable[[], float],
     ) -> None:
@@ -198,9 +200,9 @@ class StepExecutor:
     def _report(self, plan: StepPlan, accepted: int, times: StepTimes, failed: bool) -> None:
         counts, decodes = self._counts, plan.decodes
         said, gaps = self._roster.take_said()
-        counts.steps += 1
-        counts.decode_tokens += decodes
-        counts.prefill_tokens += plan.tokens - decodes - plan.drafted
+        counts["steps"] += 1
+        counts["decode_tokens"] += decodes
+        counts["prefill_tokens"] += plan.tokens - decodes - plan.drafted
         self._observer.on_step(
             StepReport(
                 tokens=plan.tokens,
@@ -296,9 +298,9 @@ class Engine:
         self._clock = clock
         self._drain_rate = DrainRate()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
-        self._counts = Counts()
+        self._counts = Counter[str]()
         self._holds_batch = self._drops_cache = False
-        self._lookout = SnapshotExchange(look_at((), self._pool, clock()))
+        self._lookout = SnapshotExchange(take_snapshot((), self._pool, clock()))
         self._roster = RequestTable(
             self._scheduler,
             self._pool,
@@ -392,7 +394,7 @@ class Engine:
     @property
     def prefetch_enabled(self) -> bool:
         """Whether anything would be done for a request that is likely to come; any thread."""
-        return self._ahead.computes or (self._tier is not None and self._tier.counts.pages > 0)
+        return self._ahead.computes or (self._tier is not None and self._tier.stats.pages > 0)
 
     def prefetch(self, request: TokenRequest) -> None:
         """Notes that a request is likely to come; any thread.
@@ -436,27 +438,23 @@ class Engine:
             self._tier.forget(trust_domain, epoch)
         self._inbox.forget(trust_domain, epoch)
 
-    def snapshot(self) -> EngineSnapshot:
-        """Returns the present state; any thread. Numbers of a step under way may be from before or after it."""
-        counts, pool = self._counts, self._pool
-        return EngineSnapshot(
+    def stats(self) -> EngineStats:
+        """Returns the present state; any thread. Numbers of the running step may be from before or after it."""
+        pool = self._pool
+        stats = EngineStats(
             slots=self._scheduler.limits.max_slots,
-            running=len(self._scheduler.running),
+            slots_busy=len(self._scheduler.running),
             waiting=self._inbox.waiting,
-            capacity=self._inbox.capacity,
+            queue_capacity=self._inbox.capacity,
             pages=pool.pages,
-            pages_held=pool.pages - pool.available,
+            pages_used=pool.pages - pool.available,
             pages_cached=pool.cached,
-            disk=None if self._tier is None else self._tier.counts,
-            steps=counts.steps,
-            prefill_tokens=counts.prefill_tokens,
-            decode_tokens=counts.decode_tokens,
-            generated_tokens=counts.generated_tokens,
-            preemptions=counts.preemptions,
-            completed=counts.completed,
-            failed=counts.failed,
+            page_tokens=pool.page_tokens,
+            disk=None if self._tier is None else self._tier.stats,
             refused=self._inbox.refused,
         )
+        counters: dict[str, Any] = dict(self._counts)
+        return replace(stats, **counters)
 
     def set_throttle(self, share: float) -> None:
         """Uses that share of slots, of a step's tokens and of the time from the next step on; any thread.
@@ -481,9 +479,9 @@ class Engine:
         self._drops_cache |= drop_cache
         self._inbox.wake()
 
-    def look(self) -> EngineLook:
+    def snapshot(self) -> EngineSnapshot:
         """Returns what runs and who has the pages, between two steps; any thread, waits for the step under way."""
-        return self._lookout.ask(self._inbox.wake)
+        return self._lookout.request(self._inbox.wake)
 
     def close(self, grace_s: float = 0.0) -> None:
         """Stops: refuses new requests, lets the others finish, and gives up those that take longer.
@@ -505,7 +503,7 @@ class Engine:
             while (taken := self._inbox.take(self._idle, bool(self._roster.live))) is not None:
                 self._observer.on_turn()
                 self._give_back()
-                self._lookout.show(self._look)
+                self._lookout.serve(self._look)
                 self._stepper.set_throttle(self._share)
                 requests, cancelled = taken
                 for trust_domain, epoch in self._inbox.take_forgotten():
@@ -552,8 +550,8 @@ class Engine:
         for expected in self._ahead.take_ended():
             self._announcer.prefetched(expected, self._clock())
 
-    def _look(self) -> EngineLook:
-        return look_at(self._roster.running(), self._pool, self._clock())
+    def _look(self) -> EngineSnapshot:
+        return take_snapshot(self._roster.running(), self._pool, self._clock())
 
 
 def _sequence(sequence_id: SequenceId, request: TokenRequest, now: float) -> Sequence:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from edge_rag.engine.command_queue import CommandQueue
+from edge_rag.engine.command_queue import CommandQueue, DrainRate
 from edge_rag.engine.events import EventRecorder
 from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.pending import PendingLoads
@@ -15,7 +16,6 @@ from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.sequence import Sequence, SequenceId, Status, domain_key
-from edge_rag.engine.stats import Counts, DrainRate
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, NotReady, SlowConsumer
 
 
@@ -31,7 +31,7 @@ class RequestTable:
         announcer: Told what becomes of them.
         observer: Told when one is over.
         drain_rate: Told when one left.
-        counts: Counts.
+        counts: Counter[str].
         clock: Monotonic seconds.
     """
 
@@ -45,7 +45,7 @@ class RequestTable:
         announcer: EventRecorder,
         observer: StepObserver,
         drain_rate: DrainRate,
-        counts: Counts,
+        counts: Counter[str],
         clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
@@ -131,7 +131,7 @@ class RequestTable:
     def planned(self, plan: StepPlan, now: float) -> list[ActiveRequest]:
         """Notes who got a slot and who lost one; returns who got one."""
         self._announcer.planned(plan.events, self._live, now)
-        self._counts.preemptions += len(plan.preempted)
+        self._counts["preemptions"] += len(plan.preempted)
         admitted = [self._live[i] for i in plan.admitted if i in self._live]
         for request in admitted:
             if request.started is None:
@@ -154,14 +154,14 @@ class RequestTable:
             return False
         if request.sequence.generated > before:
             said = request.sequence.generated - before
-            self._counts.generated_tokens += said
+            self._counts["generated_tokens"] += said
             self._said += said
             if (gap := request.emitted(self._clock())) is not None:
                 self._gaps.append(gap)
         if reason is not None:
             now = self._clock()
             self._leave(request, now, completed=True)
-            self._counts.completed += 1
+            self._counts["completed"] += 1
             self._announcer.finished(request, reason, now)
             with suppress(Exception):
                 request.sink.finish(request.outcome(reason, now))
@@ -178,7 +178,7 @@ class RequestTable:
         for request in [self._live[i] for i in dict.fromkeys(ids) if i in self._live]:
             now, why = self._clock(), error()
             self._leave(request, now, completed=False)
-            self._counts.failed += 1
+            self._counts["failed"] += 1
             self._announcer.given_up(request, why, now)
             with suppress(Exception):
                 request.sink.fail(why)

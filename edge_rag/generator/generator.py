@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from edge_rag.core.answer import FinishReason, UnsupportedText
 from edge_rag.core.generation import GenerationRequest
+from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.query import AnswerMode
 from edge_rag.engine.constraint import Constraint, FreeText, NoGeneration
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Stemmer, TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.sequence import SequenceId
-from edge_rag.engine.stats import EngineLook, EngineSnapshot
 from edge_rag.errors import EdgeRagError, RequestTooLarge
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.markers import CitationMapper
@@ -91,7 +91,7 @@ class AnswerGenerator:
     """Writes answers with an engine. All methods may be called from any thread.
 
     Args:
-        engine: Runs the model; started and closed by this.
+        engine: Runs the model. Whoever uses the generator starts and closes it.
         end_tokens: Tokens with which the model ends its turn.
         tokenizer: The model's.
         grammars: Compiles formats for the model.
@@ -114,7 +114,7 @@ class AnswerGenerator:
         prompts: PromptEncoder,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._engine = engine
+        self.engine = engine
         self._end_tokens = end_tokens
         self._tokenizer = tokenizer
         self._grammars = grammars
@@ -125,48 +125,20 @@ class AnswerGenerator:
         self._clock = clock
         self.vocabulary = hashlib.sha256(tokenizer.definition.encode()).hexdigest()
 
-    def start(self) -> None:
-        """Starts the engine."""
-        self._engine.start()
-
-    def close(self, grace_s: float = 0.0) -> None:
-        """Stops: refuses new requests, lets the others finish, and gives up those that take longer.
-
-        Args:
-            grace_s: How long they may take, seconds.
-        """
-        self._engine.close(grace_s)
-
-    def snapshot(self) -> EngineSnapshot:
-        """Returns the engine's state."""
-        return self._engine.snapshot()
-
-    def set_throttle(self, share: float) -> None:
-        """Uses that share of slots and of a step's tokens, above 0 to 1."""
-        self._engine.set_throttle(share)
-
-    def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
-        """Gives memory back; see ``Engine.relieve``."""
-        self._engine.shed_memory(drop_cache, hold_batch)
-
-    def look(self) -> EngineLook:
-        """Returns what runs and who has the pages, between two steps."""
-        return self._engine.look()
-
-    def forget(self, trust_domain: str, epoch: int) -> None:
-        """Drops what is cached of a trust domain's epochs before this one; requests under way go on."""
-        self._engine.forget(trust_domain, epoch)
+    def stats(self) -> EngineStats:
+        """Returns the state of the engine; see ``offload.ports.LocalGenerator``."""
+        return self.engine.stats()
 
     def prefetch(self, request: GenerationRequest) -> None:
         """Notes that a request is likely to come; encoding happens here, on the caller's thread.
 
         If other passages come, or in another order, as much is of use as begins alike.
         """
-        if not self._engine.prefetch_enabled:
+        if not self.engine.prefetch_enabled:
             return
         with suppress(EdgeRagError):  # what is wrong with it is for the request itself to say
-            prompt = self._prompts.encode(request, self._engine.capacity)
-            self._engine.prefetch(_tokens(request, prompt.tokens, NoGeneration(FinishReason.NOT_FOUND)))
+            prompt = self._prompts.encode(request, self.engine.capacity)
+            self.engine.prefetch(_tokens(request, prompt.tokens, NoGeneration(FinishReason.NOT_FOUND)))
 
     def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
         """Admits a request; see ``pipeline.ports.Generator``. Encoding happens here, on the caller's thread.
@@ -177,9 +149,9 @@ class AnswerGenerator:
         try:
             asked, sink = self._prepare(request, listener)
         except EdgeRagError as error:
-            self._engine.refused(_tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), error)
+            self.engine.refused(_tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), error)
             raise
-        return Handle(self._engine, self._engine.submit(asked, sink))
+        return Handle(self.engine, self.engine.submit(asked, sink))
 
     def dictation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
         """Begins an answer that somebody else writes; None where there is nothing to write.
@@ -193,10 +165,10 @@ class AnswerGenerator:
         prompt, constraint, sink = self._compose(request, grammar, listener)
 
         def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
-            return Handle(self._engine, self._engine.submit(rest, rest_sink)).cancel
+            return Handle(self.engine, self.engine.submit(rest, rest_sink)).cancel
 
         tokens = _tokens(request, prompt.tokens, constraint)
-        return Continuation(prompt, tokens, sink, self._tokenizer, self._engine.vocabulary_size, submit)
+        return Continuation(prompt, tokens, sink, self._tokenizer, self.engine.vocabulary_size, submit)
 
     def write(self, request: GenerationRequest, vocabulary: str, listener: SaidListener) -> Handle:
         """Admits a request of somebody who holds the passages and will check what is said; see ``submit``.
@@ -213,7 +185,7 @@ class AnswerGenerator:
         Raises:
             InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
         """
-        prompt = self._prompts.encode(request, self._engine.capacity, as_given=True)
+        prompt = self._prompts.encode(request, self.engine.capacity, as_given=True)
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         sink: TokenSink
         constraint: Constraint = FreeText(self._end_tokens)
@@ -227,7 +199,7 @@ class AnswerGenerator:
             sink = SaidTextStream(listener, self._clock, detokenizer, stops)
         if request.format is not None:
             constraint = self._grammars.compile(request.format)
-        return Handle(self._engine, self._engine.submit(_tokens(request, prompt.tokens, constraint), sink))
+        return Handle(self.engine, self.engine.submit(_tokens(request, prompt.tokens, constraint), sink))
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
         """Returns what the engine is asked, and where its answer goes."""
@@ -242,7 +214,7 @@ class AnswerGenerator:
         self, request: GenerationRequest, grammar: Constraint | None, listener: Listener
     ) -> tuple[Prompt, Constraint, TokenSink]:
         """Returns the prompt, what may be said, and where it goes."""
-        prompt = self._prompts.encode(request, self._engine.capacity)
+        prompt = self._prompts.encode(request, self.engine.capacity)
         kept, numbering = prompt.passages, prompt.numbering
         passages = [ranked.passage for ranked in kept]
         if request.mode is AnswerMode.QUOTE:

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from edge_rag.core.generation import GenerationRequest
-from edge_rag.core.monitoring.status import ModelInUse
-from edge_rag.engine.stats import EngineSnapshot
+from edge_rag.core.monitoring.status import EngineStats, ModelInUse
 from edge_rag.errors import NotReady
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.generator import AnswerGenerator, Handle
@@ -67,8 +66,8 @@ class ModelSwapper:
         self._epochs: dict[str, int] = {}
         self._share = 1.0
         self._retiring: Installed | None = None
-        self._retired: EngineSnapshot | None = None  # the last one's, counted on those before it
-        first.generator.start()
+        self._retired: EngineStats | None = None  # the last one's, counted on those before it
+        first.generator.engine.start()
 
     @property
     def current(self) -> Installed:
@@ -113,30 +112,30 @@ class ModelSwapper:
         """
         with self._moved:
             self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
-            self._place.installed.generator.forget(trust_domain, epoch)
+            self._place.installed.generator.engine.forget(trust_domain, epoch)
 
     def set_throttle(self, share: float) -> None:
         """Has the generator in use, and whichever takes its place, use that share of slots and of a step's tokens."""
         with self._moved:
             self._share = share
-            self._place.installed.generator.set_throttle(share)
+            self._place.installed.generator.engine.set_throttle(share)
 
     def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
         """Has the generators there are give memory back; one that takes their place is told at the next look."""
         with self._moved:
             for installed in (self._place.installed, self._retiring):
                 if installed is not None:
-                    installed.generator.shed_memory(drop_cache, hold_batch)
+                    installed.generator.engine.shed_memory(drop_cache, hold_batch)
 
-    def snapshot(self) -> EngineSnapshot:
-        """Returns the state of the generator in use; what runs, waits and is counted includes those it replaced."""
+    def stats(self) -> EngineStats:
+        """Returns the state of the engine in use; running and waiting requests and counters include retired engines."""
         with self._moved:
-            now = self._place.installed.generator.snapshot()
+            now = self._place.installed.generator.engine.stats()
             if self._retiring is not None:
-                old = self._retiring.generator.snapshot()
-                now = replace(now, running=now.running + old.running, waiting=now.waiting + old.waiting)
-                now = now.counted_on(old)
-            return now if self._retired is None else now.counted_on(self._retired)
+                old = self._retiring.generator.engine.stats()
+                now = replace(now, slots_busy=now.slots_busy + old.slots_busy, waiting=now.waiting + old.waiting)
+                now = now.plus_counters(old)
+            return now if self._retired is None else now.plus_counters(self._retired)
 
     def swap(self, make: Callable[[], Installed], drain_s: float) -> ModelInUse:
         """Puts another generator in the present one's place; returns when the old one is closed.
@@ -158,20 +157,20 @@ class ModelSwapper:
             if self._closed:
                 raise NotReady("the generator is shutting down")
             following = make()
-            following.generator.start()
+            following.generator.engine.start()
             with self._moved:
                 for trust_domain, epoch in self._epochs.items():
-                    following.generator.forget(trust_domain, epoch)
+                    following.generator.engine.forget(trust_domain, epoch)
                 old, self._place = self._place, _Place(following)
-                following.generator.set_throttle(self._share)
+                following.generator.engine.set_throttle(self._share)
                 self._retiring = old.installed
                 self._moved.wait_for(lambda: old.entering == 0)
                 ends = time.monotonic() + drain_s
                 self._moved.wait_for(lambda: old.dictated == 0 or self._closed, drain_s)
-            old.installed.generator.close(0.0 if self._closed else max(0.0, ends - time.monotonic()))
+            old.installed.generator.engine.close(0.0 if self._closed else max(0.0, ends - time.monotonic()))
             with self._moved:
-                ended = old.installed.generator.snapshot()
-                self._retired = ended if self._retired is None else ended.counted_on(self._retired)
+                ended = old.installed.generator.engine.stats()
+                self._retired = ended if self._retired is None else ended.plus_counters(self._retired)
                 self._retiring = None
             return following.model
         finally:
@@ -201,6 +200,6 @@ class ModelSwapper:
             self._closed = True
             self._moved.notify_all()
         if (retiring := self._retiring) is not None:
-            retiring.generator.close()
+            retiring.generator.engine.close()
         with self._swapping:
-            self._place.installed.generator.close()
+            self._place.installed.generator.engine.close()

@@ -203,16 +203,16 @@ class OffloadContext(LoopThread):
 
     def local_outlook(self, request: GenerationRequest, prompt_tokens: int) -> Estimate:
         """Returns what is expected here of a request that came now."""
-        busy = self.local.snapshot()
+        busy = self.local.stats()
         meter = self._meters[kind_of(request.mode)]
         return meter.outlook(
-            prompt_tokens, request.sampling.max_tokens, busy.running + busy.waiting, max(1, busy.slots)
+            prompt_tokens, request.sampling.max_tokens, busy.slots_busy + busy.waiting, max(1, busy.slots)
         )
 
     def has_free_slot(self) -> bool:
         """Whether a request that came now would not wait here."""
-        busy = self.local.snapshot()
-        return busy.waiting == 0 and busy.running < busy.slots
+        busy = self.local.stats()
+        return busy.waiting == 0 and busy.slots_busy < busy.slots
 
     def usual_tokens(self, request: GenerationRequest) -> int:
         """Returns how long an answer of its kind mostly is, tokens."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import GeneratedChunk, GenerationEvent, GenerationRequest
+from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import AnswerFormat, AnswerMode
@@ -158,25 +159,6 @@ class Continuation(Protocol):
         ...
 
 
-class Occupancy(Protocol):
-    """How busy the local generator is."""
-
-    @property
-    def slots(self) -> int:
-        """Slots there are."""
-        ...
-
-    @property
-    def running(self) -> int:
-        """Slots in use."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for one."""
-        ...
-
-
 class LocalGenerator(Protocol):
     """The generator of this box. Any thread."""
 
@@ -197,8 +179,8 @@ class LocalGenerator(Protocol):
         """
         ...
 
-    def snapshot(self) -> Occupancy:
-        """Returns how busy it is."""
+    def stats(self) -> EngineStats:
+        """Returns the state of its batch and queue."""
         ...
 
 

@@ -14,7 +14,6 @@ from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureS
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
-    EngineSnapshot,
     ModelInUse,
     RemoteInUse,
     StageSnapshot,
@@ -69,8 +68,8 @@ class StatusCollector:
 
     def status(self, state: DaemonState) -> DaemonStatus:
         """Returns the report; reads the number of documents from the database."""
-        installed, engine = self.generator.current, self.generator.snapshot()
-        look = installed.generator.look()
+        installed = self.generator.current
+        engine, running = self.generator.stats(), installed.generator.engine.snapshot()
         return DaemonStatus(
             version=edge_rag.__version__,
             state=state,
@@ -79,22 +78,13 @@ class StatusCollector:
             profile=self.profile,
             models=self.models(),
             stages=self.stages(),
-            engine=EngineSnapshot(
-                slots_busy=engine.running,
-                slots=engine.slots,
-                pages_used=engine.pages_held,
-                pages=engine.pages,
-                page_tokens=installed.page_tokens,
+            engine=replace(
+                engine,
                 kv_bytes=engine.pages * installed.page_bytes,
-                steps=engine.steps,
-                generated_tokens=engine.generated_tokens,
-                prefill_tokens=engine.prefill_tokens,
-                preemptions=engine.preemptions,
-                pages_cached=engine.pages_cached,
                 generated_per_s=self.activity.generated.per_second(),
                 computed_per_s=self.activity.computed.per_second(),
-                sequences=look.sequences,
-                page_map=look.page_map,
+                sequences=running.sequences,
+                page_map=running.page_map,
             ),
             collections=self.library.collections(),
             indexes=self.library.indexes(),
@@ -111,12 +101,12 @@ class StatusCollector:
 
     def stages(self) -> tuple[StageSnapshot, ...]:
         """Returns the stages in pipeline order, ingest last."""
-        engine = self.generator.snapshot()
+        engine = self.generator.stats()
         generator = StageSnapshot(
             "generator",
             engine.waiting,
-            engine.capacity,
-            engine.running,
+            engine.queue_capacity,
+            engine.slots_busy,
             engine.completed + engine.failed,
             engine.refused,
         )

@@ -10,9 +10,9 @@ from edge_rag.api.v1 import generation_pb2, rag_pb2
 from edge_rag.core.generation import Generated, GeneratedChunk, GenerationRequest, QuoteChunk, TextChunk, TokenChunk
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
+from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerMode
-from edge_rag.engine.stats import EngineSnapshot
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.answers import finished_to_message
 from edge_rag.wire.requests import (
@@ -81,10 +81,10 @@ def parse_generate_request(
     )
 
 
-def load_to_message(engine: EngineSnapshot, vocabulary: str) -> generation_pb2.GenerateResponse:
+def load_to_message(engine: EngineStats, vocabulary: str) -> generation_pb2.GenerateResponse:
     """Returns how busy the generator is, as the first message."""
     load = generation_pb2.Load(
-        waiting=engine.waiting, running=engine.running, slots=engine.slots, vocabulary=vocabulary
+        waiting=engine.waiting, running=engine.slots_busy, slots=engine.slots, vocabulary=vocabulary
     )
     return generation_pb2.GenerateResponse(load=load)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, rag_pb2
@@ -14,7 +15,7 @@ from edge_rag.core.monitoring.resources import MemoryPlanReport, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
-    EngineSnapshot,
+    EngineStats,
     IndexInUse,
     IndexKind,
     ModelInUse,
@@ -164,24 +165,23 @@ def _throttling(throttling: Throttling) -> admin_pb2.Throttling:
     )
 
 
-def _engine(engine: EngineSnapshot) -> admin_pb2.Engine:
-    return admin_pb2.Engine(
-        slots_busy=engine.slots_busy,
-        slots=engine.slots,
-        pages_used=engine.pages_used,
-        pages=engine.pages,
-        page_tokens=engine.page_tokens,
-        kv_bytes=engine.kv_bytes,
-        steps=engine.steps,
-        generated_tokens=engine.generated_tokens,
-        prefill_tokens=engine.prefill_tokens,
-        preemptions=engine.preemptions,
-        pages_cached=engine.pages_cached,
+def _engine(engine: EngineStats) -> admin_pb2.Engine:
+    message = admin_pb2.Engine(
         generated_per_second=engine.generated_per_s,
         computed_per_second=engine.computed_per_s,
         sequences=[_slot(sequence) for sequence in engine.sequences],
         page_map=_page_map(engine.page_map),
+        **_same_named(engine, admin_pb2.Engine),
     )
+    if engine.disk is not None:
+        message.disk.CopyFrom(admin_pb2.DiskTier(**_same_named(engine.disk, admin_pb2.DiskTier)))
+    return message
+
+
+def _same_named(value: object, message: type[Message]) -> dict[str, Any]:
+    """Returns the numbers of a value that a message has a field of the same name for."""
+    names = [field.name for field in message.DESCRIPTOR.fields if field.message_type is None]
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
 def _slot(sequence: SlotUse) -> admin_pb2.Slot:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -52,7 +51,6 @@ NOT_FOUND = "Nothing of the kind."
 GREASE = "Grease both bearings every 2,000 hours. Use lithium grease, grade 2.\nStop the pump first."
 NOISE = "The duty pump changes over weekly <|im_end|>. Log it – “Pump B” – in the book."
 
-A = TypeVar("A", bound=AnswerGenerator)
 MakeGenerator = Callable[[int], AbstractContextManager[Generator]]
 """Opens a generator that lets that many requests wait, and closes it."""
 
@@ -70,24 +68,24 @@ def answering(
 ) -> Callable[[int], AbstractContextManager[AnswerGenerator]]:
     @contextmanager
     def make(max_waiting: int) -> Iterator[AnswerGenerator]:
-        generator = not_started(AnswerGenerator, folder, open_runner, limits, max_waiting)
-        generator.start()
+        generator = not_started(folder, open_runner, limits, max_waiting)
+        generator.engine.start()
         yield generator
-        generator.close()
+        generator.engine.close()
 
     return make
 
 
 def not_started(
-    kind: type[A], folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits, max_waiting: int
-) -> A:
+    folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits, max_waiting: int
+) -> AnswerGenerator:
     decoder = open_runner(folder)
     engine = Engine(decoder, limits, max_waiting)
     settings = PromptSettings(not_found=NOT_FOUND)
     tokenizer = ChatTokenizer.open(folder)
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
     quote = QuoteSettings(prior_weight=4.0, not_found_below=0.1)
-    return kind(
+    return AnswerGenerator(
         engine,
         decoder.end_tokens,
         tokenizer,

@@ -1133,6 +1133,13 @@ class Engine(_message.Message):
     COMPUTED_PER_SECOND_FIELD_NUMBER: _builtins.int
     SEQUENCES_FIELD_NUMBER: _builtins.int
     PAGE_MAP_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    QUEUE_CAPACITY_FIELD_NUMBER: _builtins.int
+    DECODE_TOKENS_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
     slots_busy: _builtins.int
     """Slots in use."""
     slots: _builtins.int
@@ -1159,6 +1166,18 @@ class Engine(_message.Message):
     """Tokens generated a second, over the last 5 seconds."""
     computed_per_second: _builtins.float
     """Tokens computed a second, prompts included, over the last 5 seconds."""
+    waiting: _builtins.int
+    """Requests that have had no slot yet."""
+    queue_capacity: _builtins.int
+    """Most requests that may wait."""
+    decode_tokens: _builtins.int
+    """Tokens computed one at a time since start."""
+    completed: _builtins.int
+    """Requests that ended well since start."""
+    failed: _builtins.int
+    """Requests that ended badly since start, cancelled ones included."""
+    refused: _builtins.int
+    """Requests refused because the queue was full, since start."""
     @_builtins.property
     def sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]:
         """What runs, best rank first."""
@@ -1166,6 +1185,10 @@ class Engine(_message.Message):
     @_builtins.property
     def page_map(self) -> Global___PageMap:
         """Who has the pages."""
+
+    @_builtins.property
+    def disk(self) -> Global___DiskTier:
+        """The disk tier of the KV cache; absent without one."""
 
     def __init__(
         self,
@@ -1185,14 +1208,67 @@ class Engine(_message.Message):
         computed_per_second: _builtins.float = ...,
         sequences: _abc.Iterable[Global___Slot] | None = ...,
         page_map: Global___PageMap | None = ...,
+        waiting: _builtins.int = ...,
+        queue_capacity: _builtins.int = ...,
+        decode_tokens: _builtins.int = ...,
+        completed: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        disk: Global___DiskTier | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["page_map", b"page_map"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "page_map", b"page_map"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_per_second", b"computed_per_second", "generated_per_second", b"generated_per_second", "generated_tokens", b"generated_tokens", "kv_bytes", b"kv_bytes", "page_map", b"page_map", "page_tokens", b"page_tokens", "pages", b"pages", "pages_cached", b"pages_cached", "pages_used", b"pages_used", "preemptions", b"preemptions", "prefill_tokens", b"prefill_tokens", "sequences", b"sequences", "slots", b"slots", "slots_busy", b"slots_busy", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "computed_per_second", b"computed_per_second", "decode_tokens", b"decode_tokens", "disk", b"disk", "failed", b"failed", "generated_per_second", b"generated_per_second", "generated_tokens", b"generated_tokens", "kv_bytes", b"kv_bytes", "page_map", b"page_map", "page_tokens", b"page_tokens", "pages", b"pages", "pages_cached", b"pages_cached", "pages_used", b"pages_used", "preemptions", b"preemptions", "prefill_tokens", b"prefill_tokens", "queue_capacity", b"queue_capacity", "refused", b"refused", "sequences", b"sequences", "slots", b"slots", "slots_busy", b"slots_busy", "steps", b"steps", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Engine: _TypeAlias = Engine  # noqa: Y015
+
+@_typing.final
+class DiskTier(_message.Message):
+    """KV pages on disk; counters are since start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGES_FIELD_NUMBER: _builtins.int
+    WRITTEN_FIELD_NUMBER: _builtins.int
+    READ_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
+    SLOWER_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    pages: _builtins.int
+    """Pages on disk now."""
+    written: _builtins.int
+    """Pages written."""
+    read: _builtins.int
+    """Pages read and inserted into the cache."""
+    dropped: _builtins.int
+    """Pages not written because the write queue was full."""
+    damaged: _builtins.int
+    """Files that failed verification; they were removed."""
+    slower: _builtins.int
+    """Reads skipped because computing the pages was expected to be faster."""
+    failed: _builtins.bool
+    """Whether the disk failed and is no longer used."""
+    def __init__(
+        self,
+        *,
+        pages: _builtins.int = ...,
+        written: _builtins.int = ...,
+        read: _builtins.int = ...,
+        dropped: _builtins.int = ...,
+        damaged: _builtins.int = ...,
+        slower: _builtins.int = ...,
+        failed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged", b"damaged", "dropped", b"dropped", "failed", b"failed", "pages", b"pages", "read", b"read", "slower", b"slower", "written", b"written"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiskTier: _TypeAlias = DiskTier  # noqa: Y015
 
 @_typing.final
 class Slot(_message.Message):

@@ -15,7 +15,7 @@ from edge_rag.core.monitoring.metrics import Latency
 from edge_rag.core.monitoring.resources import MemoryPressureState, Throttling
 from edge_rag.core.monitoring.status import (
     DaemonStatus,
-    EngineSnapshot,
+    EngineStats,
     IndexInUse,
     ModelInUse,
 )
@@ -149,7 +149,7 @@ def pressure_object(memory: MemoryPressureState) -> dict[str, Any]:
     return {**asdict(memory), "shed": [ballast.value for ballast in memory.shed]}
 
 
-def engine_object(engine: EngineSnapshot) -> dict[str, Any]:
+def engine_object(engine: EngineStats) -> dict[str, Any]:
     """Returns the generator's batch and cache."""
     slots = [{**asdict(slot), "priority": slot.priority.name.lower()} for slot in engine.sequences]
     return {**asdict(engine), "sequences": slots}

@@ -24,7 +24,7 @@ from edge_rag.cli.output.terminal import visible
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
-from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, EngineSnapshot, PageMap, SlotUse
+from edge_rag.core.monitoring.status import DaemonState, DaemonStatus, EngineStats, PageMap, SlotUse
 from edge_rag.core.query import Priority
 
 
@@ -71,7 +71,7 @@ def states(pages: PageMap, room: int) -> list[PageState]:
     return [_Run(sum(pages.held[r]), sum(pages.shared[r]), sum(pages.cached[r])).state for r in runs]
 
 
-def page_picture(engine: EngineSnapshot, width: int, most_lines: int) -> list[Text]:
+def page_picture(engine: EngineStats, width: int, most_lines: int) -> list[Text]:
     """Returns the picture with a legend above it.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -130,42 +130,96 @@ class PageMap:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSnapshot:
-    """The generator's batch and KV cache at one moment.
+class DiskStats:
+    """The disk tier of the KV cache; counters are since the start.
 
     Attributes:
-        slots_busy: Slots in use.
-        slots: Slots there are.
-        pages_used: Pages that sequences hold.
-        pages: Pages there are.
-        page_tokens: Tokens a page holds.
-        kv_bytes: KV memory over all layers, bytes.
-        steps: Model runs since start.
-        generated_tokens: Tokens generated since start.
-        prefill_tokens: Prompt tokens computed since start.
-        preemptions: Times a running request had to give way, since start.
-        pages_cached: Pages nobody holds whose content can still be found.
-        generated_per_s: Tokens generated a second, over the last 5 seconds.
-        computed_per_s: Tokens computed a second, prompts included, over the last 5 seconds.
-        sequences: What runs, best rank first.
-        page_map: Who has the pages.
+        pages: Pages on disk now.
+        written: Pages written.
+        read: Pages read and inserted into the cache.
+        dropped: Pages not written because the write queue was full.
+        damaged: Files that failed verification; they were removed.
+        slower: Reads skipped because computing the pages was expected to be faster.
+        failed: Whether the disk failed and is no longer used.
     """
 
-    slots_busy: int
+    pages: int = 0
+    written: int = 0
+    read: int = 0
+    dropped: int = 0
+    damaged: int = 0
+    slower: int = 0
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCounters:
+    """What an engine counts, since the start.
+
+    A new counter is a field here, its increment in the engine, and a field of that name in ``Engine`` of
+    ``admin.proto``; everything between copies by name.
+
+    Attributes:
+        steps: Model runs.
+        prefill_tokens: Tokens computed in chunks of more than one.
+        decode_tokens: Tokens computed one at a time.
+        generated_tokens: Tokens generated, forced ones included.
+        preemptions: Times a running sequence was preempted.
+        completed: Requests that ended well.
+        failed: Requests that ended badly, cancelled ones included.
+        refused: Requests refused because the queue was full.
+    """
+
+    steps: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    completed: int = 0
+    failed: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats(EngineCounters):
+    """The engine's batch, queue and KV cache at a step boundary. The names are those of ``Engine`` in ``admin.proto``.
+
+    Attributes:
+        slots: Sequences that can run at once.
+        slots_busy: Sequences that run.
+        waiting: Requests that have had no slot yet.
+        queue_capacity: Most requests that may wait.
+        pages: Pages of the KV cache.
+        pages_used: Pages that sequences hold.
+        pages_cached: Pages without a holder whose content can still be found.
+        page_tokens: Tokens a page holds.
+        kv_bytes: KV memory over all layers, bytes.
+        generated_per_s: Tokens generated a second, over the last 5 seconds.
+        computed_per_s: Tokens computed a second, prompts included, over the last 5 seconds.
+        sequences: The running sequences, best rank first.
+        page_map: Holders of the pages.
+        disk: The disk tier of the KV cache; None without one.
+    """
+
     slots: int
-    pages_used: int
+    slots_busy: int
     pages: int
-    page_tokens: int
-    kv_bytes: int
-    steps: int
-    generated_tokens: int
-    prefill_tokens: int
-    preemptions: int
+    pages_used: int
     pages_cached: int
-    generated_per_s: float
-    computed_per_s: float
-    sequences: tuple[SlotUse, ...]
-    page_map: PageMap
+    page_tokens: int
+    waiting: int = 0
+    queue_capacity: int = 0
+    kv_bytes: int = 0
+    generated_per_s: float = 0.0
+    computed_per_s: float = 0.0
+    sequences: tuple[SlotUse, ...] = ()
+    page_map: PageMap = PageMap(1, (), (), ())
+    disk: DiskStats | None = None
+
+    def plus_counters(self, earlier: EngineCounters) -> EngineStats:
+        """Returns these stats with the counters of an engine that this one replaced added."""
+        names = (each.name for each in fields(EngineCounters))
+        return replace(self, **{name: getattr(self, name) + getattr(earlier, name) for name in names})
 
 
 class IndexKind(Enum):
@@ -273,7 +327,7 @@ class DaemonStatus:
     profile: str
     models: tuple[ModelInUse, ...]
     stages: tuple[StageSnapshot, ...]
-    engine: EngineSnapshot
+    engine: EngineStats
     collections: Mapping[str, int]
     indexes: tuple[IndexInUse, ...]
     resident_bytes: int

@@ -167,7 +167,7 @@ class OffloadingGenerator:
             deadline_in_s=None if request.deadline is None else request.deadline - now,
             prompt_tokens=prompt_tokens,
             documents=documents_key(ranked.passage.document_id for ranked in request.passages),
-            waiting=self._local.snapshot().waiting,
+            waiting=self._local.stats().waiting,
             strained=self._strained(),
             local=self._tower.local_outlook(request, prompt_tokens),
             remotes=tuple(

@@ -107,7 +107,7 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
             wanted = parse_generate_request(request, call.request_id, call.identity, call.deadline, self._limits)
             generator = call.backend.generator
             said = EventBuffer[ChunkEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
-            yield load_to_message(generator.snapshot(), generator.vocabulary)
+            yield load_to_message(generator.stats(), generator.vocabulary)
             submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
             try:
                 said.attach(await asyncio.shield(submitting))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from edge_rag.engine.stats import DrainRate
+from edge_rag.engine.command_queue import DrainRate
 from edge_rag.errors import Overloaded
 
 _SHARE: Final = 3

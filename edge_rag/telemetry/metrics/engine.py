@@ -3,91 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
+from edge_rag.core.monitoring.status import DiskStats, EngineStats
 
 _GAPS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _PARTS_S: Final = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 1.0)
 _TOKENS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-
-
-class DiskState(Protocol):
-    """What is read of the pages on disk."""
-
-    @property
-    def pages(self) -> int:
-        """Pages on disk now."""
-        ...
-
-    @property
-    def written(self) -> int:
-        """Pages written."""
-        ...
-
-    @property
-    def read(self) -> int:
-        """Pages read and put to use."""
-        ...
-
-    @property
-    def dropped(self) -> int:
-        """Pages that were not written because the disk did not keep up."""
-        ...
-
-    @property
-    def damaged(self) -> int:
-        """Files that were not what they were to be."""
-        ...
-
-    @property
-    def failed(self) -> bool:
-        """Whether the disk failed and is left alone."""
-        ...
-
-
-class EngineState(Protocol):
-    """What is read of an engine when the metrics are asked for."""
-
-    @property
-    def disk(self) -> DiskState | None:
-        """What became of pages on disk; None where none are kept."""
-        ...
-
-    @property
-    def slots(self) -> int:
-        """Slots there are."""
-        ...
-
-    @property
-    def running(self) -> int:
-        """Slots taken."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Requests that have had no slot yet."""
-        ...
-
-    @property
-    def pages(self) -> int:
-        """Pages there are."""
-        ...
-
-    @property
-    def pages_held(self) -> int:
-        """Pages that sequences hold."""
-        ...
-
-    @property
-    def pages_cached(self) -> int:
-        """Pages nobody holds whose content can still be used."""
-        ...
 
 
 class EngineMetrics:
@@ -174,7 +102,7 @@ class EngineMetrics:
         if decision.kind is AuditEventKind.PREEMPTED:
             self.preemptions.labels(decision.reason).inc()
 
-    def read_from(self, engine: Callable[[], EngineState], lines_dropped: Callable[[], int]) -> None:
+    def read_from(self, engine: Callable[[], EngineStats], lines_dropped: Callable[[], int]) -> None:
         """Registers what is read at the time the metrics are asked for.
 
         Args:
@@ -187,16 +115,16 @@ class EngineMetrics:
 class _Present:
     """A Prometheus collector of the engine's present state."""
 
-    def __init__(self, engine: Callable[[], EngineState], lines_dropped: Callable[[], int]) -> None:
+    def __init__(self, engine: Callable[[], EngineStats], lines_dropped: Callable[[], int]) -> None:
         self._engine = engine
         self._lines_dropped = lines_dropped
 
     def collect(self) -> Iterator[Metric]:
         now = self._engine()
-        yield GaugeMetricFamily("edge_rag_num_requests_running", "Requests in a slot.", now.running)
+        yield GaugeMetricFamily("edge_rag_num_requests_running", "Requests in a slot.", now.slots_busy)
         yield GaugeMetricFamily("edge_rag_num_requests_waiting", "Requests without a slot so far.", now.waiting)
         yield GaugeMetricFamily("edge_rag_slots", "Slots there are.", now.slots)
-        used = now.pages_held / now.pages
+        used = now.pages_used / now.pages
         yield GaugeMetricFamily(
             "edge_rag_kv_cache_usage_ratio", "Share of the KV pages that requests hold, 0 to 1.", used
         )
@@ -211,7 +139,7 @@ class _Present:
         )
 
 
-def _on_disk(disk: DiskState) -> Iterator[Metric]:
+def _on_disk(disk: DiskStats) -> Iterator[Metric]:
     yield GaugeMetricFamily("edge_rag_kv_disk_pages", "KV pages on disk.", disk.pages)
     yield GaugeMetricFamily(
         "edge_rag_kv_disk_failed", "1 once the disk failed; it is not used for KV pages any more.", disk.failed

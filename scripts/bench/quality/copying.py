@@ -66,7 +66,7 @@ def quoted_answers(
     generator = AnswerGenerator(
         engine, runner.end_tokens, tokenizer, grammars, PromptSettings(), settings, cite, prompts
     )
-    generator.start()
+    generator.engine.start()
     try:
         answers = []
         for number, case in enumerate(cases):
@@ -77,7 +77,7 @@ def quoted_answers(
             if answer.failure is not None:
                 raise answer.failure
     finally:
-        generator.close()
+        generator.engine.close()
     return [answer.text for answer in answers]
 
 

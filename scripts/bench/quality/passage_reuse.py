@@ -144,7 +144,7 @@ class Measurement:
             CiteSettings(Stemmer),
             self._prompts(recompute),
         )
-        generator.start()
+        generator.engine.start()
         answers = [_Answer() for _ in self._cases]
         try:
             for number, (case, answer) in enumerate(zip(self._cases, answers, strict=True)):
@@ -154,7 +154,7 @@ class Measurement:
                 if answer.failure is not None:
                     raise answer.failure
         finally:
-            generator.close()
+            generator.engine.close()
         return answers
 
     def losses(self, recompute: int | None) -> list[Losses]:

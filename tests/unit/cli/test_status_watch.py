@@ -48,7 +48,7 @@ from edge_rag.core.monitoring.status import (
     DaemonState,
     DaemonStatus,
     DeviceUse,
-    EngineSnapshot,
+    EngineStats,
     ModelInUse,
     PageMap,
     RemoteInUse,
@@ -78,7 +78,7 @@ REPORT = DaemonStatus(
         StageSnapshot("generator", 200, 256, 6, 1190, 7, 0.99),
         StageSnapshot("ingest", 0, 64, 0, 12, 0, 0.0),
     ),
-    engine=EngineSnapshot(
+    engine=EngineStats(
         slots_busy=6,
         slots=8,
         pages_used=60,

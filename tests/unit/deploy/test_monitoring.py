@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,8 @@ from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
-from edge_rag.core.monitoring.status import ModelInUse, StageSnapshot
+from edge_rag.core.monitoring.status import DiskStats, EngineStats, ModelInUse, StageSnapshot
 from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
-from edge_rag.engine.kv_cache.disk.tier import DiskCounts
-from edge_rag.engine.stats import EngineSnapshot
 from edge_rag.server.grpc.status_codes import STATUS
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.latencies import Latencies
@@ -55,14 +52,13 @@ def expressions() -> list[str]:
 def known() -> tuple[set[str], set[str]]:
     """Returns the names of all series that a daemon serves, and of their labels."""
     registry = CollectorRegistry()
-    counts = {field.name: 1 for field in fields(EngineSnapshot) if field.name != "disk"}
-    snapshot = EngineSnapshot(**counts, disk=DiskCounts())
+    stats = EngineStats(slots=1, slots_busy=1, pages=1, pages_used=1, pages_cached=1, page_tokens=1, disk=DiskStats())
     calls = Metrics(registry, Latencies())
     engine = EngineMetrics(registry)
     usage = UsageMeter()
     usage.refused("somebody")
     registry.register(usage)
-    engine.read_from(lambda: snapshot, lambda: 0)
+    engine.read_from(lambda: stats, lambda: 0)
     activity = Activity()
     with activity.working("retriever", "cpu"):
         registry.register(

@@ -141,7 +141,7 @@ def test_a_request_displaced_by_a_higher_class_says_the_same() -> None:
     engine.submit(low, patient)
     engine.start()
     assert said([patient.wait(), urgent.wait()]) == expected
-    assert engine.snapshot().preemptions == 1
+    assert engine.stats().preemptions == 1
     engine.close()
 
 
@@ -155,7 +155,7 @@ def test_two_growing_requests_in_a_cache_for_one_and_a_half_both_finish() -> Non
         engine.submit(item, sink)
     engine.start()
     assert said([sink.wait() for sink in sinks]) == expected
-    assert engine.snapshot().preemptions > 0
+    assert engine.stats().preemptions > 0
     engine.close()
 
 
@@ -193,13 +193,13 @@ def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int, undisturbe
     engine.start()
     for sink in sinks:
         sink.wait()
-    after = engine.snapshot()
+    after = engine.stats()
     engine.close()
     lost = [sink for sink in sinks if sink.error is not None]
     assert 1 <= len(lost) <= in_step
     assert all(isinstance(sink.error, InferenceFailed) and "hiccuped" in str(sink.error) for sink in lost)
     assert all(sink.tokens == tokens for sink, tokens in zip(sinks, undisturbed, strict=True) if sink.error is None)
-    assert after.pages_held == 0
+    assert after.pages_used == 0
     assert (after.completed, after.failed) == (len(sinks) - len(lost), len(lost))
     failed = [n for n, sink in enumerate(sinks) if audit.of(str(n))[-1].reason.endswith("after RuntimeError")]
     assert failed == [n for n, sink in enumerate(sinks) if sink.error is not None]
@@ -222,12 +222,12 @@ def test_after_a_thousand_requests_with_cancellations_all_pages_are_back() -> No
         engine.cancel(handles[n])
     for sink in sinks:
         sink.wait()
-    state = engine.snapshot()
+    state = engine.stats()
     engine.close()
     assert all(sink.ends == 1 for sink in sinks)
     assert all(isinstance(sinks[n].error, RequestCancelled) for n in chosen[:200])
     assert not any(sink.error for n, sink in enumerate(sinks) if n not in chosen)
-    assert (state.pages_held, state.running, state.waiting) == (0, 0, 0)
+    assert (state.pages_used, state.slots_busy, state.waiting) == (0, 0, 0)
     assert state.completed + state.failed == 1000
 
 
@@ -248,7 +248,7 @@ def test_a_cancelled_request_ends_at_the_next_step_and_gives_its_pages_back() ->
     sink.wait()
     assert isinstance(sink.error, RequestCancelled)
     assert (runs, len(sink.tokens)) == (3, 3)
-    assert engine.snapshot().pages_held == 0
+    assert engine.stats().pages_used == 0
     engine.cancel(handle)
     engine.close()
 
@@ -286,7 +286,7 @@ def test_a_deadline_that_passed_while_waiting_starts_no_work() -> None:
     engine.start()
     sink.wait()
     assert isinstance(sink.error, DeadlineExceeded)
-    assert engine.snapshot().steps == 0
+    assert engine.stats().steps == 0
     with pytest.raises(DeadlineExceeded):
         engine.submit(request([5, 6], deadline=102.0), Recorder())
     engine.close()
@@ -300,7 +300,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     with pytest.raises(Overloaded) as refused:
         engine.submit(request([5, 6]), Recorder())
     assert refused.value.retry_after_s > 0
-    assert (engine.snapshot().refused, engine.snapshot().waiting) == (1, 2)
+    assert (engine.stats().refused, engine.stats().waiting) == (1, 2)
     engine.start()
     for sink in sinks:
         sink.wait()
@@ -320,7 +320,7 @@ def test_the_queue_is_bounded_by_tokens_too_but_takes_a_single_request_of_any_si
     for sink in sinks:
         engine.submit(request([5] * 10, max_tokens=3), sink)
     assert all(sink.wait().error is None for sink in sinks)
-    assert engine.snapshot().waiting == 0
+    assert engine.stats().waiting == 0
     engine.close()
 
 
@@ -352,7 +352,7 @@ def test_what_can_never_run_is_refused_at_the_door() -> None:
     for prompt in ([decoder.vocabulary_size], [-1], []):
         with pytest.raises(InvalidRequest):
             engine.submit(request(prompt), Recorder())
-    assert engine.snapshot().waiting == 0
+    assert engine.stats().waiting == 0
     engine.close()
 
 
@@ -392,7 +392,7 @@ def test_a_sink_that_breaks_costs_only_its_own_request() -> None:
     engine.start()
     assert isinstance(broken.wait().error, InferenceFailed)
     assert said([sound.wait()]) == expected
-    assert engine.snapshot().pages_held == 0
+    assert engine.stats().pages_used == 0
     engine.close()
 
 
@@ -445,7 +445,7 @@ def test_closing_gives_up_what_is_unfinished_and_refuses_what_comes() -> None:
     assert all(sink.ends == 1 and isinstance(sink.error, NotReady) for sink in sinks)
     with pytest.raises(NotReady):
         engine.submit(request([5, 6]), Recorder())
-    assert engine.snapshot().pages_held == 0
+    assert engine.stats().pages_used == 0
 
 
 def test_closing_with_grace_lets_requests_finish() -> None:
@@ -475,7 +475,7 @@ def test_every_step_is_reported() -> None:
     for sink in sinks:
         sink.wait()
     engine.close()
-    state = engine.snapshot()
+    state = engine.stats()
     assert len(reports.steps) == state.steps
     assert sum(step.tokens for step in reports.steps) == state.prefill_tokens + state.decode_tokens
     assert max(step.sequences for step in reports.steps) == 3

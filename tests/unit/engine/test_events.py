@@ -146,7 +146,7 @@ def test_the_controller_moves_the_slots_and_says_so() -> None:
     assert changes
     assert changes[0].numbers["slots_before"] == 8
     assert changes[0].numbers["slots"] == 4
-    assert engine.snapshot().slots == changes[-1].numbers["slots"]
+    assert engine.stats().slots == changes[-1].numbers["slots"]
     assert all(change.request_id is None for change in changes)
     admitted = [d for d in audit.events if d.kind is AuditEventKind.ADMITTED and d.at_s > changes[0].at_s]
     assert all(d.numbers["slots_busy"] < d.numbers["slots"] <= 8 for d in admitted)

@@ -131,9 +131,9 @@ def test_greedy_answers_with_all_reuse_equal_those_of_the_plain_engine(family: s
             sink.wait()
             found += 0 if sink.outcome is None else sink.outcome.usage.cached_prompt_tokens
         sinks += ours
-        preempted += engine.snapshot().preemptions
+        preempted += engine.stats().preemptions
         engine.close(grace_s=60)
-        read += tier.counts.read
+        read += tier.stats.read
     for each, sink, expected in zip(asked, sinks, plain, strict=True):
         if sink.error is None:
             assert sink.tokens == expected

@@ -79,7 +79,7 @@ def test_twice_as_many_pages_wanted_as_there_are_lets_every_request_finish_or_re
     engine.start()
     load = Load(engine, random.Random(1), time.monotonic() + SECONDS)
     load.run()
-    state = engine.snapshot()
+    state = engine.stats()
     engine.close()
     assert state.preemptions > 0, "there was no shortage"
     assert len(load.sinks) >= 2 * SLOTS
@@ -91,7 +91,7 @@ def test_twice_as_many_pages_wanted_as_there_are_lets_every_request_finish_or_re
         else:
             assert isinstance(sink.outcome, Outcome)
             assert len(sink.tokens) == tokens
-    assert (state.pages_held, state.running, state.waiting) == (0, 0, 0)
+    assert (state.pages_used, state.slots_busy, state.waiting) == (0, 0, 0)
     audit_logs: dict[str, list[AuditEventKind]] = {}
     for event in audit.events:
         assert event.request_id is not None

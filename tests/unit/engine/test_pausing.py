@@ -36,7 +36,7 @@ def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_
     engine.start()
     other.wait()
     assert not paused.ended.is_set()
-    assert (len(paused.tokens), engine.snapshot().pages_held, engine.snapshot().running) == (15, 0, 0)
+    assert (len(paused.tokens), engine.stats().pages_used, engine.stats().slots_busy) == (15, 0, 0)
     engine.resume(name)
     paused.wait()
     engine.close()
@@ -75,7 +75,7 @@ def test_a_pause_that_takes_too_long_ends_the_request_and_the_trail_says_why() -
     engine.close()
     last = audit.of("r")[-1]
     assert (last.kind, last.reason) == (AuditEventKind.EXPIRED, "what it said was not read")
-    assert engine.snapshot().pages_held == 0
+    assert engine.stats().pages_used == 0
 
 
 def test_a_paused_request_can_be_cancelled_with_a_reason() -> None:
@@ -147,8 +147,8 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
     kinds = [recognized(event.kind) for event in audit.of("two")]
     assert_legal(kinds, ended=True)
     assert kinds.count(AuditEventKind.PAUSED) == 1
-    state = engine.snapshot()
-    assert (state.waiting, state.running, state.pages_held) == (0, 0, 0)
+    state = engine.stats()
+    assert (state.waiting, state.slots_busy, state.pages_used) == (0, 0, 0)
 
 
 def test_a_pause_and_its_end_between_two_steps_cost_nothing() -> None:
@@ -190,5 +190,5 @@ def test_a_cancelled_pause_leaves_no_share_behind() -> None:
     engine.cancel(name)
     assert isinstance(sink.wait().error, RequestCancelled)
     engine.close()
-    state = engine.snapshot()
-    assert (state.waiting, state.running, state.pages_held, state.failed) == (0, 0, 0, 1)
+    state = engine.stats()
+    assert (state.waiting, state.slots_busy, state.pages_used, state.failed) == (0, 0, 0, 1)

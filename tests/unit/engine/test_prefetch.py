@@ -96,7 +96,7 @@ def test_nothing_is_computed_ahead_of_text_that_was_removed() -> None:
     engine.start()
     try:
         assert ask(engine, replace(request(OTHER, 1), epoch=2))[1] == 0
-        assert engine.snapshot().pages_cached == len(OTHER) // 32
+        assert engine.stats().pages_cached == len(OTHER) // 32
     finally:
         engine.close()
     assert steps == [len(OTHER)]

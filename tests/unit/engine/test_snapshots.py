@@ -12,7 +12,7 @@ from edge_rag.engine.command_queue import IDLE_TURN_S
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.sequence import SequenceId
-from edge_rag.engine.stats import MAP_CELLS, PATIENCE_S
+from edge_rag.engine.snapshot import MAP_CELLS, SNAPSHOT_TIMEOUT_S
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, prompts, request, tiny_decoder
 
@@ -52,31 +52,31 @@ def test_a_running_request_is_seen_with_its_numbers() -> None:
     engine.submit(request(prompts(1)[0][:20], max_tokens=4, priority=Priority.BATCH, client="ward-3"), sink)
     engine.start()
     assert running.wait(60)
-    late = threading.Timer(PATIENCE_S / 4, go_on.set)
+    late = threading.Timer(SNAPSHOT_TIMEOUT_S / 4, go_on.set)
     late.start()
-    look = engine.look()
+    snapshot = engine.snapshot()
     sink.wait()
     engine.close()
-    (slot,) = look.sequences
+    (slot,) = snapshot.sequences
     assert (slot.request_id, slot.client, slot.priority) == ("r", "ward-3", Priority.BATCH)
     assert (slot.prompt_tokens, slot.max_tokens) == (20, 4)
     assert slot.generated_tokens >= 1
     assert slot.computed_tokens >= 20
-    assert sum(look.page_map.held) == slot.pages >= 1
+    assert sum(snapshot.page_map.held) == slot.pages >= 1
     assert slot.age_s > 0
 
 
-def test_an_idle_engine_is_looked_into_without_waiting_for_its_turn() -> None:
+def test_a_snapshot_of_an_idle_engine_needs_no_wait() -> None:
     engine = Engine(tiny_decoder(pages=MAP_CELLS + 1), LIMITS, max_waiting=8)
     engine.start()
-    looks = [engine.look() for _ in range(20)]
+    snapshots = [engine.snapshot() for _ in range(20)]
     engine.close()
     assert IDLE_TURN_S > 0
-    assert all(look.sequences == () for look in looks)
-    assert looks[-1].page_map.cell_pages == 2
+    assert all(snapshot.sequences == () for snapshot in snapshots)
+    assert snapshots[-1].page_map.cell_pages == 2
 
 
-def test_a_step_that_takes_long_shows_the_look_before_it() -> None:
+def test_during_a_long_step_the_snapshot_before_it_is_returned() -> None:
     stuck, go_on = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
@@ -88,7 +88,7 @@ def test_a_step_that_takes_long_shows_the_look_before_it() -> None:
     engine.submit(request(prompts(1)[0], max_tokens=2), sink)
     engine.start()
     assert stuck.wait(60)
-    assert engine.look().sequences == ()
+    assert engine.snapshot().sequences == ()
     go_on.set()
     sink.wait()
     engine.close()

@@ -52,7 +52,7 @@ def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
         sink.wait()
     engine.close()
     assert max(widths) == LIMITS.max_slots
-    assert engine.snapshot().preemptions == 0
+    assert engine.stats().preemptions == 0
 
 
 def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
@@ -73,8 +73,8 @@ def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
     go_on.set()
     for sink in sinks:
         assert sink.wait().error is None
-    assert engine.snapshot().slots == 1
-    assert engine.snapshot().preemptions == 0
+    assert engine.stats().slots == 1
+    assert engine.stats().preemptions == 0
     engine.close()
 
 
@@ -83,6 +83,6 @@ def test_an_engine_that_is_restrained_before_it_starts_begins_so(share: float) -
     engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
     engine.set_throttle(share)
     engine.start()
-    engine.look()
-    assert engine.snapshot().slots == int(LIMITS.max_slots * share)
+    engine.snapshot()
+    assert engine.stats().slots == int(LIMITS.max_slots * share)
     engine.close()

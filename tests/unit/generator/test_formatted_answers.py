@@ -96,9 +96,9 @@ def opened(folder: Path, limits: SchedulerLimits, pages: int = 400) -> Iterator[
         CiteSettings(Stemmer),
         PromptEncoder(tokenizer, PromptSettings(), PassageArranger(PassageOrder.HOT, PassageHeat()), None),
     )
-    generator.start()
+    generator.engine.start()
     yield generator
-    generator.close()
+    generator.engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -293,8 +293,8 @@ def test_a_grammar_that_grows_beyond_its_limits_costs_only_its_own_request(tiny:
 
 @pytest.mark.parametrize("passages", [0, 1])
 def test_an_unusable_format_is_refused_before_anything_runs(tiny: AnswerGenerator, passages: int) -> None:
-    steps = tiny.snapshot().steps
+    steps = tiny.stats().steps
     request = replace(question(JsonSchema('{"type": "colour"}')), passages=(ranked(1, NOISE),) * passages)
     with pytest.raises(InvalidRequest, match=r"json_schema: .*colour"):
         tiny.submit(request, Answer())
-    assert tiny.snapshot().steps == steps
+    assert tiny.stats().steps == steps

@@ -297,11 +297,11 @@ class Exchanged:
     def __init__(self, old: AnswerGenerator, new: AnswerGenerator) -> None:
         self._old = old
         self.vocabulary = old.vocabulary
-        self.submit, self.snapshot = new.submit, new.snapshot
+        self.submit, self.stats = new.submit, new.stats
 
     def dictation(self, request: GenerationRequest, listener: Callable[[GenerationEvent], None]) -> Continuation | None:
         dictation = self._old.dictation(request, listener)
-        self._old.close()
+        self._old.engine.close()
         return dictation
 
 
@@ -316,23 +316,13 @@ def test_an_answer_that_was_begun_for_a_model_that_is_gone_is_begun_anew(
     assert ask(generator, hurried(AnswerMode.FREE)).text == ask(here, hurried(AnswerMode.FREE)).text
 
 
-class Announced(AnswerGenerator):
-    """Says when it has taken another's place: an exchange tells it then how much it may use."""
-
-    switched: threading.Event
-
-    def set_throttle(self, share: float) -> None:
-        super().set_throttle(share)
-        self.switched.set()
-
-
 def installed(generator: AnswerGenerator) -> Installed:
     placement = Placement(ModelStage.GENERATOR, Provider.CPU, Provider.CPU, "", Precision.MODEL)
     return Installed(generator, ModelInUse("tiny", "", placement), 16, 4096)
 
 
 def test_the_generator_that_an_answer_was_begun_for_is_kept_until_it_is_over(
-    stack: ExitStack, here: AnswerGenerator
+    stack: ExitStack, here: AnswerGenerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dies = threading.Event()
 
@@ -342,9 +332,10 @@ def test_the_generator_that_an_answer_was_begun_for_is_kept_until_it_is_over(
         await context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
 
     limits = SchedulerLimits(4, 96, 16)
-    first, second = (not_started(kind, TINY, paged, limits, 64) for kind in (AnswerGenerator, Announced))
-    assert isinstance(second, Announced)
-    second.switched = threading.Event()
+    first, second = (not_started(TINY, paged, limits, 64) for _ in range(2))
+    switched = threading.Event()
+    # The throttle of the engine that takes over is set once it has taken over.
+    monkeypatch.setattr(second.engine, "set_throttle", lambda share: switched.set())
     exchange = ModelSwapper(installed(first))
     stack.callback(exchange.close)
     address = stack.enter_context(wayward(says_a_word_and_dies))
@@ -359,7 +350,7 @@ def test_the_generator_that_an_answer_was_begun_for_is_kept_until_it_is_over(
     assert began.wait(60)
     with ThreadPoolExecutor(1) as threads:
         swap = threads.submit(exchange.swap, lambda: installed(second), 60)
-        assert second.switched.wait(60)
+        assert switched.wait(60)
         dies.set()
         whole = answer.wait()
         swap.result(60)

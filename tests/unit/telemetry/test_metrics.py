@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,7 +11,7 @@ from edge_rag.core.answer import Finished, FinishReason, StageTime, Usage
 from edge_rag.core.documents.document import IngestOutcome, IngestStatus
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.monitoring.metrics import LatencyMetric, RequestReport, StepReport
-from edge_rag.engine.kv_cache.disk.tier import DiskCounts
+from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.engine_observer import EngineObserver, LivenessMonitor
@@ -58,15 +58,7 @@ FINISHED = Finished(
 )
 
 
-@dataclass
-class State:
-    slots: int = 8
-    running: int = 3
-    waiting: int = 2
-    pages: int = 40
-    pages_held: int = 10
-    pages_cached: int = 5
-    disk: DiskCounts | None = None
+STATS = EngineStats(slots=8, slots_busy=3, waiting=2, pages=40, pages_used=10, pages_cached=5, page_tokens=32)
 
 
 class Measured:
@@ -156,8 +148,8 @@ def test_preemptions_are_counted_by_cause_and_decisions_by_kind(measured: Measur
 
 
 def test_the_present_state_is_read_when_it_is_asked_for(measured: Measured) -> None:
-    state, dropped = State(), [0]
-    measured.engine.read_from(lambda: state, lambda: dropped[0])
+    state, dropped = [STATS], [0]
+    measured.engine.read_from(lambda: state[0], lambda: dropped[0])
     assert measured["num_requests_running"] == 3
     assert measured["num_requests_waiting"] == 2
     assert measured["slots"] == 8
@@ -165,7 +157,7 @@ def test_the_present_state_is_read_when_it_is_asked_for(measured: Measured) -> N
     assert measured["kv_pages"] == 40
     assert measured["kv_pages_cached"] == 5
     assert measured["audit_lines_dropped_total"] == 0
-    state.running, dropped[0] = 0, 7
+    state[0], dropped[0] = replace(STATS, slots_busy=0), 7
     assert measured["num_requests_running"] == 0
     assert measured["audit_lines_dropped_total"] == 7
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from edge_rag.core.monitoring.status import DiskStats
 from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.store import PageFileInvalid, PageStore, StoredPage
 from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey, extend_chain
@@ -92,29 +93,6 @@ class PageBytes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class DiskCounts:
-    """Counts since the start.
-
-    Attributes:
-        pages: Pages on disk now.
-        written: Pages written.
-        read: Pages read and put to use.
-        dropped: Pages that were to be written while the queue was full.
-        damaged: Files that were not what they were to be; they were removed.
-        slower: Times that computing was expected to be faster than reading.
-        failed: Whether the disk failed and is left alone.
-    """
-
-    pages: int = 0
-    written: int = 0
-    read: int = 0
-    dropped: int = 0
-    damaged: int = 0
-    slower: int = 0
-    failed: bool = False
-
-
 class PageTier:
     """Moves pages between the cache and the disk.
 
@@ -155,10 +133,10 @@ class PageTier:
         ]
 
     @property
-    def counts(self) -> DiskCounts:
+    def stats(self) -> DiskStats:
         """Counts; any thread."""
         pages = 0 if self._store is None else len(self._store)
-        return DiskCounts(pages, self._written, self._read, self._dropped, self._damaged, self._slower, self._off)
+        return DiskStats(pages, self._written, self._read, self._dropped, self._damaged, self._slower, self._off)
 
     def use(self, store: PageStore) -> None:
         """Begins to keep pages in a store; before, nothing is kept. Any thread."""

@@ -102,7 +102,7 @@ def test_a_question_whose_text_was_found_before_it_was_removed_leaves_nothing_to
         engine.forget("manuals", 5)
         assert cached_of(engine, prompt, 4) == 0
         assert cached_of(engine, prompt, 4) == 0
-        assert engine.snapshot().pages_cached == 0
+        assert engine.stats().pages_cached == 0
         assert cached_of(engine, prompt, 5) == 0
         assert cached_of(engine, prompt, 5) > 0
     finally:

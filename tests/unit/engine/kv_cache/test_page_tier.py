@@ -120,7 +120,7 @@ def test_what_was_evicted_comes_back_from_the_disk_and_the_answer_is_the_same(tm
         evict_hot(engine, wrote)
         said, found = ask(engine, HOT)
         assert found >= 4 * decoder.page_tokens
-        assert tier.counts.read > 0
+        assert tier.stats.read > 0
     assert said == plain(HOT)
 
 
@@ -131,9 +131,9 @@ def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
         assert engine.prefetch_enabled
         engine.prefetch(request(HOT, 6))
         until = time.monotonic() + 60
-        while tier.counts.read < 4 and time.monotonic() < until:
-            engine.look()  # has the engine go round once
-        assert tier.counts.read == 4
+        while tier.stats.read < 4 and time.monotonic() < until:
+            engine.snapshot()  # has the engine go round once
+        assert tier.stats.read == 4
 
 
 def test_what_was_asked_for_once_is_not_written(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_what_was_asked_for_once_is_not_written(tmp_path: Path) -> None:
         assert not engine.prefetch_enabled, "there is nothing on disk to be read ahead"
         for prompt in (HOT, *OTHERS):
             ask(engine, prompt)
-    assert tier.counts.written == 0
+    assert tier.stats.written == 0
 
 
 def test_what_is_dropped_because_memory_is_short_is_not_copied_first(tmp_path: Path) -> None:
@@ -151,11 +151,11 @@ def test_what_is_dropped_because_memory_is_short_is_not_copied_first(tmp_path: P
         for _ in range(2):
             ask(engine, HOT)
         engine.shed_memory(drop_cache=True, hold_batch=False)
-        engine.look()  # has the engine go round once
-        assert engine.snapshot().pages_cached == 0
+        engine.snapshot()  # has the engine go round once
+        assert engine.stats().pages_cached == 0
         assert ask(engine, HOT) == (plain(HOT), 0)
         engine.shed_memory(drop_cache=True, hold_batch=False)
-    assert tier.counts.written == 0
+    assert tier.stats.written == 0
 
 
 def test_hot_pages_survive_a_restart_and_the_answer_is_the_same(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_hot_pages_survive_a_restart_and_the_answer_is_the_same(tmp_path: Path) 
         said, found = ask(engine, HOT)
         assert ask(engine, HOT, trust_domain="personnel")[1] == 0
     assert found >= 4 * decoder.page_tokens
-    assert tier.counts.read >= 4
+    assert tier.stats.read >= 4
     assert [said, said] == first
 
 
@@ -198,7 +198,7 @@ def test_removed_text_leaves_nothing_on_the_disk_and_nothing_comes_back(tmp_path
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path, epoch=2)) as (engine, tier):
         assert ask(engine, HOT, epoch=2)[1] == 0
-    assert tier.counts.read == 0
+    assert tier.stats.read == 0
 
 
 def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
         said, found = ask(engine, HOT)
-        assert tier.counts.damaged >= 1
+        assert tier.stats.damaged >= 1
     assert found == 0
     assert said == plain(HOT)
 
@@ -227,7 +227,7 @@ def test_a_disk_that_fails_is_left_alone_and_said_once_and_no_request_fails(tmp_
             ask(engine, HOT)
         for prompt in (*OTHERS, HOT):
             assert ask(engine, prompt)[0] == plain(prompt)
-    assert tier.counts.failed
+    assert tier.stats.failed
     assert len(failures) == 1
     assert "write to" in failures[0]
 

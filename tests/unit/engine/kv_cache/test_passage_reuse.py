@@ -66,7 +66,7 @@ class Running:
         return sink
 
     def prefilled(self) -> int:
-        return self.engine.snapshot().prefill_tokens
+        return self.engine.stats().prefill_tokens
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -88,7 +88,7 @@ def test_each_passage_is_computed_once_whatever_stands_before_it() -> None:
         usage = second.outcome.usage
         assert usage.copied_prompt_tokens + usage.cached_prompt_tokens >= usage.prompt_tokens - 3 * (8 + 1) - PAGE
         assert running.prefilled() - begun <= 3 * (8 + 1) + PAGE
-        assert running.engine.snapshot().completed == 2, "what nobody asked for is no request"
+        assert running.engine.stats().completed == 2, "what nobody asked for is no request"
         assert len(running.reports.requests) == 2
 
 
@@ -122,7 +122,7 @@ def test_where_the_cache_is_too_small_passages_are_computed_in_place() -> None:
     with Running(pages=9) as running:
         for _ in range(3):
             running.ask(over(0, 1, 2))
-        assert running.engine.snapshot().completed == 3
+        assert running.engine.stats().completed == 3
 
 
 def test_who_goes_away_while_its_passages_are_computed_leaves_nothing() -> None:
@@ -140,7 +140,7 @@ def test_who_goes_away_while_its_passages_are_computed_leaves_nothing() -> None:
     engine.start()
     assert isinstance(sink.wait().error, RequestCancelled)
     assert generate_one(engine) == 4
-    assert engine.snapshot().pages_held == 0
+    assert engine.stats().pages_used == 0
     engine.close()
 
 
@@ -166,7 +166,7 @@ def test_what_is_forgotten_while_it_is_computed_is_not_copied() -> None:
     outcome = sink.wait().outcome
     assert outcome is not None
     assert outcome.usage.copied_prompt_tokens == 0
-    assert engine.snapshot().pages_cached == 0
+    assert engine.stats().pages_cached == 0
     engine.close()
 
 

@@ -47,8 +47,8 @@ def test_dropping_the_cache_frees_every_page_nobody_holds_and_answers_stay_the_s
             engine.shed_memory(drop_cache=True, hold_batch=False)
         assert [sink.wait().tokens for sink in sinks] == expected
     engine.shed_memory(drop_cache=True, hold_batch=False)
-    look = engine.look()
-    assert sum(look.page_map.cached) == 0
+    snapshot = engine.snapshot()
+    assert sum(snapshot.page_map.cached) == 0
     engine.close()
 
 
@@ -81,7 +81,7 @@ def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> No
     engine.submit(request(prompts(1)[0], max_tokens=4, priority=Priority.INTERACTIVE), urgent)
     assert urgent.wait().error is None
     assert not sink.ended.is_set()
-    assert engine.look().sequences == ()
+    assert engine.snapshot().sequences == ()
     engine.shed_memory(drop_cache=False, hold_batch=False)
     assert sink.wait().tokens == alone.tokens
     audit.wait_for(AuditEventKind.RESUMED, "batch")
@@ -101,7 +101,7 @@ def test_an_engine_whose_batch_requests_are_held_sits_still_and_stops_when_told(
     engine.shed_memory(drop_cache=False, hold_batch=True)
     engine.start()
     for _ in range(3):
-        engine.look()
+        engine.snapshot()
     assert len(turns) < 20
     engine.close(grace_s=1.0)
     assert sink.wait().error is not None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_rag.engine.stats import DrainRate
+from edge_rag.engine.command_queue import DrainRate
 
 
 def test_until_something_left_the_assumed_interval_is_told() -> None:
