@@ -18,8 +18,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from edge_rag.access.tokens import IdentityRecord, Sha256, digest_of, exclusively, identity_fields
-from edge_rag.core.atomic_file import replace_file
+from edge_rag.access.tokens import IdentityRecord, Sha256, digest_of, identity_fields
+from edge_rag.core.atomic_file import lock_file, replace_file
 from edge_rag.core.identity import Identity
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.errors import AccessError
@@ -186,7 +186,7 @@ class PairingFile:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Pairing]]:
-        with exclusively(self._path):
+        with lock_file(self._path):
             pairings = self._read()
             yield pairings
             records = tuple(_Record.of(known) for known in pairings.values())

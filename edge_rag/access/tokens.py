@@ -3,16 +3,12 @@
 Identities and tokens as they are written into files.
 
 The file of tokens: changed by the command line, read again by the daemon as soon as it changes.
-
-Changing a file that other processes change too.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
-import os
 import re
 import secrets
 import threading
@@ -25,7 +21,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from edge_rag.core.atomic_file import replace_file
+from edge_rag.core.atomic_file import lock_file, replace_file
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.ids import is_newer
 from edge_rag.core.query import Priority
@@ -170,30 +166,6 @@ def digest_of(records: Iterable[BaseModel]) -> str:
     return hashlib.sha256("\n".join(record.model_dump_json() for record in records).encode()).hexdigest()
 
 
-@contextmanager
-def exclusively(path: Path) -> Iterator[None]:
-    """Holds a file's lock; makes its folder, which only its owner can look into.
-
-    Args:
-        path: The file; it need not exist. The lock is another file beside it, since the file itself is replaced.
-
-    Raises:
-        AccessError: The lock cannot be had, or the body raised OSError.
-    """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise AccessError(f"{path}: cannot be changed: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    except OSError as error:
-        raise AccessError(f"{path}: cannot be changed: {error.strerror}") from error
-    finally:
-        os.close(lock)
-
-
 _FORMAT: Final = 2
 
 
@@ -312,7 +284,7 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Token]]:
-        with exclusively(self._path):
+        with lock_file(self._path):
             tokens = self._read()
             yield tokens
             replace_file(self._path, _written(tuple(TokenRecord.of(token) for token in tokens.values())), mode=0o600)

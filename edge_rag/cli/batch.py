@@ -76,7 +76,7 @@ def in_order(items: Iterable[In], work: Callable[[In], Out], concurrency: int) -
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-BATCH_RETRY = RetryPolicy(patience_s=60)
+BATCH_RETRY = RetryPolicy(max_backoff_s=60)
 """Nobody is waiting at the keyboard: a full queue is asked again for a minute."""
 
 

@@ -1,36 +1,212 @@
 """A typed client of the daemon: ``Client`` blocks, ``AsyncClient`` is for asyncio.
 
-What a call does is described once, in ``answering``, ``ingesting``, ``keeping`` and ``operating``, as a flow (``flow``)
-over pure requests, replies, failures and retries; ``blocking`` and ``asynchronous`` carry it out.
+Everything that calls take, return, yield and raise is exported here.
 """
 
-from edge_rag.client.call_flow import RetryPolicy
-from edge_rag.client.calls.ingest import OutgoingDocument
-from edge_rag.client.client import AsyncClient, Client
+from edge_rag.client._sync.client import Client
+from edge_rag.client.client import AsyncClient
 from edge_rag.client.credentials import Credentials
-from edge_rag.client.failures import CallStatus, ClientError
+from edge_rag.client.errors import (
+    Aborted,
+    AccessError,
+    AlreadyExists,
+    Busy,
+    CallStatus,
+    Cancelled,
+    ClientError,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    RequestError,
+    ServerError,
+    TransientError,
+    Unauthenticated,
+    Unavailable,
+)
 from edge_rag.client.filter_text import parse_filter
-from edge_rag.client.requests import AskOptions, SearchOptions
-from edge_rag.client.values import AskEvent, FoundPassage, PassagesReceived, SearchReply
-from edge_rag.core.answer import Citation, Finished, TextDelta, Unsupported
+from edge_rag.client.retry import RetryPolicy
+from edge_rag.client.upload import OutgoingDocument
+from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Unsupported, Usage
+from edge_rag.core.documents.collection import (
+    BackendKind,
+    CollectionInfo,
+    CollectionSettings,
+    FusionWeights,
+    RecencyBoost,
+    ValueBoost,
+)
+from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus
+from edge_rag.core.documents.filters import (
+    AllOf,
+    AnyOf,
+    BuiltinField,
+    Comparator,
+    Comparison,
+    Filter,
+    MetadataField,
+    Negated,
+    OneOf,
+    Prefix,
+    Present,
+)
+from edge_rag.core.documents.jobs import IngestPhase, IngestWork, Job, JobDocumentState, JobState
+from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.core.ids import Unrecognized
+from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
+from edge_rag.core.monitoring.metrics import ClientUsage, Latency, LatencyMetric
+from edge_rag.core.monitoring.resources import (
+    MemoryItem,
+    MemoryPlanReport,
+    MemoryPressureState,
+    ShedTarget,
+    Temperature,
+    ThrottleCause,
+    Throttling,
+)
+from edge_rag.core.monitoring.status import (
+    DaemonState,
+    DaemonStatus,
+    DeviceUse,
+    DiskStats,
+    EngineStats,
+    IndexInUse,
+    IndexKind,
+    ModelInUse,
+    PageMap,
+    RemoteInUse,
+    SlotUse,
+    StageSnapshot,
+)
+from edge_rag.core.passage import Duplicate
+from edge_rag.core.placement import ModelStage, OffloadRule, Placement, Precision, Provider
+from edge_rag.core.query import AnswerMode, KvReuse, Priority
+from edge_rag.wire.types import (
+    AskEvent,
+    AskOptions,
+    EntriesDropped,
+    FoundPassage,
+    HitExplanation,
+    JobEntry,
+    JobProgress,
+    MergedPart,
+    PassagesReceived,
+    SearchOptions,
+    SearchReply,
+    StoredDocument,
+    UsageReport,
+)
 
 __all__ = [
+    "Aborted",
+    "AccessError",
+    "AllOf",
+    "AlreadyExists",
+    "AnswerMode",
+    "AnyOf",
     "AskEvent",
     "AskOptions",
     "AsyncClient",
+    "AuditEntry",
+    "AuditEvent",
+    "AuditEventKind",
+    "BackendKind",
+    "BuiltinField",
+    "Busy",
     "CallStatus",
+    "Cancelled",
     "Citation",
     "Client",
     "ClientError",
+    "ClientUsage",
+    "CollectionInfo",
+    "CollectionSettings",
+    "Comparator",
+    "Comparison",
     "Credentials",
+    "DaemonState",
+    "DaemonStatus",
+    "DeadlineExceeded",
+    "DeviceUse",
+    "DiskStats",
+    "DocumentInfo",
+    "Duplicate",
+    "EngineStats",
+    "EntriesDropped",
+    "FailedPrecondition",
+    "Filter",
+    "FinishReason",
     "Finished",
     "FoundPassage",
+    "FusionWeights",
+    "HitExplanation",
+    "Identity",
+    "IndexInUse",
+    "IndexKind",
+    "IngestOutcome",
+    "IngestPhase",
+    "IngestStatus",
+    "IngestWork",
+    "InvalidArgument",
+    "Job",
+    "JobDocumentState",
+    "JobEntry",
+    "JobProgress",
+    "JobState",
+    "KvReuse",
+    "Latency",
+    "LatencyMetric",
+    "MemoryItem",
+    "MemoryPlanReport",
+    "MemoryPressureState",
+    "MergedPart",
+    "MetadataField",
+    "ModelInUse",
+    "ModelStage",
+    "Negated",
+    "NotFound",
+    "OffloadRule",
+    "OneOf",
     "OutgoingDocument",
+    "PageMap",
     "PassagesReceived",
+    "PermissionDenied",
+    "Placement",
+    "Precision",
+    "Prefix",
+    "Present",
+    "Priority",
+    "Provider",
+    "Quota",
+    "RecencyBoost",
+    "RemoteInUse",
+    "RequestError",
     "RetryPolicy",
+    "Role",
     "SearchOptions",
     "SearchReply",
+    "ServerError",
+    "ShedTarget",
+    "SlotUse",
+    "StageSnapshot",
+    "StageTime",
+    "StoredDocument",
+    "Temperature",
     "TextDelta",
+    "ThrottleCause",
+    "Throttling",
+    "TransientError",
+    "Unauthenticated",
+    "Unavailable",
+    "Unrecognized",
     "Unsupported",
+    "Usage",
+    "UsageReport",
+    "ValueBoost",
     "parse_filter",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,7 +9,7 @@ from typing import Final
 import grpc
 
 from edge_rag.client.credentials import Credentials
-from edge_rag.client.failures import CallStatus, ClientError
+from edge_rag.client.errors import CallStatus, ClientError
 
 DEFAULT_ADDRESS = "127.0.0.1:7421"
 ADDRESS_VARIABLE = "EDGE_RAG_SERVER"

@@ -1,49 +1,43 @@
-"""What a client shows, and whom it believes.
-
-Servers that this user has credentials for, kept by ``edge-rag connect``.
-"""
+"""Credentials of a client: those that the environment names, and those that ``edge-rag connect`` stored."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from edge_rag.access.tokens import exclusively
-from edge_rag.client.failures import CallStatus, ClientError
-from edge_rag.core.atomic_file import replace_file
+from edge_rag.client.errors import CallStatus, ClientError
+from edge_rag.core.atomic_file import lock_file, replace_file
 from edge_rag.errors import AccessError
 
 _FORMAT = 2
 
 
-class KnownServer(BaseModel):
-    """A server and how to call it.
+@dataclass(frozen=True, slots=True)
+class KnownServer:
+    """A server and the credentials for it.
 
     Attributes:
         address: HOST:PORT.
-        authority: Certificates, PEM, of those who may sign its own.
-        token: What the client shows; None for nothing.
-        server_name: Name that its certificate is verified against; None for the address's.
-        box: Name of the box, for people; None where it was not told.
+        authority: Certificates, PEM, of the authorities that may sign the server's certificate.
+        token: The client's token; None for none.
+        server_name: Name that the server's certificate is verified against; None for the host of the address.
+        box: Name of the box, for people; None if it is not known.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str
     authority: str
-    token: str | None = Field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
     server_name: str | None = None
     box: str | None = None
 
     def fingerprint(self) -> str:
-        """Returns the SHA-256 of its authority's certificate, the first of several, in hexadecimal; empty if none."""
+        """Returns the SHA-256 of the authority's first certificate, in hexadecimal; empty if there is none."""
         first, end, _ = self.authority.partition(ssl.PEM_FOOTER)
         try:
             return hashlib.sha256(ssl.PEM_cert_to_DER_cert((first + end).strip())).hexdigest()
@@ -51,22 +45,43 @@ class KnownServer(BaseModel):
             return ""
 
     def is_same_box(self, other: KnownServer) -> bool:
-        """Whether two entries are about one box, at whatever addresses."""
+        """Whether both entries are about one box, at the same or at another address."""
         return self.server_name is not None and (self.authority, self.server_name) == (
             other.authority,
             other.server_name,
         )
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+_REQUIRED: Final = frozenset(each.name for each in fields(KnownServer) if each.default is MISSING)
+_OPTIONAL: Final = frozenset(each.name for each in fields(KnownServer)) - _REQUIRED
 
-    format: Annotated[int, Field(ge=1, le=_FORMAT)] = 1
-    servers: tuple[KnownServer, ...] = ()
+
+def _read_servers(content: bytes) -> tuple[KnownServer, ...]:
+    """Returns the servers in a file.
+
+    Raises:
+        ValueError: It is no such file, or of a newer version.
+    """
+    document = json.loads(content)
+    if not isinstance(document, dict) or not document.keys() <= {"format", "servers"}:
+        raise ValueError("not a file of servers")
+    number, servers = document.get("format", 1), document.get("servers", [])
+    if type(number) is not int or not 1 <= number <= _FORMAT or not isinstance(servers, list):
+        raise ValueError("not a file of servers of this version")
+    return tuple(map(_read_server, servers))
+
+
+def _read_server(entry: object) -> KnownServer:
+    if not isinstance(entry, dict) or not _REQUIRED <= entry.keys() <= _REQUIRED | _OPTIONAL:
+        raise ValueError("not a server")
+    for name, value in entry.items():
+        if not isinstance(value, str) and not (value is None and name in _OPTIONAL):
+            raise ValueError(f"{name} is not a text")
+    return KnownServer(**entry)
 
 
 class KnownServers:
-    """The file of servers; only its owner can read it.
+    """The file of known servers, readable by its owner only.
 
     Args:
         path: The file; None takes ``edge-rag/servers.json`` in the user's configuration directory (XDG).
@@ -85,24 +100,24 @@ class KnownServers:
         return next((server for server in self.servers() if server.address == address), None)
 
     def servers(self) -> tuple[KnownServer, ...]:
-        """Returns all, the latest first.
+        """Returns all known servers, the latest first.
 
         Raises:
             ClientError: INVALID_ARGUMENT, the file cannot be read or is damaged.
         """
         try:
-            return _File.model_validate_json(self.path.read_bytes()).servers
+            return _read_servers(self.path.read_bytes())
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise ClientError(CallStatus.INVALID_ARGUMENT, f"{self.path}: {error.strerror}") from error
-        except ValidationError as error:
+        except (ValueError, RecursionError) as error:
             raise ClientError(
                 CallStatus.INVALID_ARGUMENT, f"{self.path}: damaged; remove it and run `edge-rag connect` again"
             ) from error
 
-    def keep(self, server: KnownServer) -> None:
-        """Keeps a server in place of one at the same address, and of what was kept of the same box at another.
+    def store(self, server: KnownServer) -> None:
+        """Stores a server. It replaces one at the same address, and the same box at another address.
 
         Raises:
             ClientError: INVALID_ARGUMENT, the file cannot be changed.
@@ -115,20 +130,20 @@ class KnownServers:
         )
 
     def move(self, server: KnownServer, address: str) -> KnownServer:
-        """Gives a server another address. Others stay, also one that had this address: it may have moved too.
+        """Changes a server's address. Another server at that address stays: it may have moved too.
 
         Returns:
-            The server at its new address, which is the one that is found there from now on.
+            The server at its new address; ``find`` returns it from now on.
 
         Raises:
             ClientError: INVALID_ARGUMENT, the file cannot be changed.
         """
-        moved = server.model_copy(update={"address": address})
+        moved = replace(server, address=address)
         self._change(lambda known: (moved, *(one for one in known if one != server)))
         return moved
 
-    def forget(self, address: str) -> None:
-        """Forgets the servers at an address.
+    def remove(self, address: str) -> None:
+        """Removes the servers at an address.
 
         Raises:
             ClientError: NOT_FOUND, none is known there; or INVALID_ARGUMENT, the file cannot be changed.
@@ -140,9 +155,9 @@ class KnownServers:
 
     def _change(self, change: Callable[[tuple[KnownServer, ...]], tuple[KnownServer, ...]]) -> None:
         try:
-            with exclusively(self.path):
-                content = _File(format=_FORMAT, servers=change(self.servers())).model_dump_json(indent=1).encode()
-                replace_file(self.path, content, mode=0o600)
+            with lock_file(self.path):
+                document = {"format": _FORMAT, "servers": [asdict(server) for server in change(self.servers())]}
+                replace_file(self.path, json.dumps(document, ensure_ascii=False, indent=1).encode(), mode=0o600)
         except AccessError as error:
             raise ClientError(CallStatus.INVALID_ARGUMENT, str(error)) from error
 
@@ -158,10 +173,10 @@ class Credentials:
     """Credentials for a connection over TLS.
 
     Attributes:
-        authority: Certificates, PEM, of those who may sign the server's.
-        token: What the client shows; None for nothing.
+        authority: Certificates, PEM, of the authorities that may sign the server's certificate.
+        token: The client's token; None for none.
         certificate: The client's certificate, PEM; None for none.
-        key: Its private key, PEM; goes with the certificate.
+        key: Private key of that certificate, PEM.
         server_name: Name that the server's certificate must hold; None for the host of the address.
     """
 
@@ -173,10 +188,10 @@ class Credentials:
 
 
 def credentials_for(address: str, known: KnownServers | None = None) -> Credentials | None:
-    """Returns the credentials for an address, or None where it is called without TLS.
+    """Returns the credentials for an address, or None for a connection without TLS.
 
-    The files that EDGE_RAG_CA, EDGE_RAG_TOKEN_FILE, EDGE_RAG_CERTIFICATE and EDGE_RAG_KEY name win over what
-    ``edge-rag connect`` kept.
+    The files that EDGE_RAG_CA, EDGE_RAG_TOKEN_FILE, EDGE_RAG_CERTIFICATE and EDGE_RAG_KEY name take precedence over
+    what ``edge-rag connect`` stored.
 
     Raises:
         ClientError: INVALID_ARGUMENT, a file cannot be read.

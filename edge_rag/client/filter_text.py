@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
-from edge_rag.client.failures import CallStatus, ClientError
+from edge_rag.client.errors import CallStatus, ClientError
 from edge_rag.core.documents.filters import (
     AllOf,
     AnyOf,

@@ -23,7 +23,7 @@ from edge_rag.access.certificates import server_name, to_pem
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
 from edge_rag.client.channel import open_channel
 from edge_rag.client.credentials import Credentials, KnownServer
-from edge_rag.client.failures import CallStatus, ClientError, client_error, unreadable_reply
+from edge_rag.client.errors import CallStatus, ClientError, client_error, unreadable_reply
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.discovery.announcer import FoundServer
 from edge_rag.errors import AccessError

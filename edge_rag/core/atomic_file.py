@@ -1,9 +1,14 @@
-"""Files that are replaced whole or not at all, and are on the disk when that is said."""
+"""Files that are replaced as a whole and durably, and locks on files that several processes change."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from edge_rag.errors import AccessError
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
@@ -43,3 +48,27 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Holds a file's lock, against other processes; makes its folder, readable by its owner only, if there is none.
+
+    Args:
+        path: The file; it need not exist. The lock is another file beside it, since the file itself is replaced.
+
+    Raises:
+        AccessError: The lock cannot be had, or the body raised OSError.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise AccessError(f"{path}: cannot be changed: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    except OSError as error:
+        raise AccessError(f"{path}: cannot be changed: {error.strerror}") from error
+    finally:
+        os.close(lock)

@@ -122,6 +122,23 @@ class QuoteChunk:
     sentence: int
 
 
+@dataclass(frozen=True, slots=True)
+class GeneratorLoad:
+    """The load of a machine's generator when a request arrives.
+
+    Attributes:
+        waiting: Requests that wait for a slot.
+        running: Slots in use.
+        slots: Slots there are.
+        vocabulary: SHA-256 of the tokenizer's definition, lower-case hexadecimal.
+    """
+
+    waiting: int
+    running: int
+    slots: int
+    vocabulary: str
+
+
 GeneratedChunk = TextChunk | TokenChunk | QuoteChunk
 
 ChunkEvent = GeneratedChunk | Generated | GenerationFailed

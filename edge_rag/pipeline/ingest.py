@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -23,6 +23,7 @@ from edge_rag.core.documents.jobs import (
     JobDocument,
     JobDocumentState,
     JobId,
+    JobPage,
     JobState,
     Ticket,
 )
@@ -97,23 +98,6 @@ class IngestStage:
                 self._on_outcome(outcome)
                 results.append(outcome)
         return results
-
-
-@dataclass(frozen=True, slots=True)
-class JobPage:
-    """A part of a job's history.
-
-    Attributes:
-        job: The job's current state.
-        documents: The current state of documents that changed, in order of their changes.
-        cursor: Number of the last change in this page; the next page begins after it.
-        work: The document that is being stored, if it belongs to this job.
-    """
-
-    job: Job
-    documents: tuple[JobDocument, ...]
-    cursor: int
-    work: IngestWork | None
 
 
 class IngestWorker:

@@ -1,4 +1,4 @@
-"""What operators ask for, to protobuf."""
+"""What operators read about calls and callers, to and from protobuf."""
 
 from __future__ import annotations
 
@@ -6,85 +6,73 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
-from edge_rag.api.v1 import admin_pb2, rag_pb2
-from edge_rag.core.ids import recognized
-from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
+from edge_rag.api.v1 import access_pb2, admin_pb2, rag_pb2
+from edge_rag.core.identity import Identity, Role
+from edge_rag.core.monitoring.event import AuditEntry, AuditEvent
 from edge_rag.core.monitoring.metrics import ClientUsage
 from edge_rag.core.query import Priority
+from edge_rag.wire.codec import Codec, EnumCodec, moment, timestamp
+from edge_rag.wire.types import UsageReport
 
-_KINDS: Final = {
-    AuditEventKind.QUEUED: admin_pb2.AUDIT_EVENT_KIND_QUEUED,
-    AuditEventKind.REFUSED: admin_pb2.AUDIT_EVENT_KIND_REFUSED,
-    AuditEventKind.ADMITTED: admin_pb2.AUDIT_EVENT_KIND_ADMITTED,
-    AuditEventKind.DEFERRED: admin_pb2.AUDIT_EVENT_KIND_DEFERRED,
-    AuditEventKind.PREEMPTED: admin_pb2.AUDIT_EVENT_KIND_PREEMPTED,
-    AuditEventKind.RESUMED: admin_pb2.AUDIT_EVENT_KIND_RESUMED,
-    AuditEventKind.FINISHED: admin_pb2.AUDIT_EVENT_KIND_FINISHED,
-    AuditEventKind.CANCELLED: admin_pb2.AUDIT_EVENT_KIND_CANCELLED,
-    AuditEventKind.EXPIRED: admin_pb2.AUDIT_EVENT_KIND_EXPIRED,
-    AuditEventKind.FAILED: admin_pb2.AUDIT_EVENT_KIND_FAILED,
-    AuditEventKind.SLOTS_CHANGED: admin_pb2.AUDIT_EVENT_KIND_SLOTS_CHANGED,
-    AuditEventKind.PREFETCHED: admin_pb2.AUDIT_EVENT_KIND_PREFETCHED,
-    AuditEventKind.STAGE_DONE: admin_pb2.AUDIT_EVENT_KIND_STAGE_DONE,
-    AuditEventKind.PLACED: admin_pb2.AUDIT_EVENT_KIND_PLACED,
-    AuditEventKind.SENT: admin_pb2.AUDIT_EVENT_KIND_SENT,
-    AuditEventKind.HEDGED: admin_pb2.AUDIT_EVENT_KIND_HEDGED,
-    AuditEventKind.TAKEN_OVER: admin_pb2.AUDIT_EVENT_KIND_TAKEN_OVER,
-    AuditEventKind.BREAKER: admin_pb2.AUDIT_EVENT_KIND_BREAKER,
-    AuditEventKind.THROTTLED: admin_pb2.AUDIT_EVENT_KIND_THROTTLED,
-    AuditEventKind.PAUSED: admin_pb2.AUDIT_EVENT_KIND_PAUSED,
-    AuditEventKind.SHED: admin_pb2.AUDIT_EVENT_KIND_SHED,
-}
-_PRIORITIES: Final = {
-    None: rag_pb2.PRIORITY_UNSPECIFIED,
-    Priority.INTERACTIVE: rag_pb2.PRIORITY_INTERACTIVE,
-    Priority.NORMAL: rag_pb2.PRIORITY_NORMAL,
-    Priority.BATCH: rag_pb2.PRIORITY_BATCH,
-}
+_EVENT = Codec(AuditEvent, admin_pb2.AuditEvent, names={"at_s": "monotonic_seconds"})
+_USAGE = Codec(ClientUsage, admin_pb2.ClientUsage)
+_ROLES: Final = EnumCodec(Role, access_pb2.Role.DESCRIPTOR)
+_PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 
 
 def audit_entry_to_message(entry: AuditEntry) -> admin_pb2.AuditEvent:
-    """Returns an entry of the audit trail."""
-    made = entry.decision
-    return admin_pb2.AuditEvent(
-        number=entry.number,
-        at=_timestamp(entry.at),
-        monotonic_seconds=made.at_s,
-        kind=_KINDS[recognized(made.kind)],
-        request_id=made.request_id or "",
-        client=made.client,
-        priority=_PRIORITIES[made.priority],
-        reason=made.reason,
-        numbers=dict(made.numbers),
-        preempted_for=made.preempted_for or "",
-    )
+    """Returns an entry of the audit log as a message."""
+    message = _EVENT.to_message(entry.decision)
+    message.number = entry.number
+    message.at.FromDatetime(entry.at)
+    return message
+
+
+def audit_entry_from_message(message: admin_pb2.AuditEvent) -> AuditEntry:
+    """Returns an entry of the audit log."""
+    return AuditEntry(message.number, moment(message.at), _EVENT.from_message(message))
 
 
 def usage_to_message(since: datetime, clients: Sequence[ClientUsage]) -> admin_pb2.GetUsageResponse:
-    """Returns what clients used."""
-    others = next((client for client in clients if client.client is None), None)
+    """Returns the usage of clients as a message.
+
+    Args:
+        since: Start of the counts, UTC.
+        clients: Usage by client; at most one without a name, for all others.
+    """
+    messages = [(client.client, _USAGE.to_message(client)) for client in clients]
     return admin_pb2.GetUsageResponse(
-        since=_timestamp(since),
-        clients=[_client_usage(client) for client in clients if client.client is not None],
-        others=None if others is None else _client_usage(others),
+        since=timestamp(since),
+        clients=[message for name, message in messages if name is not None],
+        others=next((message for name, message in messages if name is None), None),
     )
 
 
-def _client_usage(usage: ClientUsage) -> admin_pb2.ClientUsage:
-    return admin_pb2.ClientUsage(
-        client=usage.client or "",
-        requests=usage.requests,
-        refused=usage.refused,
-        prompt_tokens=usage.prompt_tokens,
-        cached_prompt_tokens=usage.cached_prompt_tokens,
-        generated_tokens=usage.generated_tokens,
-        slot_seconds=usage.slot_s,
+def usage_from_message(message: admin_pb2.GetUsageResponse) -> UsageReport:
+    """Returns the response of ``GetUsage``; the usage of all others is the last one and has no name."""
+    others = [message.others] if message.HasField("others") else []
+    clients = tuple(_USAGE.from_message(client) for client in (*message.clients, *others))
+    return UsageReport(moment(message.since), clients)
+
+
+def identity_to_message(identity: Identity) -> access_pb2.WhoAmIResponse:
+    """Returns a caller's identity as a message."""
+    return access_pb2.WhoAmIResponse(
+        name=identity.name,
+        roles=[_ROLES.to_number(role) for role in Role if role in identity.roles],
+        every_collection=identity.collections is None,
+        collections=sorted(identity.collections or ()),
+        priority_max=_PRIORITIES.to_number(identity.priority_ceiling),
     )
 
 
-def _timestamp(moment: datetime) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp
+def identity_from_message(message: access_pb2.WhoAmIResponse) -> Identity:
+    """Returns a caller's identity, without roles that this version does not know."""
+    roles = (_ROLES.get(number) for number in message.roles)
+    ceiling = _PRIORITIES.get(message.priority_max)
+    return Identity(
+        name=message.name,
+        roles=frozenset(role for role in roles if role is not None),
+        collections=None if message.every_collection else frozenset(message.collections),
+        priority_ceiling=Priority.INTERACTIVE if ceiling is None else ceiling,
+    )

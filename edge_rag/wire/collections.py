@@ -1,12 +1,13 @@
-"""Collections between protobuf and core."""
+"""Collections and their settings, to and from protobuf."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.field_mask_pb2 import FieldMask
 
-from edge_rag.api.v1 import collections_pb2
+from edge_rag.api.v1 import collections_pb2, metadata_pb2
 from edge_rag.core.documents.collection import (
     CollectionInfo,
     CollectionSettings,
@@ -19,40 +20,54 @@ from edge_rag.core.documents.metadata import LONGEST_TEXT, checked_key, checked_
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.metadata import parse_value, value_to_message
+from edge_rag.wire.codec import Codec, EnumCodec, Part, UnknownValue
+from edge_rag.wire.metadata import parse_value, value_from_message, value_to_message
+from edge_rag.wire.requests import sendable
 
 MOST_BOOSTS: Final = 32
 """Most value boosts of a collection."""
 
-_RULES: Final = {
-    OffloadRule.NEVER: collections_pb2.OFFLOAD_RULE_NEVER,
-    OffloadRule.REDACTED: collections_pb2.OFFLOAD_RULE_REDACTED,
-    OffloadRule.ALLOWED: collections_pb2.OFFLOAD_RULE_ALLOWED,
-}
-_GIVEN_RULES: Final = {
-    collections_pb2.OFFLOAD_RULE_UNSPECIFIED: OffloadRule.NEVER,
-    **{message: rule for rule, message in _RULES.items()},
-}
-_KV_REUSE: Final = {
-    KvReuse.EXACT: collections_pb2.KV_REUSE_EXACT,
-    KvReuse.PASSAGE: collections_pb2.KV_REUSE_PASSAGE,
-}
+_RULES: Final = EnumCodec(OffloadRule, collections_pb2.OffloadRule.DESCRIPTOR)
+_KV_REUSE: Final = EnumCodec(KvReuse, collections_pb2.KvReuse.DESCRIPTOR)
 _FIELDS: Final = tuple(collections_pb2.CollectionSettings.DESCRIPTOR.fields_by_name)
 
 
 def collection_to_message(info: CollectionInfo) -> collections_pb2.Collection:
     """Returns a collection as a message."""
-    created_at = None
-    if info.created_at is not None:
-        created_at = Timestamp()
-        created_at.FromDatetime(info.created_at)
-    return collections_pb2.Collection(
-        name=info.name,
-        settings=_settings(info.settings),
-        documents=info.documents,
-        chunks=info.chunks,
-        kept=info.kept,
-        created_at=created_at,
+    return _COLLECTION.to_message(info)
+
+
+def collection_from_message(message: collections_pb2.Collection) -> CollectionInfo:
+    """Returns a collection.
+
+    A rule that this version does not know is read as the most careful one, and a boost by a value of an unknown type is
+    left out. An update that does not name the field changes neither.
+    """
+    return _COLLECTION.from_message(message)
+
+
+def settings_to_message(settings: CollectionSettings) -> collections_pb2.CollectionSettings:
+    """Returns settings as a message.
+
+    Raises:
+        InvalidRequest: The description cannot be sent.
+    """
+    sendable("description", settings.description)
+    return _SETTINGS.to_message(settings)
+
+
+def update_to_message(
+    name: str, settings: CollectionSettings, changed: Iterable[str]
+) -> collections_pb2.UpdateCollectionRequest:
+    """Returns the request of ``Update`` that replaces the named fields.
+
+    Raises:
+        InvalidRequest: The name or the description cannot be sent.
+    """
+    return collections_pb2.UpdateCollectionRequest(
+        name=sendable("name", name),
+        settings=settings_to_message(settings),
+        update_mask=FieldMask(paths=sorted(changed)),
     )
 
 
@@ -87,37 +102,7 @@ def parse_settings_update(request: collections_pb2.UpdateCollectionRequest) -> d
     for path in paths:
         if path not in _FIELDS:
             raise InvalidRequest("update_mask", f"{path!r} is not one of {', '.join(_FIELDS)}")
-    values = {
-        "description": settings.description,
-        "fusion": settings.fusion,
-        "chunk_tokens": settings.chunk_tokens,
-        "recency": settings.recency,
-        "boosts": settings.boosts,
-        "merge_neighbours": settings.merge_neighbours,
-        "drop_duplicates": settings.drop_duplicates,
-        "offload": settings.offload,
-        "kv_reuse": settings.kv_reuse,
-    }
-    return {path: values[path] for path in paths}
-
-
-def _settings(settings: CollectionSettings) -> collections_pb2.CollectionSettings:
-    return collections_pb2.CollectionSettings(
-        description=settings.description,
-        fusion=collections_pb2.Fusion(
-            dense=settings.fusion.dense, lexical=settings.fusion.lexical, k=settings.fusion.k
-        ),
-        chunk_tokens=settings.chunk_tokens,
-        recency=None if settings.recency is None else _recency_message(settings.recency),
-        boosts=[
-            collections_pb2.ValueBoost(field=boost.key, value=value_to_message(boost.value), factor=boost.factor)
-            for boost in settings.boosts
-        ],
-        merge_neighbours=settings.merge_neighbours,
-        drop_duplicates=settings.drop_duplicates,
-        offload=_RULES[settings.offload],
-        kv_reuse=_KV_REUSE[settings.kv_reuse],
-    )
+    return {path: getattr(settings, path) for path in paths}
 
 
 def _description(text: str) -> str:
@@ -146,18 +131,17 @@ def _chunk_tokens(given: int) -> int:
 
 
 def _offload(given: collections_pb2.OffloadRule.ValueType) -> OffloadRule:
-    if given not in _GIVEN_RULES:
+    rule = _RULES.get(given) if given else OffloadRule.NEVER
+    if rule is None:
         raise InvalidRequest("settings.offload", f"{given} is not an offload rule")
-    return _GIVEN_RULES[given]
+    return rule
 
 
 def _kv_reuse(given: collections_pb2.KvReuse.ValueType, default: KvReuse) -> KvReuse:
-    if given == collections_pb2.KV_REUSE_UNSPECIFIED:
-        return default
-    for reuse, number in _KV_REUSE.items():
-        if number == given:
-            return reuse
-    raise InvalidRequest("settings.kv_reuse", f"{given} is not a known value")
+    reuse = _KV_REUSE.get(given) if given else default
+    if reuse is None:
+        raise InvalidRequest("settings.kv_reuse", f"{given} is not a known value")
+    return reuse
 
 
 def _recency(given: collections_pb2.RecencyBoost) -> RecencyBoost:
@@ -203,5 +187,23 @@ def _real(field: str, value: float, least: float, most: float, *, above: bool = 
     return value
 
 
-def _recency_message(boost: RecencyBoost) -> collections_pb2.RecencyBoost:
-    return collections_pb2.RecencyBoost(field=boost.key or "", half_life_days=boost.half_life_days, weight=boost.weight)
+def _boost_value(message: metadata_pb2.MetadataValue) -> FilterValue:
+    value = value_from_message(message)
+    if value is None:
+        raise UnknownValue("a value of an unknown type")
+    return ", ".join(value) if isinstance(value, tuple) else value
+
+
+Codec(RecencyBoost, collections_pb2.RecencyBoost, names={"key": "field"})
+Codec(
+    ValueBoost,
+    collections_pb2.ValueBoost,
+    names={"key": "field"},
+    parts={"value": Part(value_to_message, _boost_value)},
+)
+_SETTINGS = Codec(
+    CollectionSettings,
+    collections_pb2.CollectionSettings,
+    unknown={"offload": OffloadRule.NEVER, "kv_reuse": KvReuse.EXACT},
+)
+_COLLECTION = Codec(CollectionInfo, collections_pb2.Collection)

@@ -1,4 +1,4 @@
-"""Filters from protobuf to core: bounded in depth and number, and refused by the path of the part at fault."""
+"""Filters, to and from protobuf. What clients send is bounded in depth and size; errors name the path of the part."""
 
 from __future__ import annotations
 
@@ -28,22 +28,64 @@ from edge_rag.core.documents.filters import (
 )
 from edge_rag.core.documents.metadata import LONGEST_TEXT, checked_key, checked_number, checked_text
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.metadata import parse_value
+from edge_rag.wire.codec import EnumCodec
+from edge_rag.wire.metadata import parse_value, value_to_message
 
-_BUILTIN: Final = {
-    metadata_pb2.BUILTIN_FIELD_NAME: BuiltinField.NAME,
-    metadata_pb2.BUILTIN_FIELD_MEDIA_TYPE: BuiltinField.MEDIA_TYPE,
-    metadata_pb2.BUILTIN_FIELD_PAGE: BuiltinField.PAGE,
-    metadata_pb2.BUILTIN_FIELD_INGESTED_AT: BuiltinField.INGESTED_AT,
-}
-_COMPARATORS: Final = {
-    metadata_pb2.COMPARATOR_EQUAL: Comparator.EQUAL,
-    metadata_pb2.COMPARATOR_LESS: Comparator.LESS,
-    metadata_pb2.COMPARATOR_LESS_OR_EQUAL: Comparator.LESS_OR_EQUAL,
-    metadata_pb2.COMPARATOR_GREATER: Comparator.GREATER,
-    metadata_pb2.COMPARATOR_GREATER_OR_EQUAL: Comparator.GREATER_OR_EQUAL,
-}
+_BUILTIN: Final = EnumCodec(BuiltinField, metadata_pb2.BuiltinField.DESCRIPTOR)
+_COMPARATORS: Final = EnumCodec(Comparator, metadata_pb2.Comparator.DESCRIPTOR)
 _KINDS: Final = {str: "a text", float: "a number", datetime: "a date"}
+
+
+def filter_to_message(condition: Filter | None, depth: int = 1) -> metadata_pb2.Filter | None:
+    """Returns a filter as a message, None for None.
+
+    Args:
+        condition: The filter.
+        depth: Depth in the filter that it is a part of, at least 1.
+
+    Raises:
+        InvalidRequest: It is deeper than any server takes.
+    """
+    if condition is None:
+        return None
+    if depth > DEEPEST:
+        raise InvalidRequest("filter", f"lies deeper than {DEEPEST} filters")
+    match condition:
+        case AllOf(filters):
+            return metadata_pb2.Filter(all_of=_filters_to_message(filters, depth))
+        case AnyOf(filters):
+            return metadata_pb2.Filter(any_of=_filters_to_message(filters, depth))
+        case Negated(negated):
+            return metadata_pb2.Filter(negated=filter_to_message(negated, depth + 1))
+        case Comparison(field, comparator, value):
+            comparison = metadata_pb2.Filter.Comparison(
+                field=_field_to_message(field),
+                comparator=_COMPARATORS.to_number(comparator),
+                value=value_to_message(value),
+            )
+            return metadata_pb2.Filter(comparison=comparison)
+        case OneOf(field, values):
+            membership = metadata_pb2.Filter.Membership(
+                field=_field_to_message(field), values=map(value_to_message, values)
+            )
+            return metadata_pb2.Filter(one_of=membership)
+        case Prefix(field, prefix):
+            return metadata_pb2.Filter(prefix=metadata_pb2.Filter.Prefix(field=_field_to_message(field), prefix=prefix))
+        case Present(field):
+            return metadata_pb2.Filter(present=_field_to_message(field))
+
+
+def _filters_to_message(filters: tuple[Filter, ...], depth: int) -> metadata_pb2.Filter.Filters:
+    messages = (filter_to_message(each, depth + 1) for each in filters)
+    return metadata_pb2.Filter.Filters(filters=[message for message in messages if message is not None])
+
+
+def _field_to_message(field: FilterField) -> metadata_pb2.FilterField:
+    match field:
+        case BuiltinField():
+            return metadata_pb2.FilterField(builtin=_BUILTIN.to_number(field))
+        case MetadataField(key):
+            return metadata_pb2.FilterField(metadata=key)
 
 
 def parse_filter_message(given: metadata_pb2.Filter) -> Filter:
@@ -142,10 +184,11 @@ def _field(path: str, given: metadata_pb2.FilterField) -> FilterField:
     match given.WhichOneof("field"):
         case "metadata":
             return MetadataField(checked_key(given.metadata))
-        case "builtin" if given.builtin in _BUILTIN:
-            return _BUILTIN[given.builtin]
         case "builtin":
-            raise InvalidRequest(path, f"{given.builtin} is not a field")
+            builtin = _BUILTIN.get(given.builtin)
+            if builtin is None:
+                raise InvalidRequest(path, f"{given.builtin} is not a field")
+            return builtin
         case _:
             raise InvalidRequest(path, "names no field")
 

@@ -7,14 +7,23 @@ import re
 from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, rag_pb2
-from edge_rag.core.generation import Generated, GeneratedChunk, GenerationRequest, QuoteChunk, TextChunk, TokenChunk
+from edge_rag.core.answer import Finished, StageTime
+from edge_rag.core.generation import (
+    Generated,
+    GeneratedChunk,
+    GenerationRequest,
+    GeneratorLoad,
+    QuoteChunk,
+    TextChunk,
+    TokenChunk,
+)
 from edge_rag.core.identity import Identity
 from edge_rag.core.ids import ChunkId, DocumentId, RequestId
-from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerMode
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.answers import finished_to_message
+from edge_rag.wire.codec import Codec
 from edge_rag.wire.requests import (
     RequestLimits,
     bounded_int,
@@ -28,6 +37,7 @@ MOST_PASSAGES: Final = 32
 LONGEST_PASSAGE: Final = 65_536
 MOST_SENTENCES: Final = 4096
 
+_LOAD: Final = Codec(GeneratorLoad, generation_pb2.Load)
 _SHARING: Final = re.compile(r"[0-9a-f]{0,64}")
 _MODES: Final = {
     rag_pb2.ANSWER_MODE_UNSPECIFIED: AnswerMode.QUOTE,
@@ -81,12 +91,9 @@ def parse_generate_request(
     )
 
 
-def load_to_message(engine: EngineStats, vocabulary: str) -> generation_pb2.GenerateResponse:
-    """Returns how busy the generator is, as the first message."""
-    load = generation_pb2.Load(
-        waiting=engine.waiting, running=engine.slots_busy, slots=engine.slots, vocabulary=vocabulary
-    )
-    return generation_pb2.GenerateResponse(load=load)
+def load_to_message(load: GeneratorLoad) -> generation_pb2.GenerateResponse:
+    """Returns the load of the generator as the first message of an answer."""
+    return generation_pb2.GenerateResponse(load=_LOAD.to_message(load))
 
 
 def chunk_to_message(said: GeneratedChunk | Generated) -> generation_pb2.GenerateResponse:
@@ -100,7 +107,12 @@ def chunk_to_message(said: GeneratedChunk | Generated) -> generation_pb2.Generat
             quoted = generation_pb2.QuotedSentence(passage=said.passage, sentence=said.sentence)
             return generation_pb2.GenerateResponse(quoted=quoted)
         case Generated():
-            return generation_pb2.GenerateResponse(finished=finished_to_message(said))
+            return generation_pb2.GenerateResponse(finished=_finished(said))
+
+
+def _finished(event: Generated) -> rag_pb2.Finished:
+    stage = StageTime("generator", event.queue_s, event.compute_s)
+    return finished_to_message(Finished(event.reason, event.usage, (stage,), event.first_token_s))
 
 
 def _passage(number: int, given: generation_pb2.SourcePassage) -> RankedPassage:

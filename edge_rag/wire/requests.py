@@ -1,4 +1,7 @@
-"""Protobuf to core values: parse at the door, so that only legal values travel inward."""
+"""Requests, to and from protobuf.
+
+``parse_*`` checks what a client sends, so that only legal values reach the service.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,15 @@ from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId, is_model_name
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.filters import parse_filter_message
+from edge_rag.wire.codec import Codec, EnumCodec
+from edge_rag.wire.filters import filter_to_message, parse_filter_message
+from edge_rag.wire.types import AskOptions, SearchOptions
 
 DEFAULT_COLLECTION: Final = "default"
+
+LONGEST_TEXT: Final = 1_000_000
+"""Most characters that a client sends in one field. No server can be configured to take more, and a longer text would
+only exceed gRPC's message limit."""
 
 LONGEST_FORMAT: Final = 65_536
 """Most characters of a JSON schema or a regular expression."""
@@ -24,23 +33,21 @@ LONGEST_FORMAT: Final = 65_536
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
-_HOMES: Final = {admin_pb2.INDEX_BACKEND_FAISS: BackendKind.FAISS, admin_pb2.INDEX_BACKEND_MILVUS: BackendKind.MILVUS}
-_PRIORITIES: Final = {
-    rag_pb2.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
-    rag_pb2.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
-    rag_pb2.PRIORITY_NORMAL: Priority.NORMAL,
-    rag_pb2.PRIORITY_BATCH: Priority.BATCH,
-}
+_BACKENDS: Final = EnumCodec(BackendKind, admin_pb2.IndexBackendKind.DESCRIPTOR)
+_PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
+_MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
+_SAMPLING: Final = Codec(Sampling, rag_pb2.Sampling)
+_SAMPLING_FIELDS: Final = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request may ask for, and what it gets when it does not say.
+    """Bounds and defaults of a request.
 
     Attributes:
-        question_characters: Longest question.
-        default_mode: Answer mode.
-        default_passages: Passages in the prompt.
+        question_characters: Longest question, characters.
+        default_mode: Answer mode of a request without one.
+        default_passages: Passages in the prompt of a request without a number.
     """
 
     question_characters: int
@@ -102,17 +109,12 @@ def parse_query(
     Raises:
         InvalidRequest: Names the first unusable field.
     """
-    modes = {
-        rag_pb2.ANSWER_MODE_UNSPECIFIED: limits.default_mode,
-        rag_pb2.ANSWER_MODE_QUOTE: AnswerMode.QUOTE,
-        rag_pb2.ANSWER_MODE_CITE: AnswerMode.CITE,
-        rag_pb2.ANSWER_MODE_FREE: AnswerMode.FREE,
-    }
-    if request.mode not in modes:
+    mode = _MODES.get(request.mode) if request.mode else limits.default_mode
+    if mode is None:
         raise InvalidRequest("mode", f"{request.mode} is not an answer mode")
     sentences = request.max_sentences if request.HasField("max_sentences") else 1
     passages = request.passages if request.HasField("passages") else limits.default_passages
-    mode, sampling = modes[request.mode], parse_sampling(request.sampling)
+    sampling = parse_sampling(request.sampling)
     return Query(
         request_id=request_id,
         question=parse_text("question", request.question, limits.question_characters),
@@ -230,10 +232,10 @@ def parse_move_index(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendK
     Raises:
         InvalidRequest: The place is not one.
     """
-    home = _HOMES.get(request.backend)
-    if home is None:
+    backend = _BACKENDS.get(request.backend)
+    if backend is None:
         raise InvalidRequest("backend", "must be INDEX_BACKEND_FAISS or INDEX_BACKEND_MILVUS")
-    return request.collection, home
+    return request.collection, backend
 
 
 def parse_format(
@@ -265,9 +267,10 @@ def parse_priority(given: rag_pb2.Priority.ValueType) -> Priority:
     Raises:
         InvalidRequest: It is none.
     """
-    if given not in _PRIORITIES:
+    priority = _PRIORITIES.get(given) if given else Priority.INTERACTIVE
+    if priority is None:
         raise InvalidRequest("priority", f"{given} is not a priority")
-    return _PRIORITIES[given]
+    return priority
 
 
 def parse_sampling(given: rag_pb2.Sampling) -> Sampling:
@@ -340,3 +343,77 @@ def bounded_float(field: str, value: float, least: float, most: float) -> float:
     if not least <= value <= most:
         raise InvalidRequest(field, f"must be {least:g} to {most:g}, is {value:g}")
     return value
+
+
+def ask_to_message(question: str, options: AskOptions) -> rag_pb2.AskRequest:
+    """Returns the request of ``Ask``; an option that is None is left to the server.
+
+    Raises:
+        InvalidRequest: The question or an option cannot be sent.
+    """
+    formats = [text for text in (options.json_schema, options.regex) if text is not None]
+    if len(formats) > 1:
+        raise InvalidRequest("json_schema, regex", "an answer has one format; leave one out")
+    mode = AnswerMode.FREE if formats and options.mode is None else options.mode
+    request = rag_pb2.AskRequest(
+        request_id=sendable("request_id", options.request_id or ""),
+        question=sendable("question", question),
+        collection=sendable("collection", options.collection),
+        mode=rag_pb2.ANSWER_MODE_UNSPECIFIED if mode is None else _MODES.to_number(mode),
+        max_sentences=options.max_sentences,
+        passages=options.passages,
+        sampling=rag_pb2.Sampling(
+            stop=[sendable("stop", text) for text in options.stop],
+            **{field: getattr(options, field) for field in _SAMPLING_FIELDS},
+        ),
+        priority=rag_pb2.PRIORITY_UNSPECIFIED if options.priority is None else _PRIORITIES.to_number(options.priority),
+        filter=filter_to_message(options.filter),
+    )
+    if options.json_schema is not None:
+        request.json_schema = sendable("json_schema", options.json_schema)
+    if options.regex is not None:
+        request.regex = sendable("regex", options.regex)
+    return request
+
+
+def search_to_message(query: str, options: SearchOptions) -> rag_pb2.SearchRequest:
+    """Returns the request of ``Search``; an option that is None is left to the server.
+
+    Raises:
+        InvalidRequest: The query or an option cannot be sent.
+    """
+    return rag_pb2.SearchRequest(
+        query=sendable("query", query),
+        collection=sendable("collection", options.collection),
+        limit=options.limit,
+        rerank=options.rerank,
+        filter=filter_to_message(options.filter),
+        explain=options.explain,
+    )
+
+
+def move_index_to_message(collection: str, backend: BackendKind) -> admin_pb2.MoveIndexRequest:
+    """Returns the request of ``MoveIndex``."""
+    return admin_pb2.MoveIndexRequest(collection=collection, backend=_BACKENDS.to_number(backend))
+
+
+def sampling_to_message(sampling: Sampling) -> rag_pb2.Sampling:
+    """Returns the choice of tokens as a message, with every field set."""
+    return _SAMPLING.to_message(sampling)
+
+
+def sendable(field: str, text: str) -> str:
+    """Returns a text that protobuf can carry and a server could take.
+
+    Raises:
+        InvalidRequest: It is longer than any server takes, or not valid Unicode.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise InvalidRequest(
+            field, f"{len(text):,} characters are too many; a server takes 8,192 unless configured otherwise"
+        )
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(field, f"not valid UTF-8 at character {error.start + 1}") from error
+    return text

@@ -14,8 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
-from edge_rag.client import AskOptions, CallStatus, ClientError, RetryPolicy, SearchOptions
-from edge_rag.client.values import AskEvent, PassagesReceived
+from edge_rag.client import AskEvent, AskOptions, CallStatus, ClientError, PassagesReceived, RetryPolicy, SearchOptions
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.query import AnswerMode, Priority

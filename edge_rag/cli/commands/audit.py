@@ -10,8 +10,7 @@ from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.answers import duration
 from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client
-from edge_rag.client.values import DecisionsMissed
+from edge_rag.client import Client, EntriesDropped
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.telemetry.audit_log_file import entry_object
@@ -37,7 +36,7 @@ def audit(
     """Shows what was decided about questions, why, and on which numbers."""
     with Client(server, timeout_s=timeout_s) as client:
         try:
-            shown = _show(client.decisions(request_id, follow=follow, limit=limit), as_json)
+            shown = _show(client.audit_events(request_id, follow=follow, limit=limit), as_json)
         except KeyboardInterrupt:
             if not follow:
                 raise
@@ -48,11 +47,11 @@ def audit(
     return ExitCode.OK
 
 
-def _show(decisions: Iterable[AuditEntry | DecisionsMissed], as_json: bool) -> bool:
+def _show(decisions: Iterable[AuditEntry | EntriesDropped], as_json: bool) -> bool:
     timeline, shown = Timeline(), False
     for item in decisions:
         match item:
-            case DecisionsMissed(count=count):
+            case EntriesDropped(count=count):
                 if as_json:
                     emit({"dropped_entries": count})
                 else:

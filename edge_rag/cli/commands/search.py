@@ -12,8 +12,7 @@ from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.answers import explanation_table, source, stage_line
 from edge_rag.cli.output.json import explanation_object, hit_object, stage_objects
 from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client, SearchOptions
-from edge_rag.client.values import SearchReply
+from edge_rag.client import Client, SearchOptions, SearchReply
 
 _EPILOG = """\b
 Examples:

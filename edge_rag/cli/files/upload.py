@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from edge_rag.cli.files.walk import FoundFile
-from edge_rag.client import CallStatus, Client, ClientError, RetryPolicy
-from edge_rag.client.calls.ingest import OutgoingDocument
-from edge_rag.client.failures import unreadable_reply
-from edge_rag.client.values import JobEntry, JobProgress
+from edge_rag.client import CallStatus, Client, ClientError, JobEntry, JobProgress, OutgoingDocument, RetryPolicy
+from edge_rag.client.errors import unreadable_reply
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobId, JobState
 
 Report = JobEntry | JobProgress

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edge_rag.cli.output.json import citation_object, stage_objects
-from edge_rag.client.values import AskEvent, HitExplanation
+from edge_rag.client import AskEvent, HitExplanation
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
 
 UNSUPPORTED_NOTE = " [no source]"

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from edge_rag.client.values import FoundPassage, HitExplanation, UsageReport
+from edge_rag.client import FoundPassage, HitExplanation, UsageReport
 from edge_rag.core.answer import Citation, StageTime
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo

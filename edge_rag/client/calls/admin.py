@@ -1,222 +1,244 @@
-"""Looking into the daemon, and running it."""
+"""Status, usage, audit log, models, indexes and backups."""
 
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import BinaryIO, Final
 
 from grpc_health.v1 import health_pb2
 
 from edge_rag.api.v1 import access_pb2, admin_pb2
-from edge_rag.client import access_replies, admin_replies, status_replies
-from edge_rag.client.call_flow import (
-    BACKUP,
-    GET_STATUS,
-    GET_USAGE,
-    LIST_AUDIT_EVENTS,
-    MOVE_INDEX,
-    USE_MODEL,
-    WATCH_HEALTH,
-    WATCH_STATUS,
-    WHO_AM_I,
-    Begin,
-    CallOptions,
-    Flow,
-    Streaming,
-    Tell,
-    Work,
-    exchange,
-    received,
-    repeated,
+from edge_rag.client.connection import AsyncConnection
+from edge_rag.client.errors import (
+    CallStatus,
+    ClientError,
+    DeadlineExceeded,
+    Unavailable,
+    invalid_argument,
+    unreadable_reply,
 )
-from edge_rag.client.failures import CallStatus, ClientError, unreadable_reply
-from edge_rag.client.requests import sendable
-from edge_rag.client.values import DecisionsMissed, Health, UsageReport
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.identity import Identity
 from edge_rag.core.monitoring.event import AuditEntry
 from edge_rag.core.monitoring.status import DaemonStatus, IndexInUse, ModelInUse
+from edge_rag.wire.admin import audit_entry_from_message, identity_from_message, usage_from_message
+from edge_rag.wire.requests import move_index_to_message, sendable
+from edge_rag.wire.status import index_from_message, model_from_message, status_from_message
+from edge_rag.wire.types import EntriesDropped, Health, UsageReport
 
-_HOMES: Final = {BackendKind.FAISS: admin_pb2.INDEX_BACKEND_FAISS, BackendKind.MILVUS: admin_pb2.INDEX_BACKEND_MILVUS}
 _HEALTH: Final = {
     health_pb2.HealthCheckResponse.SERVING: Health.SERVING,
     health_pb2.HealthCheckResponse.NOT_SERVING: Health.NOT_SERVING,
 }
 
 
-def wait_until_serving(terms: CallOptions, timeout_s: float) -> Flow[None]:
-    """Waits until the health service says SERVING; a daemon that is not there yet is waited for.
+class AsyncAdminCalls(AsyncConnection):
+    """Calls of the ``Admin``, ``Access`` and health services."""
 
-    Raises:
-        ClientError: DEADLINE_EXCEEDED, it did not within ``timeout_s`` seconds; or UNIMPLEMENTED.
+    async def wait_until_serving(self, timeout_s: float) -> None:
+        """Waits until the daemon serves, also while it is not running yet.
 
-    Example:
-        >>> client.wait_until_serving(60)
-    """
-    deadline = terms.now() + timeout_s
-    last = "no daemon answers"
-    while (left_s := deadline - terms.now()) > 0:
-        try:
-            yield Begin(WATCH_HEALTH, health_pb2.HealthCheckRequest(), left_s, wait_for_ready=True)
-            while (reply := (yield from received(WATCH_HEALTH))) is not None:
-                health = _HEALTH.get(reply.status, Health.UNKNOWN)
-                if health is Health.SERVING:
-                    return
-                last = f"the daemon is {health.value.replace('_', ' ')}"
-        except ClientError as error:
-            if error.status not in (CallStatus.UNAVAILABLE, CallStatus.DEADLINE_EXCEEDED):
-                raise
-    raise ClientError(
-        CallStatus.DEADLINE_EXCEEDED,
-        f"waited {timeout_s:g} s for {terms.address}: {last}",
-        advice="The daemon's log says what it is doing",
-    )
+        Args:
+            timeout_s: Longest time to wait, seconds.
 
+        Raises:
+            DeadlineExceeded: It does not serve yet.
+            ClientError: The call failed otherwise.
 
-def status(terms: CallOptions) -> Flow[DaemonStatus]:
-    """Returns what the daemon is doing.
+        Example:
+            >>> await client.wait_until_serving(60)
+        """
+        deadline = time.monotonic() + timeout_s
+        last = "no daemon answers"
+        watch = self._transport.stubs.health.Watch
+        while (left_s := deadline - time.monotonic()) > 0:
+            request = health_pb2.HealthCheckRequest()
+            try:
+                async with self._transport.stream(watch, request, left_s, wait_for_ready=True) as replies:
+                    async for reply in replies:
+                        health = _HEALTH.get(reply.status, Health.UNKNOWN)
+                        if health is Health.SERVING:
+                            return
+                        last = f"the daemon is {health.value.replace('_', ' ')}"
+            except (Unavailable, DeadlineExceeded):
+                continue
+        raise ClientError(
+            CallStatus.DEADLINE_EXCEEDED,
+            f"waited {timeout_s:g} s for {self.address}: {last}",
+            advice="The daemon's log has the details",
+        )
 
-    Raises:
-        ClientError: The call failed.
+    async def status(self) -> DaemonStatus:
+        """Returns the daemon's report on itself.
 
-    Example:
-        >>> print(client.status().engine.slots_busy)
-    """
-    return status_replies.daemon_status((yield from repeated(GET_STATUS, admin_pb2.GetStatusRequest, terms)))
+        Raises:
+            ClientError: The call failed.
 
+        Example:
+            >>> status = await client.status()
+            >>> print(status.engine.slots_busy)
+        """
+        request = admin_pb2.GetStatusRequest()
+        return status_from_message(await self._call(self._transport.stubs.admin.GetStatus, request))
 
-def watch_status(terms: CallOptions, interval_s: float = 1.0) -> Streaming[DaemonStatus]:
-    """Yields what the daemon is doing, again and again, until it shuts down.
+    async def watch_status(self, interval_s: float = 1.0) -> AsyncGenerator[DaemonStatus, None]:
+        """Yields the daemon's report on itself at an interval, until it shuts down. The call is not repeated.
 
-    Args:
-        interval_s: Time between two reports, seconds, 0.1 to 3600.
+        Args:
+            interval_s: Time between two reports, seconds, 0.1 to 3600.
 
-    Raises:
-        ClientError: The call failed; it is not repeated.
+        Raises:
+            InvalidArgument: The interval is out of range.
+            ClientError: The call failed otherwise.
 
-    Example:
-        >>> for status in client.watch_status(interval_s=0.5):
-        ...     print(status.engine.generated_per_s)
-        ...     break
-    """
-    yield Begin(WATCH_STATUS, admin_pb2.WatchStatusRequest(interval_seconds=interval_s), terms.timeout_s)
-    while (message := (yield from received(WATCH_STATUS))) is not None:
-        yield Tell(status_replies.daemon_status(message.status))
+        Example:
+            >>> async for status in client.watch_status(interval_s=0.5):
+            ...     print(status.engine.generated_per_s)
+            ...     break
+        """
+        request = admin_pb2.WatchStatusRequest(interval_seconds=interval_s)
+        rpc = self._transport.stubs.admin.WatchStatus
+        async with self._transport.stream(rpc, request, self._timeout_s) as replies:
+            async for message in replies:
+                yield status_from_message(message.status)
 
+    async def whoami(self) -> Identity:
+        """Returns the identity that this client's credentials stand for.
 
-def whoami(terms: CallOptions) -> Flow[Identity]:
-    """Returns who the daemon takes this client for.
+        Raises:
+            Unauthenticated: The daemon does not know the credentials.
+            ClientError: The call failed otherwise.
 
-    Raises:
-        ClientError: The call failed.
+        Example:
+            >>> identity = await client.whoami()
+            >>> print(identity.name)
+        """
+        request = access_pb2.WhoAmIRequest()
+        return identity_from_message(await self._call(self._transport.stubs.access.WhoAmI, request))
 
-    Example:
-        >>> print(client.whoami().name)
-    """
-    return access_replies.identity((yield from repeated(WHO_AM_I, access_pb2.WhoAmIRequest, terms)))
+    async def usage(self) -> UsageReport:
+        """Returns the usage of the generator by client, since the daemon was started.
 
+        Raises:
+            ClientError: The call failed.
 
-def usage(terms: CallOptions) -> Flow[UsageReport]:
-    """Returns what each client used of the generator.
+        Example:
+            >>> report = await client.usage()
+            >>> for used in report.clients:
+            ...     print(used.client, used.generated_tokens)
+        """
+        request = admin_pb2.GetUsageRequest()
+        return usage_from_message(await self._call(self._transport.stubs.admin.GetUsage, request))
 
-    Raises:
-        ClientError: The call failed.
+    async def use_model(self, role: str, name: str) -> ModelInUse:
+        """Replaces a model of the running daemon. Returns when the old one is unloaded. The call is not repeated.
 
-    Example:
-        >>> for used in client.usage().clients:
-        ...     print(used.client, used.generated_tokens)
-    """
-    return admin_replies.usage_report((yield from repeated(GET_USAGE, admin_pb2.GetUsageRequest, terms)))
+        Args:
+            role: ``generator``.
+            name: Name of the model in the daemon's model store.
 
+        Raises:
+            NotFound: There is no such model.
+            InvalidArgument: The model of this role cannot be replaced while the daemon runs.
+            FailedPrecondition: The model was altered, or does not fit in memory beside the present one.
+            ClientError: The call failed otherwise. Where the daemon refused, the old model stays in use.
 
-def use_model(terms: CallOptions, role: str, name: str) -> Flow[ModelInUse]:
-    """Puts another model in a role of the running daemon; returns when the old one is gone. Not repeated.
+        Example:
+            >>> status = await client.status()
+            >>> await client.use_model("generator", status.models[2].name)
+        """
+        request = admin_pb2.UseModelRequest(role=role, name=name)
+        reply = await self._call(self._transport.stubs.admin.UseModel, request, repeat=False)
+        return model_from_message(reply.model)
 
-    Raises:
-        ClientError: The call failed; where the daemon refused, the old model is still in use.
+    async def move_index(self, collection: str, backend: BackendKind) -> IndexInUse:
+        """Moves a collection's vectors to another index backend. The call is not repeated.
 
-    Example:
-        >>> client.use_model("generator", client.status().models[2].name)
-    """
-    request = admin_pb2.UseModelRequest(role=role, name=name)
-    return status_replies.model_in_use((yield from exchange(USE_MODEL, request, terms)).model)
+        Args:
+            collection: Name of the collection.
+            backend: The backend.
 
+        Returns:
+            How the collection is searched from now on.
 
-def move_index(terms: CallOptions, collection: str, home: BackendKind) -> Flow[IndexInUse]:
-    """Has a collection's vectors indexed elsewhere; returns how it is searched then. Not repeated.
+        Raises:
+            NotFound: There is no such collection.
+            FailedPrecondition: No Milvus is configured.
+            ClientError: The call failed otherwise. Where the daemon refused, the index stays where it was.
 
-    Raises:
-        ClientError: The call failed; where the daemon refused, the collection is where it was.
+        Example:
+            >>> await client.move_index("default", BackendKind.FAISS)
+        """
+        request = move_index_to_message(collection, backend)
+        reply = await self._call(self._transport.stubs.admin.MoveIndex, request, repeat=False)
+        return index_from_message(reply.index)
 
-    Example:
-        >>> client.move_index("default", BackendKind.FAISS)
-    """
-    request = admin_pb2.MoveIndexRequest(collection=collection, backend=_HOMES[home])
-    return status_replies.index_in_use((yield from exchange(MOVE_INDEX, request, terms)).index)
+    async def backup(self, target: BinaryIO) -> int:
+        """Writes a backup of all documents. The call is not repeated.
 
+        Args:
+            target: The file to write to; it is not synced.
 
-def backup(terms: CallOptions, target: BinaryIO) -> Flow[int]:
-    """Writes a backup of all documents.
+        Returns:
+            Size of the backup, bytes. Its checksum was compared with the daemon's.
 
-    Args:
-        target: Where to; not synced.
+        Raises:
+            ClientError: The call failed; the file is unusable.
+            OSError: The file could not be written.
 
-    Returns:
-        Number of bytes, all of them as the daemon sent them.
+        Example:
+            >>> with open("monday.edge-rag", "wb") as target:
+            ...     print(await client.backup(target), "bytes")
+        """
+        digest, size = hashlib.sha256(), 0
+        summary: admin_pb2.BackupResponse.Summary | None = None
+        rpc = self._transport.stubs.admin.Backup
+        async with self._transport.stream(rpc, admin_pb2.BackupRequest(), self._timeout_s) as replies:
+            async for message in replies:
+                if message.HasField("summary"):
+                    summary = message.summary
+                else:
+                    digest.update(message.content)
+                    size += len(message.content)
+                    await self._transport.run(partial(target.write, message.content))
+        if summary is None:
+            raise unreadable_reply("the backup ended without its summary")
+        if (summary.size_bytes, summary.sha256) != (size, digest.hexdigest()):
+            raise unreadable_reply("the backup differs from what was sent")
+        return size
 
-    Raises:
-        ClientError: The call failed; what was written is worth nothing.
-        OSError: It could not be written.
+    async def audit_events(
+        self, request_id: str = "", *, follow: bool = False, limit: int | None = None
+    ) -> AsyncGenerator[AuditEntry | EntriesDropped, None]:
+        """Reads the audit log. The call is not repeated.
 
-    Example:
-        >>> with open("monday.edge-rag", "wb") as target:
-        ...     print(client.backup(target), "bytes")
-    """
-    yield Begin(BACKUP, admin_pb2.BackupRequest(), terms.timeout_s)
-    digest, size = hashlib.sha256(), 0
-    summary: admin_pb2.BackupResponse.Summary | None = None
-    while (message := (yield from received(BACKUP))) is not None:
-        if message.HasField("summary"):
-            summary = message.summary
-        else:
-            digest.update(message.content)
-            size += len(message.content)
-            yield Work(partial(target.write, message.content))
-    if summary is None:
-        raise unreadable_reply("the backup ended without its summary")
-    if (summary.size_bytes, summary.sha256) != (size, digest.hexdigest()):
-        raise unreadable_reply("the backup did not come as it was sent")
-    return size
+        Args:
+            request_id: The request whose entries to return; empty for all.
+            follow: Whether to continue with new entries as they are recorded.
+            limit: Most entries of those that are recorded already, the latest ones; None for all.
 
+        Yields:
+            Entries in order, and how many were dropped where some were. Closing the generator early ends the call.
 
-def decisions(
-    terms: CallOptions, request_id: str = "", *, follow: bool = False, limit: int | None = None
-) -> Streaming[AuditEntry | DecisionsMissed]:
-    """Reads the audit trail.
+        Raises:
+            InvalidArgument: The request id or the limit is unusable.
+            ClientError: The call failed otherwise.
 
-    Args:
-        request_id: About whom; empty for all.
-        follow: Whether to go on with decisions as they are made.
-        limit: Most decisions of those already made, the latest ones; None for all.
-
-    Yields:
-        Decisions in the order in which they were made, and how many were lost where some were. Closing the generator
-        early ends the call.
-
-    Raises:
-        ClientError: The call failed; it is not repeated.
-
-    Example:
-        >>> for entry in client.decisions(limit=10):
-        ...     print(entry)
-    """
-    request = admin_pb2.ListAuditEventsRequest(
-        request_id=sendable("request_id", request_id), follow=follow, limit=limit
-    )
-    yield Begin(LIST_AUDIT_EVENTS, request, terms.timeout_s)
-    while (message := (yield from received(LIST_AUDIT_EVENTS))) is not None:
-        if message.dropped_entries:
-            yield Tell(DecisionsMissed(message.dropped_entries))
-        if message.HasField("event"):
-            yield Tell(admin_replies.audit_entry(message.event))
+        Example:
+            >>> async for entry in client.audit_events(limit=10):
+            ...     print(entry)
+        """
+        with invalid_argument():
+            request = admin_pb2.ListAuditEventsRequest(
+                request_id=sendable("request_id", request_id), follow=follow, limit=limit
+            )
+        rpc = self._transport.stubs.admin.ListAuditEvents
+        async with self._transport.stream(rpc, request, self._timeout_s) as replies:
+            async for message in replies:
+                if message.dropped_entries:
+                    yield EntriesDropped(message.dropped_entries)
+                if message.HasField("event"):
+                    yield audit_entry_from_message(message.event)

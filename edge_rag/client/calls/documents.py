@@ -1,156 +1,170 @@
-"""Documents that are there, and collections."""
+"""Stored documents, and collections."""
 
 from __future__ import annotations
 
-from collections.abc import Collection as Names
+from collections.abc import AsyncGenerator, Iterable
 
 from edge_rag.api.v1 import collections_pb2, documents_pb2
-from edge_rag.client import replies
-from edge_rag.client.call_flow import (
-    CREATE_COLLECTION,
-    DELETE_COLLECTION,
-    DELETE_DOCUMENT,
-    GET_COLLECTION,
-    GET_DOCUMENT,
-    LIST_COLLECTIONS,
-    LIST_DOCUMENTS,
-    UPDATE_COLLECTION,
-    CallOptions,
-    Flow,
-    Streaming,
-    Tell,
-    exchange,
-    repeated,
-)
-from edge_rag.client.collection_messages import collection_info, settings_message, update_request
-from edge_rag.client.requests import sendable
-from edge_rag.client.values import StoredDocument
+from edge_rag.client.connection import AsyncConnection
+from edge_rag.client.errors import invalid_argument
 from edge_rag.core.documents.collection import CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.wire.answers import document_from_message, stored_document_from_message
+from edge_rag.wire.collections import collection_from_message, settings_to_message, update_to_message
+from edge_rag.wire.requests import sendable
+from edge_rag.wire.types import StoredDocument
 
 
-def document(terms: CallOptions, document: str, *, collection: str = "default") -> Flow[StoredDocument]:
-    """Returns a document, by id or by name, with its stored text.
+class AsyncDocumentCalls(AsyncConnection):
+    """Calls of the ``Documents`` service about stored documents, and of the ``Collections`` service."""
 
-    Raises:
-        ClientError: The call failed.
+    async def document(self, document: str, *, collection: str = "default") -> StoredDocument:
+        """Returns a document with its stored text, which citations point into.
 
-    Example:
-        >>> print(client.document("lubrication-schedule.md").text)
-    """
-    request = documents_pb2.GetDocumentRequest(
-        collection=sendable("collection", collection), document=sendable("document", document)
-    )
-    return replies.stored_document((yield from repeated(GET_DOCUMENT, lambda: request, terms)))
+        Args:
+            document: Its id or its name.
+            collection: Its collection.
 
+        Raises:
+            NotFound: There is no such document or collection.
+            ClientError: The call failed otherwise.
 
-def documents(terms: CallOptions, *, collection: str = "default") -> Streaming[DocumentInfo]:
-    """Yields the records of a collection's documents, in order of id.
+        Example:
+            >>> stored = await client.document("lubrication-schedule.md")
+            >>> print(stored.text)
+        """
+        with invalid_argument():
+            request = documents_pb2.GetDocumentRequest(
+                collection=sendable("collection", collection), document=sendable("document", document)
+            )
+        return stored_document_from_message(await self._call(self._transport.stubs.documents.Get, request))
 
-    Raises:
-        ClientError: A call failed.
+    async def documents(self, *, collection: str = "default") -> AsyncGenerator[DocumentInfo, None]:
+        """Yields the records of a collection's documents, in order of id.
 
-    Example:
-        >>> for info in client.documents():
-        ...     print(info.name, info.chunks)
-    """
-    request = documents_pb2.ListDocumentsRequest(collection=sendable("collection", collection), page_size=500)
-    while True:
-        reply = yield from repeated(LIST_DOCUMENTS, lambda: request, terms)
-        for message in reply.documents:
-            yield Tell(replies.document_info(message))
-        if not reply.next_page_token:
-            return
-        request.page_token = reply.next_page_token
+        Raises:
+            NotFound: There is no such collection.
+            ClientError: A call failed otherwise.
 
+        Example:
+            >>> async for info in client.documents():
+            ...     print(info.name, info.chunks)
+        """
+        with invalid_argument():
+            request = documents_pb2.ListDocumentsRequest(collection=sendable("collection", collection), page_size=500)
+        while True:
+            reply = await self._call(self._transport.stubs.documents.List, request)
+            for message in reply.documents:
+                yield document_from_message(message)
+            if not reply.next_page_token:
+                return
+            request.page_token = reply.next_page_token
 
-def delete(terms: CallOptions, document: str, *, collection: str = "default") -> Flow[DocumentInfo]:
-    """Removes a document, by id or by name, and returns its record.
+    async def delete(self, document: str, *, collection: str = "default") -> DocumentInfo:
+        """Removes a document and returns its record.
 
-    Raises:
-        ClientError: The call failed.
+        Args:
+            document: Its id or its name.
+            collection: Its collection.
 
-    Example:
-        >>> client.delete("note.txt")
-    """
-    request = documents_pb2.DeleteDocumentRequest(
-        collection=sendable("collection", collection), document=sendable("document", document)
-    )
-    reply = yield from repeated(DELETE_DOCUMENT, lambda: request, terms)
-    return replies.document_info(reply.document)
+        Raises:
+            NotFound: There is no such document or collection.
+            PermissionDenied: The caller is not a writer.
+            ClientError: The call failed otherwise.
 
+        Example:
+            >>> await client.delete("note.txt")
+        """
+        with invalid_argument():
+            request = documents_pb2.DeleteDocumentRequest(
+                collection=sendable("collection", collection), document=sendable("document", document)
+            )
+        reply = await self._call(self._transport.stubs.documents.Delete, request)
+        return document_from_message(reply.document)
 
-def create_collection(
-    terms: CallOptions, name: str, settings: CollectionSettings | None = None
-) -> Flow[CollectionInfo]:
-    """Makes an empty collection, which stays until it is deleted. Not repeated.
+    async def create_collection(self, name: str, settings: CollectionSettings | None = None) -> CollectionInfo:
+        """Makes an empty collection, which stays until it is deleted. The call is not repeated.
 
-    Raises:
-        ClientError: The call failed; ALREADY_EXISTS, there is one of that name.
+        Args:
+            name: 1 to 64 characters of ``a-z 0-9 - _``.
+            settings: Its settings; None for the defaults.
 
-    Example:
-        >>> client.create_collection("boiler", CollectionSettings(description="Boiler house"))
-    """
-    request = collections_pb2.CreateCollectionRequest(
-        name=sendable("name", name), settings=settings_message(settings or CollectionSettings())
-    )
-    return collection_info((yield from exchange(CREATE_COLLECTION, request, terms)).collection)
+        Raises:
+            AlreadyExists: There is a collection of that name.
+            InvalidArgument: The name or a setting is unusable.
+            ClientError: The call failed otherwise.
 
+        Example:
+            >>> await client.create_collection("boiler", CollectionSettings(description="Boiler house"))
+        """
+        with invalid_argument():
+            request = collections_pb2.CreateCollectionRequest(
+                name=sendable("name", name), settings=settings_to_message(settings or CollectionSettings())
+            )
+        reply = await self._call(self._transport.stubs.collections.Create, request, repeat=False)
+        return collection_from_message(reply.collection)
 
-def collection(terms: CallOptions, name: str) -> Flow[CollectionInfo]:
-    """Returns a collection.
+    async def collection(self, name: str) -> CollectionInfo:
+        """Returns a collection.
 
-    Raises:
-        ClientError: The call failed.
+        Raises:
+            NotFound: There is no such collection.
+            ClientError: The call failed otherwise.
 
-    Example:
-        >>> print(client.collection("default").documents)
-    """
-    request = collections_pb2.GetCollectionRequest(name=sendable("name", name))
-    return collection_info((yield from repeated(GET_COLLECTION, lambda: request, terms)).collection)
+        Example:
+            >>> info = await client.collection("default")
+            >>> print(info.documents)
+        """
+        with invalid_argument():
+            request = collections_pb2.GetCollectionRequest(name=sendable("name", name))
+        reply = await self._call(self._transport.stubs.collections.Get, request)
+        return collection_from_message(reply.collection)
 
+    async def collections(self) -> tuple[CollectionInfo, ...]:
+        """Returns all collections, by name.
 
-def collections(terms: CallOptions) -> Flow[tuple[CollectionInfo, ...]]:
-    """Returns all collections, by name.
+        Raises:
+            ClientError: The call failed.
 
-    Raises:
-        ClientError: The call failed.
+        Example:
+            >>> print([info.name for info in await client.collections()])
+        """
+        request = collections_pb2.ListCollectionsRequest()
+        reply = await self._call(self._transport.stubs.collections.List, request)
+        return tuple(map(collection_from_message, reply.collections))
 
-    Example:
-        >>> print([known.name for known in client.collections()])
-    """
-    reply = yield from repeated(LIST_COLLECTIONS, collections_pb2.ListCollectionsRequest, terms)
-    return tuple(collection_info(message) for message in reply.collections)
+    async def update_collection(self, name: str, settings: CollectionSettings, fields: Iterable[str]) -> CollectionInfo:
+        """Changes settings of a collection and returns it.
 
+        Args:
+            name: Its name.
+            settings: Holds the new values.
+            fields: Names of the fields of ``CollectionSettings`` to change.
 
-def update_collection(
-    terms: CallOptions, name: str, settings: CollectionSettings, fields: Names[str]
-) -> Flow[CollectionInfo]:
-    """Changes a collection's settings.
+        Raises:
+            NotFound: There is no such collection.
+            InvalidArgument: A setting is unusable, or there is no field of a name.
+            ClientError: The call failed otherwise.
 
-    Args:
-        name: Its name.
-        settings: Has the new values.
-        fields: Which fields of ``CollectionSettings`` to take over.
+        Example:
+            >>> await client.update_collection("boiler", CollectionSettings(chunk_tokens=160), ["chunk_tokens"])
+        """
+        with invalid_argument():
+            request = update_to_message(name, settings, fields)
+        reply = await self._call(self._transport.stubs.collections.Update, request)
+        return collection_from_message(reply.collection)
 
-    Raises:
-        ClientError: The call failed.
+    async def delete_collection(self, name: str) -> CollectionInfo:
+        """Removes a collection with all its documents, and returns what it was.
 
-    Example:
-        >>> client.update_collection("boiler", CollectionSettings(chunk_tokens=160), ["chunk_tokens"])
-    """
-    request = update_request(name, settings, fields)
-    return collection_info((yield from repeated(UPDATE_COLLECTION, lambda: request, terms)).collection)
+        Raises:
+            NotFound: There is no such collection.
+            ClientError: The call failed otherwise.
 
-
-def delete_collection(terms: CallOptions, name: str) -> Flow[CollectionInfo]:
-    """Removes a collection with all that is in it, and returns what it was.
-
-    Raises:
-        ClientError: The call failed.
-
-    Example:
-        >>> client.delete_collection("boiler")
-    """
-    request = collections_pb2.DeleteCollectionRequest(name=sendable("name", name))
-    return collection_info((yield from repeated(DELETE_COLLECTION, lambda: request, terms)).collection)
+        Example:
+            >>> await client.delete_collection("boiler")
+        """
+        with invalid_argument():
+            request = collections_pb2.DeleteCollectionRequest(name=sendable("name", name))
+        reply = await self._call(self._transport.stubs.collections.Delete, request)
+        return collection_from_message(reply.collection)

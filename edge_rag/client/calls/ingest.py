@@ -1,224 +1,167 @@
-"""Documents on their way in, and the jobs that bring them.
-
-Documents on their way to the server, piece by piece.
-"""
+"""Uploads, and the jobs that store them."""
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO, Final
+import random
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import BinaryIO
 
 from edge_rag.api.v1 import documents_pb2
-from edge_rag.client import job_replies, replies
-from edge_rag.client.call_flow import (
-    CANCEL_JOB,
-    INGEST,
-    LIST_JOBS,
-    START_INGEST,
-    WATCH_JOB,
-    Begin,
-    CallOptions,
-    Flow,
-    Pause,
-    Streaming,
-    Tell,
-    received,
-    repeated,
-)
-from edge_rag.client.failures import ClientError
-from edge_rag.client.metadata_messages import write_metadata
-from edge_rag.client.requests import sendable
-from edge_rag.client.values import JobEntry, JobProgress
+from edge_rag.client.connection import AsyncConnection
+from edge_rag.client.errors import ClientError, invalid_argument, unreadable_reply
+from edge_rag.client.upload import OutgoingDocument, upload_requests
 from edge_rag.core.documents.document import IngestOutcome
 from edge_rag.core.documents.jobs import Job
-
-PIECE_BYTES: Final = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingDocument:
-    """A document to hand over.
-
-    Attributes:
-        name: Its name, unique within its collection.
-        open_content: Opens its bytes, seekable.
-        media_type: What it is; empty to have it found out.
-        metadata: What is known of it, as for ``Client.ingest``.
-    """
-
-    name: str
-    open_content: Callable[[], BinaryIO]
-    media_type: str = ""
-    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def of_file(cls, path: Path, name: str | None = None) -> OutgoingDocument:
-        """Returns the document in a file, under the file's name unless another is given."""
-
-        def open_file() -> BinaryIO:
-            return path.open("rb")
-
-        return cls(path.name if name is None else name, open_file)
+from edge_rag.wire.answers import outcome_from_message
+from edge_rag.wire.jobs import ingest_event_from_message, job_from_message, progress_from_message
+from edge_rag.wire.requests import sendable
+from edge_rag.wire.types import JobEntry, JobProgress
 
 
-def upload(documents: Iterable[OutgoingDocument], collection: str) -> Iterator[documents_pb2.IngestRequest]:
-    """Yields the requests that carry documents.
+class AsyncIngestCalls(AsyncConnection):
+    """Calls of the ``Documents`` service that bring documents in."""
 
-    The size is announced first, so that a call that breaks off can never leave half a document. A file that grows
-    meanwhile is taken as it was.
+    async def ingest(
+        self,
+        name: str,
+        open_content: Callable[[], BinaryIO],
+        *,
+        collection: str = "default",
+        media_type: str = "",
+        metadata: Mapping[str, object] | None = None,
+    ) -> IngestOutcome:
+        """Uploads one document and waits until it is stored.
 
-    Args:
-        documents: What to hand over, each opened when its turn comes and closed after it.
-        collection: Where they go.
+        Args:
+            name: Name of the document, unique within its collection. A document of that name is replaced.
+            open_content: Opens its content, seekable; called once an attempt, possibly on another thread.
+            collection: The collection; made if it does not exist.
+            media_type: IANA media type; empty to let the daemon detect it.
+            metadata: Texts, numbers, booleans, dates and lists of texts, by key. They replace what the document itself
+                states under the same key.
 
-    Raises:
-        ClientError: INVALID_ARGUMENT, a name or metadata could not be sent.
-        OSError: A document could not be opened, or not be read to the end that was announced.
-    """
-    for document in documents:
-        header = documents_pb2.IngestRequest.Header(
-            collection=collection,
-            name=sendable("name", document.name),
-            media_type=document.media_type,
-            metadata=write_metadata(document.metadata),
+        Returns:
+            The outcome; a document that cannot be read is REJECTED, with the reason.
+
+        Raises:
+            InvalidArgument: The name or metadata is unusable.
+            ClientError: The call failed; the document was not stored.
+            OSError: The content could not be opened or read to its end; the document was not stored.
+
+        Example:
+            >>> text = b"The bilge pump is red."
+            >>> await client.ingest("note.txt", lambda: io.BytesIO(text), metadata={"year": 2026})
+        """
+        with invalid_argument():
+            document = OutgoingDocument(sendable("name", name), open_content, media_type, metadata or {})
+            sendable("collection", collection)
+        reply = await self._upload(
+            self._transport.stubs.documents.Ingest, lambda: upload_requests((document,), collection)
         )
-        with closing(document.open_content()) as content:
-            left = header.size_bytes = content.seek(0, os.SEEK_END)
-            content.seek(0)
-            yield documents_pb2.IngestRequest(header=header)
-            while left:
-                piece = content.read(min(left, PIECE_BYTES))
-                if not piece:
-                    raise OSError(errno.EIO, f"became shorter while it was read, by {left:,} bytes")
-                left -= len(piece)
-                yield documents_pb2.IngestRequest(content=piece)
+        if len(reply.outcomes) != 1:
+            raise unreadable_reply(f"one document was sent, {len(reply.outcomes)} outcomes came back")
+        return outcome_from_message(reply.outcomes[0])
 
+    async def start_ingest(
+        self, documents: Iterable[OutgoingDocument], *, collection: str = "default"
+    ) -> AsyncGenerator[Job | JobEntry, None]:
+        """Uploads documents that the daemon stores afterwards, as a job. The call is not repeated.
 
-def ingest(
-    terms: CallOptions,
-    name: str,
-    open_content: Callable[[], BinaryIO],
-    *,
-    collection: str = "default",
-    media_type: str = "",
-    metadata: Mapping[str, object] | None = None,
-) -> Flow[IngestOutcome]:
-    """Hands one document over.
+        Args:
+            documents: The documents; iterated on another thread, each opened when its turn comes and closed again.
+            collection: The collection; made if it does not exist.
 
-    Args:
-        name: Name of the document, unique within its collection.
-        open_content: Opens its bytes, seekable; called once an attempt, possibly on another thread.
-        collection: Where it goes.
-        media_type: What it is; empty to have it found out.
-        metadata: Texts, numbers, truth values, dates and lists of texts by key; win over what the document says of
-            itself.
+        Yields:
+            The job, then each document once it is durably accepted, or rejected.
 
-    Returns:
-        What became of it.
+        Raises:
+            InvalidArgument: A name or metadata is unusable.
+            ClientError: The call failed otherwise. Documents that were accepted before stay accepted.
+            OSError: A document could not be opened or read to its end; it and the rest were not uploaded.
 
-    Raises:
-        ClientError: The call failed; the document was not taken.
-        OSError: The content could not be opened or read to its end; the document was not taken.
+        Example:
+            >>> manuals = map(OutgoingDocument.of_file, Path("manuals").glob("*.md"))
+            >>> async for event in client.start_ingest(manuals):
+            ...     print(event)
+        """
+        with invalid_argument():
+            requests = upload_requests(documents, sendable("collection", collection))
+        rpc = self._transport.stubs.documents.StartIngest
+        async with self._transport.upload_stream(rpc, requests, self._timeout_s) as replies:
+            async for message in replies:
+                event = ingest_event_from_message(message)
+                if event is not None:
+                    yield event
 
-    Example:
-        >>> client.ingest("note.txt", lambda: io.BytesIO(b"The bilge pump is red."), metadata={"year": 2026})
-    """
-    one = OutgoingDocument(sendable("name", name), open_content, media_type, metadata or {})
-    place = sendable("collection", collection)
-    return replies.ingest_outcome((yield from repeated(INGEST, lambda: upload((one,), place), terms)))
+    async def watch_job(self, job_id: str, cursor: int = 0) -> AsyncGenerator[JobProgress, None]:
+        """Follows a job to its end.
 
+        When the connection is lost or the daemon restarts, the client reconnects as the retry policy says and continues
+        where it was.
 
-def start_ingest(
-    terms: CallOptions, documents: Iterable[OutgoingDocument], *, collection: str = "default"
-) -> Streaming[Job | JobEntry]:
-    """Has documents accepted and stored afterwards, as a job.
+        Args:
+            job_id: The job.
+            cursor: ``JobProgress.cursor`` to continue after; 0 for the beginning.
 
-    Args:
-        documents: What to hand over; taken one by one on another thread, each opened when its turn comes and closed
-            again.
-        collection: Where they go.
+        Yields:
+            The job and the documents that changed, as it happens.
 
-    Yields:
-        The job, then each document once it is accepted, which is for good, or rejected. Not repeated: what was
-        accepted before a failure stands.
+        Raises:
+            NotFound: There is no such job.
+            ClientError: The call failed otherwise.
 
-    Raises:
-        ClientError: The call failed.
-        OSError: A document could not be opened or read to its end; it and the rest were not handed over.
+        Example:
+            >>> newest = (await client.jobs(limit=1))[0]
+            >>> async for progress in client.watch_job(newest.job_id):
+            ...     print(progress.job.state, [entry.name for entry in progress.documents])
+        """
+        with invalid_argument():
+            request = documents_pb2.WatchJobRequest(job_id=sendable("job_id", job_id), cursor=cursor)
+        rpc = self._transport.stubs.documents.WatchJob
+        failures, waited_s, reached = 0, 0.0, False
+        while True:
+            try:
+                async with self._transport.stream(rpc, request, self._timeout_s) as replies:
+                    async for message in replies:
+                        failures, waited_s, reached, request.cursor = 0, 0.0, True, message.cursor
+                        yield progress_from_message(message)
+                return
+            except ClientError as error:
+                failures += 1
+                delay_s = self._retry.delay(error, failures, waited_s, random.random(), reached=reached)
+                if delay_s is None:
+                    raise
+            await self._transport.sleep(delay_s)
+            waited_s += delay_s
 
-    Example:
-        >>> for event in client.start_ingest(map(OutgoingDocument.of_file, Path("manuals").glob("*.md"))):
-        ...     print(event)
-    """
-    yield Begin(START_INGEST, upload(documents, sendable("collection", collection)), terms.timeout_s)
-    while (message := (yield from received(START_INGEST))) is not None:
-        event = job_replies.ingest_event(message)
-        if event is not None:
-            yield Tell(event)
+    async def jobs(self, limit: int | None = None) -> tuple[Job, ...]:
+        """Returns the latest jobs, the newest first.
 
+        Args:
+            limit: Most jobs, 1 to 1,000; None for the daemon's default, 20.
 
-def watch_job(terms: CallOptions, job_id: str, cursor: int = 0) -> Streaming[JobProgress]:
-    """Tells what becomes of a job's documents, as it happens; ends with the job.
+        Raises:
+            ClientError: The call failed.
 
-    A connection that is lost, or a daemon that is restarted, is waited for as the retry policy says, and the job
-    followed on from where it was.
+        Example:
+            >>> print([job.state for job in await client.jobs(limit=5)])
+        """
+        request = documents_pb2.ListJobsRequest(limit=limit)
+        reply = await self._call(self._transport.stubs.documents.ListJobs, request)
+        return tuple(map(job_from_message, reply.jobs))
 
-    Args:
-        job_id: The job.
-        cursor: Where to go on from; 0 begins at the beginning.
+    async def cancel_job(self, job_id: str) -> Job:
+        """Cancels a job and returns it. Documents that are stored stay.
 
-    Raises:
-        ClientError: The call failed.
+        Raises:
+            NotFound: There is no such job.
+            ClientError: The call failed otherwise.
 
-    Example:
-        >>> for progress in client.watch_job(client.jobs(limit=1)[0].job_id):
-        ...     print(progress.job.state, [entry.name for entry in progress.documents])
-    """
-    failures, waited_s, reached = 0, 0.0, False
-    while True:
-        request = documents_pb2.WatchJobRequest(job_id=sendable("job_id", job_id), cursor=cursor)
-        try:
-            yield Begin(WATCH_JOB, request, terms.timeout_s)
-            while (message := (yield from received(WATCH_JOB))) is not None:
-                failures, waited_s, reached, cursor = 0, 0.0, True, message.cursor
-                yield Tell(job_replies.progress(message))
-            return
-        except ClientError as error:
-            failures += 1
-            delay_s = terms.retry.delay(error, failures, waited_s, terms.draw(), reached=reached)
-            if delay_s is None:
-                raise
-        yield Pause(delay_s)
-        waited_s += delay_s
-
-
-def jobs(terms: CallOptions, limit: int | None = None) -> Flow[tuple[Job, ...]]:
-    """Returns the latest jobs, the newest first.
-
-    Raises:
-        ClientError: The call failed.
-
-    Example:
-        >>> print([job.state for job in client.jobs(limit=5)])
-    """
-    request = documents_pb2.ListJobsRequest(limit=limit)
-    reply = yield from repeated(LIST_JOBS, lambda: request, terms)
-    return tuple(job_replies.job(message) for message in reply.jobs)
-
-
-def cancel_job(terms: CallOptions, job_id: str) -> Flow[Job]:
-    """Ends a job and returns it; what it has stored stays.
-
-    Raises:
-        ClientError: The call failed.
-
-    Example:
-        >>> client.cancel_job(client.jobs(limit=1)[0].job_id)
-    """
-    request = documents_pb2.CancelJobRequest(job_id=sendable("job_id", job_id))
-    return job_replies.job((yield from repeated(CANCEL_JOB, lambda: request, terms)).job)
+        Example:
+            >>> newest = (await client.jobs(limit=1))[0]
+            >>> await client.cancel_job(newest.job_id)
+        """
+        with invalid_argument():
+            request = documents_pb2.CancelJobRequest(job_id=sendable("job_id", job_id))
+        reply = await self._call(self._transport.stubs.documents.CancelJob, request)
+        return job_from_message(reply.job)

@@ -2,77 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+
 from edge_rag.api.v1 import rag_pb2
-from edge_rag.client import replies, requests
-from edge_rag.client.call_flow import (
-    ASK,
-    SEARCH,
-    Begin,
-    CallOptions,
-    Flow,
-    Streaming,
-    Tell,
-    received,
-    repeated,
-    repeating,
-)
-from edge_rag.client.failures import unreadable_reply
-from edge_rag.client.requests import AskOptions, SearchOptions
-from edge_rag.client.values import AskEvent, SearchReply
+from edge_rag.client.connection import AsyncConnection
+from edge_rag.client.errors import invalid_argument, unreadable_reply
+from edge_rag.client.transport import AsyncReplies
 from edge_rag.core.answer import Finished
+from edge_rag.wire.answers import event_from_message, search_reply_from_message
+from edge_rag.wire.requests import ask_to_message, search_to_message
+from edge_rag.wire.types import AskEvent, AskOptions, SearchOptions, SearchReply
 
 
-def ask(terms: CallOptions, question: str, options: AskOptions | None = None) -> Streaming[AskEvent]:
-    """Asks a question.
+class AsyncRagCalls(AsyncConnection):
+    """Calls of the ``Rag`` service."""
 
-    Repeated, as the retry policy says, until the first event has come, and not from then on.
+    async def ask(self, question: str, options: AskOptions | None = None) -> AsyncGenerator[AskEvent, None]:
+        """Asks a question and streams the answer.
 
-    Args:
-        question: The question.
-        options: How it is to be answered.
+        The call is repeated, as the retry policy says, until the first event has arrived, and not from then on. Closing
+        the generator early cancels the call, and the daemon stops writing the answer.
 
-    Yields:
-        ``PassagesReceived`` first, then ``TextDelta``, ``Citation`` and ``Unsupported`` as they come, ``Finished``
-        last. Closing the generator early cancels the call, and the daemon gives up the answer.
+        Args:
+            question: The question, 1 to 8,192 characters unless the daemon is configured otherwise.
+            options: How to answer; None takes the daemon's defaults.
 
-    Raises:
-        ClientError: The call failed; events already yielded stand.
+        Yields:
+            ``PassagesReceived`` first, then ``TextDelta``, ``Citation`` and ``Unsupported`` as they arrive, and
+            ``Finished`` last.
 
-    Example:
-        >>> for event in client.ask("How often must the pump bearings be greased?"):
-        ...     if isinstance(event, TextDelta):
-        ...         print(event.text, end="", flush=True)
-    """
-    request = requests.ask_request(question, options or AskOptions())
+        Raises:
+            InvalidArgument: The question or an option is unusable.
+            NotFound: There is no such collection.
+            Busy: The daemon's queue is full, for longer than the retry policy waits.
+            DeadlineExceeded: The answer took too long.
+            ClientError: The call failed otherwise. Events that were yielded before stay valid.
 
-    def begin(timeout_s: float | None) -> Flow[rag_pb2.AskResponse]:
-        yield Begin(ASK, request, timeout_s)
-        first = yield from received(ASK)
-        if first is None:
-            raise unreadable_reply("the answer ended without a message")
-        return first
+        Example:
+            >>> async for event in client.ask("How often must the pump bearings be greased?"):
+            ...     if isinstance(event, TextDelta):
+            ...         print(event.text, end="", flush=True)
+        """
+        with invalid_argument():
+            request = ask_to_message(question, options or AskOptions())
+        replies, message = await self._repeat(lambda timeout_s: self._first_reply(request, timeout_s))
+        finished = False
+        async with replies:
+            while message is not None:
+                event = event_from_message(message)
+                if event is not None:
+                    finished = isinstance(event, Finished)
+                    yield event
+                message = await anext(replies, None)
+        if not finished:
+            raise unreadable_reply("the answer ended without its last message")
 
-    message: rag_pb2.AskResponse | None = yield from repeating(begin, terms)
-    finished = False
-    while message is not None:
-        event = replies.ask_event(message)
-        if event is not None:
-            finished = isinstance(event, Finished)
-            yield Tell(event)
-        message = yield from received(ASK)
-    if not finished:
-        raise unreadable_reply("the answer ended without its last message")
+    async def search(self, query: str, options: SearchOptions | None = None) -> SearchReply:
+        """Finds passages, without writing an answer.
 
+        Args:
+            query: What to find, 1 to 8,192 characters unless the daemon is configured otherwise.
+            options: How to search; None takes the daemon's defaults.
 
-def search(terms: CallOptions, query: str, options: SearchOptions | None = None) -> Flow[SearchReply]:
-    """Finds passages.
+        Raises:
+            InvalidArgument: The query or an option is unusable.
+            NotFound: There is no such collection.
+            ClientError: The call failed otherwise.
 
-    Raises:
-        ClientError: The call failed.
+        Example:
+            >>> found = await client.search("seal water pressure", SearchOptions(limit=3))
+            >>> for hit in found.hits:
+            ...     print(hit.document, hit.start, hit.end, hit.score)
+        """
+        with invalid_argument():
+            request = search_to_message(query, options or SearchOptions())
+        return search_reply_from_message(await self._call(self._transport.stubs.rag.Search, request))
 
-    Example:
-        >>> for hit in client.search("seal water pressure", SearchOptions(limit=3)).hits:
-        ...     print(hit.document, hit.start, hit.end, hit.score)
-    """
-    request = requests.search_request(query, options or SearchOptions())
-    return replies.search_reply((yield from repeated(SEARCH, lambda: request, terms)))
+    async def _first_reply(
+        self, request: rag_pb2.AskRequest, timeout_s: float | None
+    ) -> tuple[AsyncReplies[rag_pb2.AskResponse], rag_pb2.AskResponse | None]:
+        replies = self._transport.stream(self._transport.stubs.rag.Ask, request, timeout_s)
+        try:
+            first = await anext(replies, None)
+            if first is None:
+                raise unreadable_reply("the answer ended without a message")
+        except BaseException:
+            replies.close()
+            raise
+        return replies, first

@@ -117,3 +117,20 @@ class IngestWork:
     chunks_done: int = 0
     chunks: int = 0
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A part of a job's history.
+
+    Attributes:
+        job: The job's current state.
+        documents: The current state of documents that changed, in order of their changes.
+        cursor: Number of the last change in this page; the next page begins after it.
+        work: The document that is being stored, if it belongs to this job.
+    """
+
+    job: Job
+    documents: tuple[JobDocument, ...]
+    cursor: int
+    work: IngestWork | None

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 import structlog
 
-from edge_rag.api.v1 import access_pb2, access_pb2_grpc, rag_pb2
-from edge_rag.core.identity import Role
+from edge_rag.api.v1 import access_pb2, access_pb2_grpc
 from edge_rag.core.pairing_code import is_key, is_secret
-from edge_rag.core.query import Priority
 from edge_rag.errors import InvalidRequest, Unauthenticated
 from edge_rag.server.authentication import Authenticator
 from edge_rag.server.call import CallContext, ServicerContext
-
-_ROLES: Final = {
-    Role.READER: access_pb2.ROLE_READER,
-    Role.WRITER: access_pb2.ROLE_WRITER,
-    Role.PEER: access_pb2.ROLE_PEER,
-    Role.ADMIN: access_pb2.ROLE_ADMIN,
-}
-_PRIORITIES: Final = {
-    Priority.INTERACTIVE: rag_pb2.PRIORITY_INTERACTIVE,
-    Priority.NORMAL: rag_pb2.PRIORITY_NORMAL,
-    Priority.BATCH: rag_pb2.PRIORITY_BATCH,
-}
+from edge_rag.wire.admin import identity_to_message
 
 log = structlog.get_logger()
 
@@ -46,14 +32,7 @@ class AccessService(access_pb2_grpc.AccessServicer):
         self, request: access_pb2.WhoAmIRequest, context: ServicerContext
     ) -> access_pb2.WhoAmIResponse:
         async with self._calls.serve(None, "WhoAmI", context) as call:
-            who = call.identity
-            return access_pb2.WhoAmIResponse(
-                name=who.name,
-                roles=[_ROLES[role] for role in Role if role in who.roles],
-                every_collection=who.collections is None,
-                collections=sorted(who.collections or ()),
-                priority_max=_PRIORITIES[who.priority_ceiling],
-            )
+            return identity_to_message(call.identity)
 
     async def Pair(  # noqa: N802, D102
         self, request: access_pb2.PairRequest, context: ServicerContext

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import Final
 
 from edge_rag.api.v1 import generation_pb2, generation_pb2_grpc
-from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, TextChunk, TokenChunk
+from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, GeneratorLoad, TextChunk, TokenChunk
 from edge_rag.core.identity import Role
 from edge_rag.generator.generator import Handle
 from edge_rag.pipeline.event_buffer import EventBuffer
@@ -107,7 +107,8 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
             wanted = parse_generate_request(request, call.request_id, call.identity, call.deadline, self._limits)
             generator = call.backend.generator
             said = EventBuffer[ChunkEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
-            yield load_to_message(generator.stats(), generator.vocabulary)
+            engine = generator.stats()
+            yield load_to_message(GeneratorLoad(engine.waiting, engine.slots_busy, engine.slots, generator.vocabulary))
             submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
             try:
                 said.attach(await asyncio.shield(submitting))

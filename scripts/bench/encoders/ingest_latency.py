@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edge_rag.client import Client, SearchOptions
-from edge_rag.client.calls.ingest import OutgoingDocument
+from edge_rag.client import Client, OutgoingDocument, SearchOptions
 from edge_rag.core.documents.jobs import Job
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"

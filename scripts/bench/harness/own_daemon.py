@@ -39,7 +39,7 @@ def own_daemon(repository: Path) -> Iterator[Client]:
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=repository, env=environment)
         try:
-            with Client(address, retry=RetryPolicy(patience_s=60)) as client:
+            with Client(address, retry=RetryPolicy(max_backoff_s=60)) as client:
                 try:
                     _wait(client, process)
                 except ClientError as error:

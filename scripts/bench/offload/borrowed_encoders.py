@@ -21,8 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from edge_rag.client import Client
-from edge_rag.client.requests import SearchOptions
+from edge_rag.client import Client, SearchOptions
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.placement import OffloadRule
 from scripts.bench.offload.__main__ import board_config, daemon, lender_config

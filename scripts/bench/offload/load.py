@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from edge_rag.client import Client
-from edge_rag.client.failures import ClientError
-from edge_rag.client.requests import AskOptions
+from edge_rag.client import AskOptions, Client
+from edge_rag.client.errors import ClientError
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
@@ -129,7 +128,7 @@ def load(name: str, address: str, clients: int, asking: Asking) -> Load:
 def decisions(address: str) -> Counter[str]:
     """Returns what was decided about where to compute, of the latest that are kept."""
     with Client(address) as client:
-        entries = [each.decision for each in client.decisions() if isinstance(each, AuditEntry)]
+        entries = [each.decision for each in client.audit_events() if isinstance(each, AuditEntry)]
     return Counter(
         each.reason if each.kind is AuditEventKind.PLACED else each.kind.value for each in entries if each.kind in _OURS
     )

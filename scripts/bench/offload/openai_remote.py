@@ -24,8 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from edge_rag.client import Client
-from edge_rag.client.requests import AskOptions
+from edge_rag.client import AskOptions, Client
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
@@ -126,7 +125,7 @@ def ask(client: Client, mode: AnswerMode, number: int, outcomes: Counter[str]) -
     request_id = f"{mode.value}-{number}"
     events = list(client.ask(QUESTION, AskOptions(mode=mode, request_id=request_id, max_tokens=40)))
     assert isinstance(events[-1], Finished)
-    entries = client.decisions(request_id=request_id)
+    entries = client.audit_events(request_id=request_id)
     kinds = {entry.decision.kind for entry in entries if isinstance(entry, AuditEntry)}
     where = "here"
     if AuditEventKind.SENT in kinds:

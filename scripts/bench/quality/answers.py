@@ -29,8 +29,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from edge_rag.client import AskOptions, Client, ClientError
-from edge_rag.client.values import PassagesReceived
+from edge_rag.client import AskOptions, Client, ClientError, PassagesReceived
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.ids import recognized

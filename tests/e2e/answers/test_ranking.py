@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.cli.main import main
-from edge_rag.client import Client, SearchOptions
-from edge_rag.client.values import FoundPassage
+from edge_rag.client import Client, FoundPassage, SearchOptions
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from tests.e2e.support.running_daemon import RunningDaemon
 

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from edge_rag.api.v1 import metadata_pb2, rag_pb2, rag_pb2_grpc
 from edge_rag.cli.main import main
-from edge_rag.client import AskOptions, Client, SearchOptions, parse_filter
-from edge_rag.client.values import PassagesReceived
+from edge_rag.client import AskOptions, Client, PassagesReceived, SearchOptions, parse_filter
 from edge_rag.core.answer import Citation, TextDelta
 from tests.e2e.support.running_daemon import RunningDaemon, status_of
 

@@ -9,12 +9,11 @@ import inspect
 import io
 import textwrap
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any, assert_type
 
 import pytest
-from google.protobuf import descriptor_pool
 
 from edge_rag.client import (
     AskOptions,
@@ -24,16 +23,13 @@ from edge_rag.client import (
     Client,
     ClientError,
     Finished,
+    JobEntry,
     OutgoingDocument,
     PassagesReceived,
     SearchOptions,
     SearchReply,
     TextDelta,
 )
-from edge_rag.client import call_flow as methods
-from edge_rag.client.call_flow import Method
-from edge_rag.client.client import Operations, Single, Streamed
-from edge_rag.client.values import JobEntry
 from edge_rag.core.documents.collection import BackendKind, CollectionSettings
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.documents.jobs import Job, JobState
@@ -42,8 +38,7 @@ from edge_rag.core.query import AnswerMode
 from tests.contract.both_clients import Connect, connecting
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon
 
-OPERATIONS = sorted(name for name, found in vars(Operations).items() if isinstance(found, Single | Streamed))
-METHODS = sorted((name, method) for name, method in vars(methods).items() if isinstance(method, Method))
+CALLS = sorted(name for name in dir(Client) if not name.startswith("_") and name != "close")
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
@@ -109,19 +104,12 @@ def test_an_answer_that_is_left_early_gives_its_slot_back(daemon: RunningDaemon,
             if isinstance(event, TextDelta):
                 break
         events.close()
-        for entry in client.decisions(request_id, follow=True):
+        for entry in client.audit_events(request_id, follow=True):
             assert isinstance(entry, AuditEntry)
             assert entry.decision.kind is not AuditEventKind.FINISHED
             if entry.decision.kind is AuditEventKind.CANCELLED:
                 break
         assert client.status().engine.slots_busy == 0
-
-
-@pytest.mark.parametrize(("name", "method"), METHODS)
-def test_the_clients_methods_are_those_of_the_protos(name: str, method: Method[Any, Any]) -> None:
-    described = descriptor_pool.Default().FindMethodByName(method.path[1:].replace("/", "."))
-    assert method.request.DESCRIPTOR is described.input_type
-    assert method.reply.DESCRIPTOR is described.output_type
 
 
 async def test_both_clients_are_typed(daemon: RunningDaemon) -> None:
@@ -131,14 +119,16 @@ async def test_both_clients_are_typed(daemon: RunningDaemon) -> None:
         assert_type(await asynchronous.search("pump", SearchOptions(limit=1)), SearchReply)
 
 
-def test_help_tells_what_each_call_takes_and_shows_it() -> None:
+def test_help_shows_types_errors_and_an_example_of_each_call() -> None:
     for client in (Client, AsyncClient):
-        for name in OPERATIONS:
+        for name in CALLS:
             found = getattr(client, name)
-            assert inspect.isroutine(found)
-            assert next(iter(inspect.signature(found).parameters)) == "self"
-            assert "terms" not in inspect.signature(found).parameters
-            assert "Example:" in (inspect.getdoc(found) or ""), name
+            signature = inspect.signature(found)
+            assert next(iter(signature.parameters)) == "self"
+            assert signature.return_annotation is not inspect.Signature.empty
+            assert all(each.annotation is not each.empty for each in list(signature.parameters.values())[1:]), name
+            for part in ("Example:", "Raises:"):
+                assert part in (inspect.getdoc(found) or ""), name
 
 
 def code(documentation: str | None) -> str:
@@ -154,7 +144,7 @@ EXAMPLES = (
         "status",
         "watch_status",
         "usage",
-        "decisions",
+        "audit_events",
         "backup",
         "use_model",
         "move_index",
@@ -165,10 +155,11 @@ EXAMPLES = (
 )
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_every_example_in_the_documentation_of_the_calls_runs(
-    daemon: RunningDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    daemon: RunningDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Client] | type[AsyncClient]
 ) -> None:
-    assert sorted(EXAMPLES) == OPERATIONS
+    assert sorted(EXAMPLES) == CALLS
     (tmp_path / "manuals").mkdir()
     (tmp_path / "manuals" / "valve.md").write_text("# Valve\n\nThe relief valve opens at 6 bar.\n")
     monkeypatch.chdir(tmp_path)
@@ -176,9 +167,19 @@ def test_every_example_in_the_documentation_of_the_calls_runs(
         found.__name__: found
         for found in (CollectionSettings, BackendKind, OutgoingDocument, Path, SearchOptions, TextDelta)
     }
+
+    async def run_all() -> None:
+        async with AsyncClient(daemon.address, timeout_s=120) as asynchronous:
+            with Client(daemon.address, timeout_s=120) as blocking:
+                client = blocking if kind is Client else asynchronous
+                for name in EXAMPLES:
+                    compiled = compile(code(getattr(kind, name).__doc__), name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+                    begun = eval(compiled, names | {"client": client, "io": io})
+                    if inspect.iscoroutine(begun):
+                        await begun
+
+    asyncio.run(run_all())
     with Client(daemon.address, timeout_s=120) as client:
-        for name in EXAMPLES:
-            exec(code(getattr(Client, name).__doc__), names | {"client": client, "io": io})
         assert [info.name for info in client.documents()].count("valve.md") == 1
         client.delete("valve.md")
 
@@ -191,7 +192,7 @@ def test_the_examples_of_the_clients_run(
     client: type[Client] | type[AsyncClient],
 ) -> None:
     monkeypatch.setenv("EDGE_RAG_SERVER", daemon.address)
-    run(code(client.__doc__), {"Client": Client, "AsyncClient": AsyncClient, "aclosing": aclosing})
+    run(code(client.__doc__), {"Client": Client, "AsyncClient": AsyncClient, "aclosing": aclosing, "closing": closing})
     assert "bearing" in capsys.readouterr().out
 
 

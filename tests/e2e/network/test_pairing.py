@@ -20,7 +20,7 @@ from edge_rag.access.pairing_file import MOST_TRIES, PairingFile, pairing
 from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
 from edge_rag.cli.main import main
-from edge_rag.client.failures import CallStatus, ClientError
+from edge_rag.client.errors import CallStatus, ClientError
 from edge_rag.client.pairing import pair
 from edge_rag.config.paths import pairing_path, token_path
 from edge_rag.core.identity import Identity, Role

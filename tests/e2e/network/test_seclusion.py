@@ -22,7 +22,7 @@ from edge_rag.api.v1 import (
     rag_pb2_grpc,
 )
 from edge_rag.client import parse_filter
-from edge_rag.client.filter_messages import filter_message
+from edge_rag.wire.filters import filter_to_message
 from tests.e2e.support.secured_daemon import (
     READ,
     WRITE,
@@ -108,7 +108,7 @@ def test_a_document_of_others_is_not_had_by_its_id_nor_by_a_filter(box: Box) -> 
         ]
     assert {error.code() for error in said} == {grpc.StatusCode.NOT_FOUND}
     assert str(said[0].details()).replace(hidden, "X") == str(said[1].details()).replace(hidden[::-1], "X")
-    named = filter_message(parse_filter('name ~ "h*"'))
+    named = filter_to_message(parse_filter('name ~ "h*"'))
     assert not search(box, "reader-a", query="hidden valve", collection="a", filter=named).hits
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.client import Client
-from edge_rag.client.requests import AskOptions
+from edge_rag.client import AskOptions, Client
 from edge_rag.core.answer import Citation, Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.ids import recognized
@@ -96,7 +95,7 @@ def asked(
 
 
 def trail(client: Client, request_id: str) -> list[AuditEvent]:
-    entries = client.decisions(request_id=request_id)
+    entries = client.audit_events(request_id=request_id)
     return [entry.decision for entry in entries if isinstance(entry, AuditEntry)]
 
 

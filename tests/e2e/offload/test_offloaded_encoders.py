@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_rag.client import Client
-from edge_rag.client.requests import AskOptions, SearchOptions
+from edge_rag.client import AskOptions, Client, SearchOptions
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
@@ -52,7 +51,7 @@ uses = ["embed", "rerank"]
 
 
 def decisions(client: Client, request_id: str = "") -> list[AuditEvent]:
-    entries = client.decisions(request_id=request_id)
+    entries = client.audit_events(request_id=request_id)
     return [entry.decision for entry in entries if isinstance(entry, AuditEntry)]
 
 

@@ -18,8 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge_rag.cli.main import main
-from edge_rag.client import AskOptions, CallStatus, Client, ClientError
-from edge_rag.client.values import DecisionsMissed
+from edge_rag.client import AskOptions, CallStatus, Client, ClientError, EntriesDropped
 from edge_rag.core.answer import Finished
 from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
@@ -51,7 +50,7 @@ def ask(address: str, request_id: str, question: str = QUESTION, **options: Any)
 
 def trail(address: str, request_id: str = "", **options: Any) -> list[AuditEntry]:
     with Client(address) as client:
-        return [entry for entry in client.decisions(request_id, **options) if isinstance(entry, AuditEntry)]
+        return [entry for entry in client.audit_events(request_id, **options) if isinstance(entry, AuditEntry)]
 
 
 def test_a_questions_decisions_are_listed_in_order_with_reasons_and_numbers(daemon: RunningDaemon) -> None:
@@ -87,7 +86,7 @@ def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> No
 
 def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: RunningDaemon) -> None:
     with Client(daemon.address) as client:
-        following = client.decisions("followed", follow=True)
+        following = client.audit_events("followed", follow=True)
         seen: list[AuditEventKind] = []
         asking = threading.Thread(target=ask, args=(daemon.address, "followed"))
         asking.start()
@@ -215,8 +214,8 @@ def test_a_daemon_keeps_a_rotated_file_and_serves_metrics_and_usage(
     assert "3 requests, 1 refused" in edge_rag(running, "usage").stdout
 
     with Client(running.address) as reader:
-        listed = list(reader.decisions())
-    assert listed[0] == DecisionsMissed(18 - 4)
+        listed = list(reader.audit_events())
+    assert listed[0] == EntriesDropped(18 - 4)
     assert [entry.number for entry in listed if isinstance(entry, AuditEntry)] == [15, 16, 17, 18]
 
     assert running.stop() == 0
@@ -231,7 +230,7 @@ def test_a_daemon_that_stops_ends_those_who_follow(start: Callable[..., RunningD
     ingest(running.address, VALVE)
     ask(running.address, "before", "When does the relief valve open?")
     with Client(running.address) as client:
-        following = client.decisions(follow=True)
+        following = client.audit_events(follow=True)
         next(following)
         running.process.send_signal(signal.SIGTERM)
         rest = list(following)

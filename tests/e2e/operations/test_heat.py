@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
 
-from edge_rag.client import Client
-from edge_rag.client.requests import AskOptions
+from edge_rag.client import AskOptions, Client
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.resources import ThrottleCause
@@ -51,7 +50,7 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
         assert list(client.ask("When does the relief valve open?", AskOptions(request_id="hot")))
         placed = next(
             entry.decision.reason
-            for entry in client.decisions(request_id="hot")
+            for entry in client.audit_events(request_id="hot")
             if isinstance(entry, AuditEntry) and entry.decision.kind is AuditEventKind.PLACED
         )
         assert placed == "written on another machine: this box is held back or on battery"
@@ -62,7 +61,7 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
         assert (report.throttling.share, report.throttling.causes) == (1.0, ())
         moves = [
             entry.decision
-            for entry in client.decisions()
+            for entry in client.audit_events()
             if isinstance(entry, AuditEntry) and entry.decision.kind is AuditEventKind.THROTTLED
         ]
     shares = [move.numbers["share"] for move in moves]

@@ -16,8 +16,7 @@ import grpc
 import pytest
 
 from edge_rag.api.v1 import documents_pb2
-from edge_rag.client import CallStatus, Client, ClientError
-from edge_rag.client.requests import SearchOptions
+from edge_rag.client import CallStatus, Client, ClientError, SearchOptions
 from edge_rag.core.documents.jobs import JobState
 from tests.e2e.support.jobs import final_states, parts, stub, watch
 from tests.e2e.support.running_daemon import RunningDaemon, ingest

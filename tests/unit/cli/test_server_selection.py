@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,19 +98,19 @@ def chosen(given: str | None = None) -> str | None:
 
 
 def test_what_is_named_is_called(box: Callable[[str], TlsBox]) -> None:
-    KnownServers().keep(box("a").known("a"))
+    KnownServers().store(box("a").known("a"))
     assert chosen("10.0.0.7:7421") == "10.0.0.7:7421"
 
 
 def test_the_only_box_that_is_known_and_answers_is_called(box: Callable[[str], TlsBox]) -> None:
     one = box("a")
-    KnownServers().keep(one.known("a"))
+    KnownServers().store(one.known("a"))
     assert chosen() == one.address
     assert one.heard == b""
 
 
 def test_a_daemon_on_this_machine_comes_first(box: Callable[[str], TlsBox], monkeypatch: pytest.MonkeyPatch) -> None:
-    KnownServers().keep(box("a").known("a"))
+    KnownServers().store(box("a").known("a"))
     with socket.create_server(("127.0.0.1", 0)) as local:
         monkeypatch.setattr(choosing, "DEFAULT_ADDRESS", f"127.0.0.1:{local.getsockname()[1]}")
         assert chosen() is None
@@ -122,7 +123,7 @@ def test_where_nothing_is_known_the_default_is_called() -> None:
 def test_where_several_answer_they_are_listed(box: Callable[[str], TlsBox]) -> None:
     one, other = box("a"), box("b")
     for name, known in (("engine-room", one), ("galley", other)):
-        KnownServers().keep(known.known(name))
+        KnownServers().store(known.known(name))
     with pytest.raises(ClientError) as refused:
         chosen()
     assert refused.value.status is CallStatus.INVALID_ARGUMENT
@@ -150,8 +151,8 @@ def test_a_box_is_known_by_its_name_whatever_certificate_it_got_since(box: Calla
     one.certificates.make("box", ["elsewhere.lan"], datetime.now(UTC))
     assert one.certificates.server.introduction(one.certificates.authority_certificate).server_name == known.server_name
     assert KnownServers().servers() == ()
-    KnownServers().keep(known)
-    KnownServers().keep(known.model_copy(update={"address": "10.0.0.8:7421"}))
+    KnownServers().store(known)
+    KnownServers().store(replace(known, address="10.0.0.8:7421"))
     assert [server.address for server in KnownServers().servers()] == ["10.0.0.8:7421"]
 
 
@@ -162,7 +163,7 @@ def test_servers_that_an_earlier_version_kept_are_still_known(box: Callable[[str
     file.write_text(json.dumps({"format": 1, "servers": [old]}))
     (known,) = KnownServers().servers()
     assert proves_itself(known, one.address, TIMEOUT_S)
-    KnownServers().keep(one.known("a"))
+    KnownServers().store(one.known("a"))
     assert [server.address for server in KnownServers().servers()] == [one.address, "box.lan:7421"]
     assert file.stat().st_mode & 0o777 == 0o600
 
@@ -170,9 +171,9 @@ def test_servers_that_an_earlier_version_kept_are_still_known(box: Callable[[str
 def test_boxes_that_change_places_are_both_still_known(box: Callable[[str], TlsBox]) -> None:
     one, other = box("a"), box("b")
     servers = KnownServers()
-    servers.keep(one.known("a", other.address))
+    servers.store(one.known("a", other.address))
     moved = servers.move(servers.servers()[0], one.address)
-    servers.keep(other.known("b", "10.0.0.8:7421"))
+    servers.store(other.known("b", "10.0.0.8:7421"))
     servers.move(servers.servers()[0], one.address)
     assert {server.box: server.address for server in servers.servers()} == {"a": one.address, "b": one.address}
     assert [known.box for known in answering(servers.servers(), TIMEOUT_S)] == ["a"]
@@ -182,7 +183,7 @@ def test_boxes_that_change_places_are_both_still_known(box: Callable[[str], TlsB
 def test_what_is_forgotten_is_not_known_any_more(box: Callable[[str], TlsBox]) -> None:
     one, other = box("a"), box("b")
     for name, known in (("a", one), ("b", other)):
-        KnownServers().keep(known.known(name))
+        KnownServers().store(known.known(name))
     result = CliRunner().invoke(main, ["connect", one.address, "--forget", "--json"])
     assert (result.exit_code, json.loads(result.stdout)["forgotten"]) == (0, True)
     assert [server.box for server in KnownServers().servers()] == ["b"]

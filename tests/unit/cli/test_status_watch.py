@@ -32,7 +32,6 @@ from edge_rag.api.v1 import admin_pb2
 from edge_rag.cli.commands.status import status_lines
 from edge_rag.cli.main import main
 from edge_rag.cli.output.status_dashboard import PageState, StatusView, states
-from edge_rag.client import status_replies
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
 from edge_rag.core.monitoring.resources import (
@@ -234,7 +233,7 @@ def test_what_only_a_newer_daemon_knows_does_not_hide_the_rest(scripted: Scripte
     assert ": unrecognized_4000, up " in shown.stdout
     assert "generator    quoter, paged, int8 kv; on unrecognized_4000 in unrecognized_4000" in shown.stdout.splitlines()
     assert len(shown.stdout.splitlines()) == len(status_lines(REPORT, REPORT.started_at))
-    view = StatusView(status_replies.daemon_status(report))
+    view = StatusView(status_messages.status_from_message(report))
     assert any("unrecognized_4000" in line for line in drawn(view, 120))
 
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.client import CallStatus, ClientError, parse_filter
-from edge_rag.client.filter_messages import filter_message
 from edge_rag.core.documents.filters import (
     AllOf,
     AnyOf,
@@ -21,7 +20,8 @@ from edge_rag.core.documents.filters import (
     Prefix,
     Present,
 )
-from edge_rag.wire.filters import parse_filter_message
+from edge_rag.errors import InvalidRequest
+from edge_rag.wire.filters import filter_to_message, parse_filter_message
 
 _YEAR, _TAG, _NAME = MetadataField("year"), MetadataField("tag"), BuiltinField.NAME
 _NEW = Comparison(_YEAR, Comparator.GREATER_OR_EQUAL, 2020.0)
@@ -112,8 +112,8 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
 
 def test_no_depth_of_a_text_breaks_the_client() -> None:
     assert parse_filter("(" * 30_000 + "a = 1" + ")" * 30_000) == Comparison(MetadataField("a"), Comparator.EQUAL, 1.0)
-    with pytest.raises(ClientError, match="deeper than 16"):
-        filter_message(parse_filter("not " * 10_000 + "a = 1"))
+    with pytest.raises(InvalidRequest, match="deeper than 16"):
+        filter_to_message(parse_filter("not " * 10_000 + "a = 1"))
     with pytest.raises(ClientError, match="70,005 characters"):
         parse_filter("a = 1" + " " * 70_000)
 
@@ -124,6 +124,6 @@ def test_what_the_client_sends_is_what_the_server_reads() -> None:
         "ingested_at < 2020-05-01T10:00:00.123456Z"
     )
 
-    message = filter_message(wanted)
+    message = filter_to_message(wanted)
     assert message is not None
     assert parse_filter_message(message) == wanted

@@ -55,7 +55,7 @@ def connect(
         address, code = link[1], link[2]
     if code is not None and ca is None and token_file is None:
         new = _paired(address, _code(code))
-        KnownServers().keep(new)  # before it is tried: the code is used, and the token cannot be had again
+        KnownServers().store(new)  # before it is tried: the code is used, and the token cannot be had again
     elif address is not None and code is None and ca is not None and token_file is not None:
         with click.open_file(str(token_file)) as file:
             new = KnownServer(
@@ -68,7 +68,7 @@ def connect(
     credentials = Credentials(new.authority.encode(), new.token, server_name=new.server_name)
     with Client(new.address, timeout_s=_PROMPT_S, credentials=credentials) as client:
         who = client.whoami()
-    KnownServers().keep(new)
+    KnownServers().store(new)
     if as_json:
         roles = sorted(role.value for role in who.roles)
         emit({"server": new.address, "box": new.box, "name": who.name, "roles": roles})
@@ -92,7 +92,7 @@ def _paired(address: str | None, code: PairingCode) -> KnownServer:
 def _forget(address: str | None, as_json: bool) -> ExitCode:
     if address is None:
         raise click.UsageError("Give the address to forget.")
-    KnownServers().forget(server_address(address))
+    KnownServers().remove(server_address(address))
     if as_json:
         emit({"server": address, "forgotten": True})
     else:

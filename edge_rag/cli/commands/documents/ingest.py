@@ -18,9 +18,8 @@ from edge_rag.cli.files.upload import Report, Storing, hand_over, rejected
 from edge_rag.cli.files.walk import FoundFile, Unusable, find_files
 from edge_rag.cli.options import metadata_of
 from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client, RetryPolicy
-from edge_rag.client.failures import unreadable_reply
-from edge_rag.client.values import JobEntry
+from edge_rag.client import Client, JobEntry, RetryPolicy
+from edge_rag.client.errors import unreadable_reply
 from edge_rag.core.documents.jobs import Job, JobDocumentState
 from edge_rag.core.ids import Unrecognized
 
@@ -32,7 +31,7 @@ Examples:
   edge-rag ingest --meta year=2020 --meta tag=pump --meta tag=seal manuals/pumps/
   edge-rag ingest --json manuals/ | jq -r '.documents[] | select(.status == "rejected") | .name'
 """
-_RETRY: Final = RetryPolicy(patience_s=120)
+_RETRY: Final = RetryPolicy(max_backoff_s=120)
 _FINAL: Final = tuple(state for state in JobDocumentState if state is not JobDocumentState.QUEUED)
 _FAILED: Final = (JobDocumentState.REJECTED, JobDocumentState.CANCELLED)
 

@@ -13,8 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client, RetryPolicy
-from edge_rag.client.values import JobEntry, JobProgress
+from edge_rag.client import Client, JobEntry, JobProgress, RetryPolicy
 from edge_rag.core.documents.jobs import Job, JobDocumentState, JobState
 from edge_rag.core.ids import Unrecognized
 
@@ -25,7 +24,7 @@ Examples:
   edge-rag jobs watch 3f9c2a7be1d04456
   edge-rag jobs cancel 3f9c2a7be1d04456
 """
-_RETRY = RetryPolicy(patience_s=60)
+_RETRY = RetryPolicy(max_backoff_s=60)
 
 
 @click.group(epilog=_EPILOG)

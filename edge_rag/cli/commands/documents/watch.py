@@ -35,7 +35,7 @@ Examples:
   edge-rag watch /mnt/share --rescan 60
   edge-rag watch /srv/manuals --collection manuals --status
 """
-_RETRY = RetryPolicy(patience_s=60)
+_RETRY = RetryPolicy(max_backoff_s=60)
 _THIS_FILE_ONLY: Final = frozenset({CallStatus.INVALID_ARGUMENT, CallStatus.INTERNAL, CallStatus.UNKNOWN})
 _PATIENCE_S: Final = 5.0
 _FILES_A_SAVE: Final = 50

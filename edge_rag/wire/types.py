@@ -1,4 +1,4 @@
-"""What the daemon answers, where ``core`` has no value for it. Fields and units as in ``proto/edge_rag/v1``."""
+"""Values of the API that ``core`` has no value for. Fields and units are those of ``proto/edge_rag/v1``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,73 @@ from enum import Enum
 
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
 from edge_rag.core.documents.document import DocumentInfo
+from edge_rag.core.documents.filters import Filter
 from edge_rag.core.documents.jobs import IngestWork, Job, JobDocumentState
 from edge_rag.core.documents.metadata import Metadata
 from edge_rag.core.ids import DocumentId, Unrecognized
 from edge_rag.core.monitoring.metrics import ClientUsage
-from edge_rag.core.passage import Duplicate
+from edge_rag.core.passage import Duplicate, Explanation, RankedPassage
+from edge_rag.core.query import AnswerMode, Priority
+
+
+@dataclass(frozen=True, slots=True)
+class AskOptions:
+    """How a question is to be answered; None takes the server's default.
+
+    Attributes:
+        collection: Where to look.
+        mode: How much freedom the generator has; with a format, free unless given.
+        max_sentences: Most sentences quoted, 1 to 8.
+        passages: Most passages put before the model, 1 to 32.
+        max_tokens: Most tokens generated, 1 to 8,192.
+        temperature: 0 is greedy; up to 2.
+        top_k: Keep the k most likely tokens; 0 keeps all.
+        top_p: Keep the smallest set of tokens whose probability reaches this, in (0, 1].
+        repetition_penalty: 1 is off; up to 10.
+        seed: The same seed gives the same answer.
+        stop: Texts that end the answer; at most 8.
+        priority: Scheduling class.
+        json_schema: JSON Schema, as text, that the answer validates under unless it is cut at ``max_tokens``.
+        regex: Regular expression that the whole answer matches, likewise; not together with ``json_schema``.
+        request_id: Names the request in the daemon's log and audit trail, 1 to 128 printable ASCII characters.
+        filter: Which passages may be used; ``parse_filter`` reads one from text.
+    """
+
+    collection: str = "default"
+    mode: AnswerMode | None = None
+    max_sentences: int | None = None
+    passages: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    priority: Priority | None = None
+    json_schema: str | None = None
+    regex: str | None = None
+    request_id: str | None = None
+    filter: Filter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How a search is to be done; None takes the server's default.
+
+    Attributes:
+        collection: Where to look.
+        limit: Most hits, 1 to 100.
+        rerank: Whether the reranker orders the hits.
+        filter: Which passages may be found; ``parse_filter`` reads one from text.
+        explain: Whether to say how each hit got its place.
+    """
+
+    collection: str = "default"
+    limit: int | None = None
+    rerank: bool | None = None
+    filter: Filter | None = None
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +104,23 @@ class FoundPassage:
     context: tuple[str, ...]
     metadata: Metadata = field(default_factory=dict, hash=False)
     duplicates: tuple[Duplicate, ...] = ()
+
+    @classmethod
+    def of(cls, ranked: RankedPassage) -> FoundPassage:
+        """Returns what callers see of a ranked passage."""
+        passage = ranked.passage
+        return cls(
+            passage.document_id,
+            passage.document,
+            passage.page,
+            passage.start,
+            passage.end,
+            passage.text,
+            ranked.score,
+            passage.context,
+            passage.metadata,
+            passage.duplicates,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +175,25 @@ class HitExplanation:
     retriever_rank: int
     rerank_score: float | None
     merged_from: tuple[MergedPart, ...]
+
+    @classmethod
+    def of(cls, explained: Explanation) -> HitExplanation:
+        """Returns what callers see of an explanation."""
+        hit = explained.hit
+        parts = hit.parts if len(hit.parts) > 1 else ()
+        return cls(
+            hit.dense_rank,
+            hit.dense_score,
+            hit.lexical_rank,
+            hit.lexical_score,
+            hit.fused_score,
+            hit.boost,
+            explained.retriever_rank,
+            explained.rerank_score,
+            tuple(
+                MergedPart(part.start, part.end, part.dense_rank, part.lexical_rank, part.fused_score) for part in parts
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +262,12 @@ class JobProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionsMissed:
-    """Decisions, about whomever, that the daemon no longer kept when their turn to be looked at came."""
+class EntriesDropped:
+    """Entries of the audit log, of any request, that the daemon had dropped before they could be sent.
+
+    Attributes:
+        count: Number of entries.
+    """
 
     count: int
 

@@ -11,40 +11,33 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from edge_rag.api.v1 import access_pb2, admin_pb2, collections_pb2, common_pb2, documents_pb2, metadata_pb2, rag_pb2
-from edge_rag.client import (
-    access_replies,
-    admin_replies,
-    collection_messages,
-    job_replies,
-    replies,
-    status_replies,
-)
-from edge_rag.client.metadata_messages import read_metadata
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import ValueBoost
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
+from edge_rag.wire import admin, answers, collections, jobs, status
+from edge_rag.wire.metadata import metadata_from_message
 
 LATER: Final = 4000
 """A number that no enumeration of this version has."""
 
 READERS: Final[dict[type[Message], Callable[[Any], object]]] = {
-    access_pb2.WhoAmIResponse: access_replies.identity,
-    admin_pb2.AuditEvent: admin_replies.audit_entry,
-    admin_pb2.GetStatusResponse: status_replies.daemon_status,
-    admin_pb2.GetUsageResponse: admin_replies.usage_report,
-    admin_pb2.Model: status_replies.model_in_use,
-    admin_pb2.VectorIndex: status_replies.index_in_use,
-    collections_pb2.Collection: collection_messages.collection_info,
-    documents_pb2.Document: replies.document_info,
-    documents_pb2.GetDocumentResponse: replies.stored_document,
-    documents_pb2.IngestResponse: replies.ingest_outcome,
-    documents_pb2.Job: job_replies.job,
-    documents_pb2.StartIngestResponse: job_replies.ingest_event,
-    documents_pb2.WatchJobResponse: job_replies.progress,
-    rag_pb2.AskResponse: replies.ask_event,
-    rag_pb2.SearchResponse: replies.search_reply,
+    access_pb2.WhoAmIResponse: admin.identity_from_message,
+    admin_pb2.AuditEvent: admin.audit_entry_from_message,
+    admin_pb2.GetStatusResponse: status.status_from_message,
+    admin_pb2.GetUsageResponse: admin.usage_from_message,
+    admin_pb2.Model: status.model_from_message,
+    admin_pb2.VectorIndex: status.index_from_message,
+    collections_pb2.Collection: collections.collection_from_message,
+    documents_pb2.Document: answers.document_from_message,
+    documents_pb2.GetDocumentResponse: answers.stored_document_from_message,
+    documents_pb2.IngestResponse.Outcome: answers.outcome_from_message,
+    documents_pb2.Job: jobs.job_from_message,
+    documents_pb2.StartIngestResponse: jobs.ingest_event_from_message,
+    documents_pb2.WatchJobResponse: jobs.progress_from_message,
+    rag_pb2.AskResponse: answers.event_from_message,
+    rag_pb2.SearchResponse: answers.search_reply_from_message,
 }
 
 
@@ -103,33 +96,35 @@ def test_whatever_number_an_enumeration_has_the_rest_is_read(kind: type[Message]
 
 
 def test_what_a_client_does_not_know_has_a_name_where_known_things_have_theirs() -> None:
-    decision = admin_replies.audit_entry(admin_pb2.AuditEvent(kind=LATER, reason="moved to the attic")).decision  # type: ignore[arg-type]
+    decision = admin.audit_entry_from_message(admin_pb2.AuditEvent(kind=LATER, reason="moved to the attic")).decision  # type: ignore[arg-type]
     assert (decision.kind, decision.reason) == (Unrecognized("unrecognized_4000"), "moved to the attic")
-    assert admin_replies.audit_entry(admin_pb2.AuditEvent()).decision.kind == Unrecognized("unspecified")
-    model = status_replies.model_in_use(admin_pb2.Model(role="translator", name="small"))
+    assert admin.audit_entry_from_message(admin_pb2.AuditEvent()).decision.kind == Unrecognized("unspecified")
+    model = status.model_from_message(admin_pb2.Model(role="translator", name="small"))
     assert (model.role, model.name) == ("translator", "small")
 
 
 def test_an_answer_that_ended_for_a_reason_of_later_is_an_answer() -> None:
-    event = replies.ask_event(rag_pb2.AskResponse(finished=rag_pb2.Finished(reason=LATER)))  # type: ignore[arg-type]
+    event = answers.event_from_message(rag_pb2.AskResponse(finished=rag_pb2.Finished(reason=LATER)))  # type: ignore[arg-type]
     assert isinstance(event, Finished)
     assert event.reason == Unrecognized("unrecognized_4000")
 
 
 def test_of_rules_that_a_client_does_not_know_it_assumes_the_most_careful_one() -> None:
     settings = collections_pb2.CollectionSettings(offload=LATER, kv_reuse=LATER)  # type: ignore[arg-type]
-    read = collection_messages.collection_info(collections_pb2.Collection(settings=settings)).settings
+    read = collections.collection_from_message(collections_pb2.Collection(settings=settings)).settings
     assert (read.offload, read.kv_reuse) == (OffloadRule.NEVER, KvReuse.EXACT)
 
 
 def test_values_of_later_types_are_left_out_and_the_others_stay() -> None:
     later, text = metadata_pb2.MetadataValue(), metadata_pb2.MetadataValue(text="pump")
-    assert read_metadata({"shape": later, "kind": text}) == {"kind": "pump"}
+    assert metadata_from_message({"shape": later, "kind": text}) == {"kind": "pump"}
     passage = common_pb2.Passage(document="a.md", metadata={"shape": later})
-    assert [hit.document for hit in replies.search_reply(rag_pb2.SearchResponse(hits=[passage])).hits] == ["a.md"]
+    assert [hit.document for hit in answers.search_reply_from_message(rag_pb2.SearchResponse(hits=[passage])).hits] == [
+        "a.md"
+    ]
     boosts = [
         collections_pb2.ValueBoost(field="shape", value=later, factor=2.0),
         collections_pb2.ValueBoost(field="kind", value=text, factor=3.0),
     ]
     message = collections_pb2.Collection(settings=collections_pb2.CollectionSettings(boosts=boosts))
-    assert collection_messages.collection_info(message).settings.boosts == (ValueBoost("kind", "pump", 3.0),)
+    assert collections.collection_from_message(message).settings.boosts == (ValueBoost("kind", "pump", 3.0),)
