@@ -38,7 +38,7 @@ from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.pipeline.shared_encoders import EncoderService, EncoderServiceLimits
 from edge_rag.pipeline.yield_to_queries import IngestYield
-from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import MilvusAddress, OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.runtime.model_folder.manifest import MANIFEST_NAME
 from edge_rag.runtime.session.process import freeze_gc, trim_malloc
 from edge_rag.runtime.session.sessions import configure_thread_pool, provider_devices
@@ -78,7 +78,7 @@ class App:
         memory_monitor: Sheds memory under pressure; None where that is turned off.
     """
 
-    directory: OpenedDirectory
+    directory: OpenDirectory
     generator: ModelSwapper
     offloading: OffloadingGenerator | None
     generators: GeneratorFactory
@@ -238,7 +238,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
             embedder,
             _retriever_options(settings, plan),
             yield_to_queries=ingest_yield.yield_to_queries,
-            forget=generator.forget,
+            on_removed=generator.forget,
             working=partial(track_activity, "ingest"),
             embedding=remote_embedder,
         )
@@ -332,7 +332,7 @@ def _milvus_address(wanted: MilvusSettings) -> MilvusAddress | None:
     return MilvusAddress(uri, token, wanted.timeout_seconds)
 
 
-def _attach_kv_disk(generators: GeneratorFactory, directory: OpenedDirectory, settings: Settings) -> None:
+def _attach_kv_disk(generators: GeneratorFactory, directory: OpenDirectory, settings: Settings) -> None:
     """Makes generators keep KV pages in the data directory, or removes pages where that is turned off."""
     folder = settings.data_directory / KV
     if settings.generator.kv_disk_mib:

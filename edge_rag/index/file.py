@@ -1,8 +1,8 @@
-"""An index on disk: replaced whole or not at all, and believed only if its manifest vouches for every byte.
+"""An index file and its manifest, replaced atomically and verified before use.
 
-The content is written to a file with another ending, synced and renamed, then the manifest with the content's SHA-256,
-the same way; the folder is synced after each rename. A crash at any point leaves the old pair, the new pair, or a
-manifest that does not fit its content, which is as good as none. Nothing parses content that was not vouched for.
+The content is written to a temporary file, synced and renamed, then the manifest with the content's SHA-256 in the same
+way; the folder is synced after each rename. A crash at any point leaves the old pair, the new pair, or a manifest that
+does not match its content, which counts as missing. Content without a matching manifest is never parsed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import BinaryIO
 
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
-    """What the file of an exact index was made of.
+    """What an exact index was built from.
 
     Attributes:
-        embedder: Name of the model whose vectors it holds.
-        dimension: Their length.
-        generation: Generation of the collection it mirrors.
+        embedder: Name of the embedding model.
+        dimension: Length of a vector.
+        generation: Generation of the collection.
         count: Number of vectors.
     """
 
@@ -36,12 +36,12 @@ class IndexManifest:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """What the file of a segment was made of.
+    """What a segment was built from.
 
     Attributes:
-        embedder: Name of the model whose vectors it holds.
-        dimension: Their length.
-        segment: Random name of the segment, which the database knows it by.
+        embedder: Name of the embedding model.
+        dimension: Length of a vector.
+        segment: Random name of the segment, as recorded in the database.
     """
 
     embedder: str
@@ -53,11 +53,11 @@ Manifest = IndexManifest | SegmentManifest
 
 
 class HashedFile:
-    """A file being written, whose SHA-256 is taken on the way.
+    """A file being written, with the SHA-256 of its content.
 
     Attributes:
-        path: Where it lies while it is written.
-        sha256: Digest of what was written so far.
+        path: Temporary path.
+        sha256: Digest of the bytes written so far.
     """
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
@@ -71,7 +71,7 @@ class HashedFile:
         self._file.write(content)
 
     def flush(self) -> None:
-        """Has what was written seen by those who open the path."""
+        """Makes the bytes written visible to readers of the path."""
         self._file.flush()
 
 
@@ -79,43 +79,43 @@ class IndexFile:
     """A file of an index and the manifest beside it."""
 
     def __init__(self, folder: Path, collection: int, segment: str = "") -> None:
-        """Names the pair: ``3.faiss`` and ``3.json`` of collection 3, ``3.SEGMENT.faiss`` and so on of a segment."""
+        """Names the pair: ``3.faiss`` and ``3.json`` for collection 3, ``3.SEGMENT.faiss`` and so on for a segment."""
         name = f"{collection}.{segment}" if segment else f"{collection}"
         self.content = folder / f"{name}.faiss"
         self.manifest = folder / f"{name}.json"
 
     def read(self, expected: Manifest) -> bytes | None:
-        """Returns the stored bytes, or None where they are missing, damaged or of another state."""
+        """Returns the stored bytes, or None if they are missing, damaged or of another state."""
         try:
             content = self.content.read_bytes()
         except OSError:
             return None
-        return content if self._vouches(hashlib.sha256(content).hexdigest(), expected) else None
+        return content if self._matches(hashlib.sha256(content).hexdigest(), expected) else None
 
     def verify(self, expected: Manifest) -> bool:
-        """Returns whether the stored bytes are what the manifest says, reading them once in constant memory."""
+        """Whether the stored bytes match the manifest; reads them once in constant memory."""
         try:
             with self.content.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             return False
-        return self._vouches(sha256, expected)
+        return self._matches(sha256, expected)
 
     def write(self, content: bytes, manifest: Manifest) -> None:
         """Replaces the stored bytes; after a crash in between, ``read`` returns None.
 
         Raises:
-            OSError: They could not be written; what was there before is unharmed.
+            OSError: They could not be written; the old bytes are unharmed.
         """
         with self.writing(manifest) as file:
             file.write(content)
 
     @contextmanager
     def writing(self, manifest: Manifest) -> Iterator[HashedFile]:
-        """Lends a file to write the new bytes to, once and in order; on leaving they replace the stored ones.
+        """Yields a file to write the new bytes to, once and in order; after the block they replace the stored ones.
 
         Raises:
-            OSError: They could not be written; what was there before is unharmed.
+            OSError: They could not be written; the old bytes are unharmed.
         """
         with _replacing(self.content) as file:
             hashed = HashedFile(file, Path(file.name))
@@ -129,7 +129,7 @@ class IndexFile:
         self.manifest.unlink(missing_ok=True)
         self.content.unlink(missing_ok=True)
 
-    def _vouches(self, sha256: str, expected: Manifest) -> bool:
+    def _matches(self, sha256: str, expected: Manifest) -> bool:
         try:
             manifest = json.loads(self.manifest.read_bytes())
         except (OSError, ValueError):

@@ -1,7 +1,4 @@
-"""Exact nearest vectors of one collection, by FAISS.
-
-Scores and ids of a search, before they become its answer.
-"""
+"""Exact nearest neighbour search of one collection with FAISS, and rankings before they become results."""
 
 from __future__ import annotations
 
@@ -19,49 +16,49 @@ from edge_rag.core.ids import ChunkId
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What was found for each of n questions, in any order.
+    """Candidates found for each of n questions, in any order.
 
     Attributes:
         scores: Inner products, float32 [n, k].
-        ids: Chunk ids, int64 [n, k]; -1 where nothing was found.
+        ids: Chunk ids, int64 [n, k]; -1 for no candidate.
     """
 
     scores: NDArray[np.float32]
     ids: NDArray[np.int64]
 
     def repeated(self, times: int) -> Ranking:
-        """Returns the ranking of one question for so many."""
+        """Repeats the ranking of one question."""
         return Ranking(np.repeat(self.scores, times, axis=0), np.repeat(self.ids, times, axis=0))
 
-    def beside(self, other: Ranking) -> Ranking:
-        """Returns what either found, for the same questions in different vectors."""
+    def combined(self, other: Ranking) -> Ranking:
+        """Combines two rankings of the same questions over different vectors."""
         return Ranking(np.hstack((self.scores, other.scores)), np.hstack((self.ids, other.ids)))
 
     def best(self, limit: int) -> list[tuple[ChunkId, ...]]:
-        """Returns up to ``limit`` ids for each question, by falling score and then by id."""
+        """Returns up to ``limit`` ids for each question, by descending score, then by id."""
         return [_ordered(scores, ids)[:limit] for scores, ids in zip(self.scores, self.ids, strict=True)]
 
 
 def _ordered(scores: NDArray[np.float32], ids: NDArray[np.int64]) -> tuple[ChunkId, ...]:
-    # One index alone finds them in order but for equal scores. Nothing found has the lowest score, so that it is last.
+    # One index returns them in order except for equal scores. An empty entry has the lowest score, so it comes last.
     ordered = ids if (scores[1:] < scores[:-1]).all() else ids[np.lexsort((ids, -scores))]
     present = ordered[ordered >= 0] if ordered.size and ordered[-1] < 0 else ordered
     return tuple(cast(list[ChunkId], present.tolist()))
 
 
-NOTHING: Final = Ranking(np.empty((1, 0), dtype=np.float32), np.empty((1, 0), dtype=np.int64))
-"""What is found for a question where there is nothing."""
+EMPTY_RANKING: Final = Ranking(np.empty((1, 0), dtype=np.float32), np.empty((1, 0), dtype=np.int64))
+"""The ranking of one question over no vectors."""
 
 
-# Its own annotations are those of C++; what Python may pass is wider.
+# FAISS annotates its C++ signatures; its Python wrappers accept more types.
 _faiss: Any = faiss
 
 
 class ExactIndex:
-    """Implements ``VectorIndex`` by exhaustive inner products. May be used from any thread; calls take turns.
+    """Implements ``VectorIndex`` by exhaustive inner products. May be used from any thread; calls are serialized.
 
-    Exhaustive search keeps recall at 1 and needs no training; at 384 dimensions fifty thousand chunks are 75 MB and a
-    few milliseconds a question.
+    Exhaustive search has recall 1 and needs no training. At 384 dimensions fifty thousand chunks take 75 MB and a few
+    milliseconds per question.
     """
 
     def __init__(self, dimension: int, index: Any = None) -> None:
@@ -71,14 +68,14 @@ class ExactIndex:
 
     @classmethod
     def of(cls, ids: NDArray[np.int64], vectors: NDArray[np.float32]) -> ExactIndex:
-        """Makes an index of vectors [n, dimension] under the ids [n]; n may be 0."""
+        """Returns an index of vectors [n, dimension] with the ids [n]; n may be 0."""
         made = cls(vectors.shape[1])
         made.change((), ids, vectors)
         return made
 
     @classmethod
     def deserialize(cls, content: bytes, dimension: int) -> ExactIndex | None:
-        """Reads what ``serialize`` wrote; None where it is no such index. The bytes must be vouched for already."""
+        """Reads what ``serialize`` wrote; None if it is not such an index. The bytes must be verified already."""
         try:
             index = faiss.deserialize_index(np.frombuffer(content, dtype=np.uint8))
         except RuntimeError:
@@ -88,7 +85,7 @@ class ExactIndex:
         return cls(dimension, index)
 
     def serialize(self) -> bytes:
-        """Returns the whole index as bytes."""
+        """Returns the index as bytes."""
         with self._lock:
             content: bytes = faiss.serialize_index(self._index).tobytes()
         return content
@@ -99,7 +96,7 @@ class ExactIndex:
     def change(
         self, removed: Sequence[ChunkId], added: Sequence[ChunkId] | NDArray[np.int64], vectors: NDArray[np.float32]
     ) -> None:
-        """Removes and adds in one go, as ``VectorIndex.change`` says."""
+        """Removes and adds vectors, as ``VectorIndex.change`` specifies."""
         with self._lock:
             if len(removed):
                 self._index.remove_ids(faiss.IDSelectorBatch(np.asarray(removed, dtype=np.int64)))
@@ -110,30 +107,30 @@ class ExactIndex:
     def search(
         self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
     ) -> list[tuple[ChunkId, ...]]:
-        """Returns up to ``limit`` ids for each question vector, as ``VectorIndex.search`` says."""
+        """Returns up to ``limit`` ids for each question vector, as ``VectorIndex.search`` specifies."""
         return self.rank(questions, limit, within).best(limit)
 
     def rank(self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None) -> Ranking:
-        """Finds what ``search`` finds, with its scores."""
+        """Returns the results of ``search`` with their scores."""
         contiguous = np.ascontiguousarray(questions, dtype=np.float32)
         with self._lock:
             if within is None:
                 count = min(limit, len(self))
                 if count == 0:
-                    return NOTHING.repeated(len(questions))
+                    return EMPTY_RANKING.repeated(len(questions))
                 return Ranking(*self._index.search(contiguous, count))
             held = self._ids()
             allowed = membership(held, within)
             count = min(limit, int(np.count_nonzero(allowed)))
             if count == 0:
-                return NOTHING.repeated(len(questions))
+                return EMPTY_RANKING.repeated(len(questions))
             selector = _faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
             parameters = _faiss.SearchParameters(sel=selector)
             scores, places = self._index.index.search(contiguous, count, params=parameters)
             return Ranking(scores, held[places])
 
     def contents(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Returns the ids [n], in no order, and their vectors [n, dimension]."""
+        """Returns the ids [n], in any order, and their vectors [n, dimension]."""
         with self._lock:
             ids = self._ids()
             vectors: NDArray[np.float32] = self._index.index.reconstruct_n(0, len(ids))
@@ -145,7 +142,7 @@ class ExactIndex:
 
 
 def membership(ids: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns for each id whether it is among the given ascending ones."""
+    """Returns for each id whether it is among the given ascending ids."""
     places = np.searchsorted(among, ids)
     found: NDArray[np.bool_] = np.zeros(len(ids), dtype=np.bool_)
     inside = places < len(among)

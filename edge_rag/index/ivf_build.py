@@ -1,8 +1,8 @@
-"""Builds a segment out of stored vectors in bounded memory, and measures what it finds.
+"""Builds a segment from stored vectors in bounded memory, and measures its recall.
 
-The vectors are read twice: a sample to train on, then all of them in blocks, of which only the codes are kept, in a
-file. Resident at once are the sample, one block, 16 bytes a vector and, while the lists are put in order, some of the
-codes; a million vectors of 384 dimensions take about 200 MB.
+The vectors are read twice: a sample for training, then all of them in blocks, of which only the codes are kept, in a
+file. Resident at once are the sample, one block, 16 bytes per vector and, while lists are ordered, some of the codes; a
+million vectors of 384 dimensions take about 200 MB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edge_rag.errors import StorageError
 from edge_rag.index.file import IndexFile, SegmentManifest
 from edge_rag.index.ivf_segment import SegmentReport, attach_lists, write_tail
 
-# Its own annotations are those of C++; what Python may pass is wider.
+# FAISS annotates its C++ signatures; its Python wrappers accept more types.
 _faiss: Any = faiss
 _NEIGHBOURS = 10
 _NEAR_TIES = 54
@@ -35,37 +35,37 @@ _SAME_SCORE = 1e-6
 _MARGIN = 0.05
 
 Checkpoint = Callable[[float], None]
-"""Told the share that is done, 0 to 1, again and again; may raise to have the build given up."""
+"""Called often with the finished share, 0 to 1; may raise to stop the build."""
 
 
 class VectorSource(Protocol):
-    """A collection's vectors, where they are stored."""
+    """The stored vectors of a collection."""
 
     def ids(self) -> NDArray[np.int64]:
-        """Ids of all vectors, int64 [n], ascending."""
+        """Returns the ids of all vectors, int64 [n], ascending."""
         ...
 
     def fetch(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Vectors of those of the ascending ids that are still there, float32 [m, dimension], in their order."""
+        """Returns the vectors of those of the ascending ids that still exist, float32 [m, dimension], in order."""
         ...
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """All vectors by ascending id, some thousand at a time; may or may not have what is added meanwhile."""
+        """Yields all vectors by ascending id in blocks; vectors added meanwhile may be missing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RecallTarget:
-    """How many lists a search reads: as few as reach a recall on the passages that are hardest to find neighbours of.
+    """How many lists a search reads: as few as reach a recall on the passages whose neighbours are hardest to find.
 
-    Users' questions are farther from passages than most passages are from each other, and a passage among many alike
-    finds those in few lists. So recall is measured on the sampled passages whose neighbours are the farthest, those
-    most like a question from outside.
+    Users' questions are farther from passages than most passages are from each other, and the neighbours of a passage
+    among many similar ones are in few lists. Recall is therefore measured on the sampled passages with the most distant
+    neighbours, which are most like a question.
 
     Attributes:
-        recall: Share of the 10 exact nearest neighbours to be found on average, 0 to 1.
-        sampled: Vectors of the collection that are drawn for it; not trained on unless there are few.
-        hardest: Share of those that are asked for their neighbours, above 0 to 1.
+        recall: Average share of the 10 exact nearest neighbours to find, 0 to 1.
+        sampled: Number of vectors sampled for it; not used for training unless there are few.
+        hardest: Share of the sample whose neighbours are searched, above 0 to 1.
     """
 
     recall: float = 0.97
@@ -80,14 +80,14 @@ def build_segment(
 
     Args:
         source: The vectors.
-        file: Where to.
-        manifest: What it is made of.
-        target: How good a search has to be.
-        checkpoint: Told how far it is.
+        file: The file to write.
+        manifest: The segment's manifest.
+        target: Recall to reach.
+        checkpoint: Receives the progress.
 
     Raises:
-        OSError: It could not be written; nothing is left of it.
-        StorageError: The source failed, or has nothing any more.
+        OSError: It could not be written; nothing of it is left.
+        StorageError: The source failed or is empty.
     """
     began = time.monotonic()
     draw = np.random.default_rng(0)
@@ -129,7 +129,7 @@ def _train(sample: NDArray[np.float32], lists: int, checkpoint: Checkpoint) -> A
     index = _faiss.IndexIVFScalarQuantizer(
         coarse, dimension, lists, _faiss.ScalarQuantizer.QT_8bit, _faiss.METRIC_INNER_PRODUCT, False
     )
-    # Of a dimension's range, at each end: what was not in the sample may lie outside of it.
+    # Added at each end of a dimension's range: vectors outside the sample may exceed it.
     index.sq.rangestat_arg = _MARGIN
     index.train(sample)
     return index
@@ -143,13 +143,13 @@ def _encode(
     for ids, vectors in source.blocks():
         _, lists = index.quantizer.search(vectors, 1)
         spool.write(index.sq.compute_codes(vectors).tobytes())
-        nearest.look_at(ids, vectors)
+        nearest.add_block(ids, vectors)
         all_ids.append(ids)
         all_lists.append(lists[:, 0].astype(np.int32))
         done += len(ids)
         checkpoint(done)
     if not done:
-        raise StorageError("there was nothing left to build a segment of")
+        raise StorageError("there are no vectors left to build a segment from")
     spool.flush()
     return np.concatenate(all_ids), np.concatenate(all_lists)
 
@@ -169,10 +169,10 @@ def _lists(spool: BinaryIO, list_of: NDArray[np.int32], sizes: NDArray[np.int64]
 
 
 class _Nearest:
-    """The exact nearest neighbours of some vectors, found while the blocks go by.
+    """The exact nearest neighbours of some vectors, collected while blocks of vectors pass by.
 
-    Of each question more than 10 are kept, so that those that tie with the 10th count as found too: a collection with
-    many equal passages has no ten that are the right ones.
+    More than 10 are kept per question, so that vectors as near as the 10th count as found too: a collection with many
+    equal passages has no unique ten nearest ones.
     """
 
     def __init__(self, questions: NDArray[np.float32]) -> None:
@@ -180,8 +180,8 @@ class _Nearest:
         self._scores = np.full((len(questions), _NEAR_TIES), -np.inf, dtype=np.float32)
         self._ids = np.full((len(questions), _NEAR_TIES), -1, dtype=np.int64)
 
-    def look_at(self, ids: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
-        """Takes in vectors [n, dimension]."""
+    def add_block(self, ids: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
+        """Compares vectors [n, dimension]."""
         scores, places = _faiss.knn(
             self._questions, vectors, min(_NEAR_TIES, len(ids)), metric=_faiss.METRIC_INNER_PRODUCT
         )
@@ -192,9 +192,9 @@ class _Nearest:
         self._ids = np.take_along_axis(candidates, order, axis=1)
 
     def probes_for(self, index: Any, ids: NDArray[np.int64], target: RecallTarget) -> tuple[int, float]:
-        """Returns how many lists are read for the wanted recall, and the recall that gives.
+        """Returns the number of lists to read for the target recall, and the recall reached.
 
-        All of them where nothing less is enough: what is still missing then is due to the codes.
+        Returns all lists if fewer are not enough; the codes cause what is still missing.
         """
         hardest = self._hardest(target.hardest)
         lists = int(index.nlist)
@@ -211,7 +211,7 @@ class _Nearest:
 
     def recall(self, index: Any, ids: NDArray[np.int64], probes: int) -> float:
         """Returns the share of the nearest neighbours that a search of so many lists finds, 0 to 1."""
-        # The vector itself is always found first; its neighbours are what is asked for.
+        # A search always finds the vector itself first; only its neighbours count.
         wanted = min(_NEIGHBOURS + 1, len(ids))
         parameters = _faiss.SearchParametersIVF(nprobe=probes)
         _, places = index.search(self._questions, wanted, params=parameters)

@@ -1,13 +1,13 @@
-"""A large, unchanging part of a collection's vectors in one file, searched where it lies.
+"""An immutable IVF segment: a large part of a collection's vectors in one memory-mapped file.
 
-The vectors are kept as 8 bits a dimension (FAISS's SQ8), in lists around the centroids of a k-means (IVF); a search
-reads the lists nearest to the question. The lists are mapped, not loaded: what a search touches becomes resident as
-page cache, which the system takes back when memory is short.
+Vectors are stored with 8 bits per dimension (FAISS's SQ8) in lists around the centroids of a k-means (IVF); a search
+reads the lists nearest to the question. Lists are mapped, not loaded: what a search touches becomes page cache, which
+the kernel reclaims when memory is short.
 
-Layout of the file, little-endian: per list its codes, uint8 [size, dimension], then their places, int64 [size]; then
-the ids of all places, int64 [count], ascending; then the sizes of the lists, int64 [lists]; then the FAISS index
-without its lists; then ``SegmentReport`` and the lengths of these parts as JSON; then the length of that, int64. A
-place is a vector's rank by id.
+File layout, little-endian: for each list its codes, uint8 [size, dimension], then the positions of its vectors, int64
+[size]; then the ids of all positions, int64 [count], ascending; the sizes of the lists, int64 [lists]; the FAISS index
+without its lists; ``SegmentReport`` and the lengths of these parts as JSON; the length of that JSON, int64. The
+position of a vector is the rank of its id.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from numpy.typing import NDArray
 
 from edge_rag.errors import StorageCorrupt
 from edge_rag.index.file import HashedFile
-from edge_rag.index.flat import NOTHING, Ranking
+from edge_rag.index.flat import EMPTY_RANKING, Ranking
 
-# Its own annotations are those of C++; what Python may pass is wider.
+# FAISS annotates its C++ signatures; its Python wrappers accept more types.
 _faiss: Any = faiss
 _LENGTH = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """What was found out about a segment when it was built.
+    """Measurements of the build of a segment.
 
     Attributes:
-        probes: Lists a search reads; chosen for the recall.
-        recall: Share of the 10 exact nearest neighbours found, over the hardest of a sample of the vectors, 0 to 1.
-        built_at: When, Unix time, seconds.
-        build_s: How long it took, seconds.
+        probes: Number of lists that a search reads to reach the recall.
+        recall: Share of the 10 exact nearest neighbours found, over the hardest vectors of a sample, 0 to 1.
+        built_at: Time of the build, Unix time in seconds.
+        build_s: Duration of the build, seconds.
     """
 
     probes: int
@@ -50,11 +50,11 @@ class SegmentReport:
 
 
 class Segment:
-    """An opened segment. May be searched from any thread.
+    """An open segment. May be searched from any thread.
 
     Attributes:
         ids: Ids of the vectors, int64 [count], ascending.
-        report: What was found out when it was built.
+        report: Measurements of its build.
         size_bytes: Size of the file.
     """
 
@@ -67,11 +67,11 @@ class Segment:
 
     @classmethod
     def open(cls, path: Path, dimension: int) -> Segment:
-        """Maps a segment whose bytes are vouched for already.
+        """Maps a segment whose bytes have been verified.
 
         Raises:
             OSError: It cannot be read.
-            StorageCorrupt: It is no segment, or one of other vectors.
+            StorageCorrupt: It is not a segment, or has vectors of another length.
         """
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -93,35 +93,35 @@ class Segment:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the places of those of the ascending ids that are here."""
-        places = np.searchsorted(self.ids, ids)
-        inside = places < len(self.ids)
-        found: NDArray[np.int64] = places[inside][self.ids[places[inside]] == ids[inside]]
+    def positions(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the positions of those of the ascending ids that are in the segment."""
+        positions = np.searchsorted(self.ids, ids)
+        inside = positions < len(self.ids)
+        found: NDArray[np.int64] = positions[inside][self.ids[positions[inside]] == ids[inside]]
         return found
 
     def search(self, questions: NDArray[np.float32], limit: int, allowed: NDArray[np.bool_] | None) -> Ranking:
         """Ranks vectors for each question.
 
-        A restriction makes a search read more lists in proportion, and all of them if it still falls short, so that
-        ``limit`` are found wherever there are as many.
+        With a restriction, more lists are read in proportion, and all of them if that still finds too few, so that
+        ``limit`` vectors are found if there are as many.
 
         Args:
             questions: float32 [n, dimension].
-            limit: Most to find for each.
-            allowed: Whether the vector of each place may be found, [count]; all if None.
+            limit: Most vectors per question.
+            allowed: Whether the vector at each position may be found, [count]; all if None.
         """
         count = len(self) if allowed is None else int(np.count_nonzero(allowed))
         wanted = min(limit, count)
         if wanted == 0:
-            return NOTHING.repeated(len(questions))
+            return EMPTY_RANKING.repeated(len(questions))
         selector = None if allowed is None else _faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
         lists = int(self._index.nlist)
         probes = min(lists, ceil(self.report.probes * len(self) / count))
-        scores, places = self._probe(questions, wanted, probes, selector)
-        if probes < lists and (places < 0).any():
-            scores, places = self._probe(questions, wanted, lists, selector)
-        return Ranking(scores, np.where(places < 0, np.int64(-1), self.ids[places]))
+        scores, positions = self._probe(questions, wanted, probes, selector)
+        if probes < lists and (positions < 0).any():
+            scores, positions = self._probe(questions, wanted, lists, selector)
+        return Ranking(scores, np.where(positions < 0, np.int64(-1), self.ids[positions]))
 
     def _probe(
         self, questions: NDArray[np.float32], wanted: int, probes: int, selector: Any
@@ -130,14 +130,14 @@ class Segment:
             parameters = self._unrestricted
         else:
             parameters = _faiss.SearchParametersIVF(nprobe=probes, sel=selector)
-        scores, places = self._index.search(questions, wanted, params=parameters)
-        return scores, places
+        scores, positions = self._index.search(questions, wanted, params=parameters)
+        return scores, positions
 
 
 def write_tail(
     file: HashedFile, ids: NDArray[np.int64], sizes: NDArray[np.int64], index: bytes, report: SegmentReport
 ) -> None:
-    """Writes what follows the lists; ``index`` is the trained index without vectors, as FAISS writes it."""
+    """Writes the parts after the lists; ``index`` is the trained index without vectors, serialized by FAISS."""
     file.write(ids.astype("<i8").tobytes())
     file.write(sizes.astype("<i8").tobytes())
     file.write(index)
@@ -149,7 +149,7 @@ def write_tail(
 
 
 def attach_lists(index: Any, path: Path, sizes: NDArray[np.int64], total_bytes: int) -> None:
-    """Gives a trained index without vectors the lists at the beginning of a file."""
+    """Attaches the lists at the beginning of a file to a trained index without vectors."""
     lists = _faiss.OnDiskInvertedLists()
     lists.nlist = len(sizes)
     lists.code_size = index.code_size

@@ -1,7 +1,8 @@
-"""The embedded vector index: a large unchanging segment, what was removed from it, and what is new, exactly.
+"""The local index of a collection: an immutable segment, the set of vectors removed from it, and an exact index of new
+ones.
 
-A small collection has no segment. A large one gets a new segment now and then, built beside the old one while that is
-searched; the changes made meanwhile are the difference between what the new one holds and what is there.
+A small collection has no segment. A large one gets a new segment from time to time, built while the old one is
+searched; changes made meanwhile are the difference between the new segment and the current contents.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from edge_rag.index.ivf_segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A segment and which of its vectors are still there.
+    """A segment and which of its vectors still exist.
 
     Attributes:
         segment: The segment.
-        present: Of the vector at each place, [count]; never changed in place, since searches go on over it.
-        count: How many are.
+        present: Whether the vector at each position exists, [count]; never changed in place, because searches read it.
+        count: Number of existing vectors.
     """
 
     segment: Segment
@@ -39,98 +40,98 @@ class _Base:
 
     def without(self, removed: NDArray[np.int64]) -> _Base:
         present = self.present.copy()
-        present[self.segment.places(removed)] = False
+        present[self.segment.positions(removed)] = False
         return _Base(self.segment, present, int(np.count_nonzero(present)))
 
 
 class LayeredIndex:
-    """Implements ``VectorIndex``. A search sees all of a change or nothing of it."""
+    """Implements ``VectorIndex``. A search sees all of a change or none of it."""
 
-    def __init__(self, fresh: ExactIndex, segment: Segment | None = None) -> None:
-        """Holds what the two hold.
+    def __init__(self, unindexed: ExactIndex, segment: Segment | None = None) -> None:
+        """Creates an index of the vectors of both.
 
         Args:
-            fresh: Vectors that are not in the segment.
-            segment: The segment, all of whose vectors are there; ``change`` may say otherwise.
+            unindexed: Vectors that are not in the segment.
+            segment: The segment; all its vectors exist until ``change`` removes them.
         """
         self._lock = threading.Lock()
-        self._fresh = fresh
+        self._unindexed = unindexed
         self._base = _whole(segment)
 
     @property
-    def fresh(self) -> ExactIndex:
-        """What is not in the segment."""
-        return self._fresh
+    def unindexed(self) -> ExactIndex:
+        """Vectors that are not in the segment."""
+        return self._unindexed
 
     @property
     def segment(self) -> Segment | None:
-        """The segment, if there is one."""
+        """The segment, or None."""
         return None if self._base is None else self._base.segment
 
     @property
     def drift(self) -> int:
-        """How many vectors were added and removed since the segment was built."""
+        """Number of vectors added and removed since the segment was built."""
         base = self._base
-        return len(self._fresh) + (0 if base is None else len(base.segment) - base.count)
+        return len(self._unindexed) + (0 if base is None else len(base.segment) - base.count)
 
     def __len__(self) -> int:
         base = self._base
-        return len(self._fresh) + (0 if base is None else base.count)
+        return len(self._unindexed) + (0 if base is None else base.count)
 
     def change(
         self, removed: Sequence[ChunkId], added: Sequence[ChunkId] | NDArray[np.int64], vectors: NDArray[np.float32]
     ) -> None:
-        """Removes and adds in one go, as ``VectorIndex.change`` says."""
+        """Removes and adds vectors, as ``VectorIndex.change`` specifies."""
         with self._lock:
             if self._base is not None and len(removed):
                 self._base = self._base.without(np.unique(np.asarray(removed, dtype=np.int64)))
-            self._fresh.change(removed, added, vectors)
+            self._unindexed.change(removed, added, vectors)
 
     def search(
         self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
     ) -> list[tuple[ChunkId, ...]]:
-        """Returns up to ``limit`` ids for each question vector, as ``VectorIndex.search`` says."""
+        """Returns up to ``limit`` ids for each question vector, as ``VectorIndex.search`` specifies."""
         with self._lock:
             base = self._base
-            found = self._fresh.rank(questions, limit, within)
+            found = self._unindexed.rank(questions, limit, within)
         if base is not None:
             allowed = base.allowed
             if within is not None:
-                places = base.segment.places(within)
+                positions = base.segment.positions(within)
                 allowed = np.zeros(len(base.segment), dtype=np.bool_)
-                allowed[places] = base.present[places]
+                allowed[positions] = base.present[positions]
             contiguous = np.ascontiguousarray(questions, dtype=np.float32)
             inside = base.segment.search(contiguous, limit, allowed)
-            found = inside.beside(found) if found.ids.size else inside
+            found = inside.combined(found) if found.ids.size else inside
         return found.best(limit)
 
-    def rebase(self, segment: Segment | None, fresh: ExactIndex) -> None:
-        """Takes newly built parts in place of the present ones; what can be found stays the same.
+    def rebase(self, segment: Segment | None, unindexed: ExactIndex) -> None:
+        """Replaces both parts by newly built ones; search results stay the same.
 
         Args:
-            segment: The new segment, if there is to be one.
-            fresh: Vectors beside it; what is in the present ``fresh`` and in neither is added.
+            segment: The new segment, if any.
+            unindexed: Vectors beside it. Vectors of the current ``unindexed`` that neither new part has are added.
 
         Raises:
-            StorageError: They lack a vector that only the present segment has; nothing was changed.
+            StorageError: The new parts lack a vector that only the current segment has; nothing was changed.
         """
         with self._lock:
-            new_ids, new_vectors = self._fresh.contents()
+            new_ids, new_vectors = self._unindexed.contents()
             there = new_ids if self._base is None else np.union1d(self._base.segment.ids[self._base.present], new_ids)
             there = np.sort(there)
             base = _whole(segment)
             if base is not None:
                 present = membership(base.segment.ids, there)
                 base = _Base(base.segment, present, int(np.count_nonzero(present)))
-            beside, _ = fresh.contents()
+            beside, _ = unindexed.contents()
             gone = beside[~membership(beside, there)]
             known = np.sort(beside if base is None else np.union1d(beside, base.segment.ids))
             missing = there[~membership(there, known)]
             if not np.isin(missing, new_ids).all():
-                raise StorageError("a rebuilt index lacks vectors that the present one has; it was not taken")
+                raise StorageError("a rebuilt index lacks vectors of the current one; it is discarded")
             late = membership(new_ids, missing)
-            fresh.change(tuple(ChunkId(int(number)) for number in gone), new_ids[late], new_vectors[late])
-            self._base, self._fresh = base, fresh
+            unindexed.change(tuple(ChunkId(int(number)) for number in gone), new_ids[late], new_vectors[late])
+            self._base, self._unindexed = base, unindexed
 
 
 def _whole(segment: Segment | None) -> _Base | None:

@@ -1,4 +1,4 @@
-"""The vector indexes of all collections, each in the home that SQLite has for its collection."""
+"""The vector indexes of all collections, each in the backend that SQLite records for its collection."""
 
 from __future__ import annotations
 
@@ -18,151 +18,153 @@ from edge_rag.storage.statements import Change, Collection
 from edge_rag.storage.vectors import StoredVectors
 
 _log = structlog.get_logger(__name__)
-_SAMPLED = 64
-_LEAST_AGREEMENT = 0.95
+_SAMPLE_SIZE = 64
+_MIN_HIT_SHARE = 0.95
 
 
 class VectorIndexes:
-    """Searches and keeps the indexes. Searching may happen on any thread, while one thread at a time changes them.
+    """Searches and changes indexes. Any thread may search while one thread at a time changes them.
 
     Args:
-        homes: The homes there are; FAISS is always one.
+        backends: The configured backends; FAISS is always one of them.
         stored: The vectors in SQLite.
         dimension: Length of a vector.
 
     Attributes:
-        homes: The homes there are.
+        backends: The configured backends.
     """
 
-    def __init__(self, homes: Mapping[BackendKind, IndexBackend], stored: StoredVectors, dimension: int) -> None:
-        self.homes = homes
+    def __init__(self, backends: Mapping[BackendKind, IndexBackend], stored: StoredVectors, dimension: int) -> None:
+        self.backends = backends
         self._stored = stored
         self._dimension = dimension
-        self._home_of: dict[int, BackendKind] = {}
+        self._backend_of: dict[int, BackendKind] = {}
         self._changing = threading.Lock()
         self._moving = threading.Lock()
 
     def load(self, collections: tuple[Collection, ...]) -> None:
-        """Has each home take up its collections.
+        """Loads the indexes of all collections in their backends.
 
         Raises:
-            StorageError: One cannot, and trying again later would not help by itself.
+            StorageError: A backend cannot load one, and a retry would not help.
         """
-        self._home_of = self._stored.homes()
-        for kind, home in self.homes.items():
-            home.load(tuple(each for each in collections if self._kind(each.number) is kind))
+        self._backend_of = self._stored.backends()
+        for kind, backend in self.backends.items():
+            backend.load(tuple(each for each in collections if self._kind(each.number) is kind))
         for collection in collections:
-            if self._kind(collection.number) not in self.homes:
-                _log.error(_away(collection.name), collection=collection.name)
+            if self._kind(collection.number) not in self.backends:
+                _log.error(_not_configured(collection.name), collection=collection.name)
 
     def search(
         self, collection: int, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None = None
     ) -> list[tuple[ChunkId, ...]]:
-        """Searches a collection's index, as ``VectorIndex.search`` says; one that is not there has nothing.
+        """Searches a collection's index like ``VectorIndex.search``; an unknown collection has no vectors.
 
         Raises:
-            StorageError: Its home is not configured, cannot be reached, or has yet to be brought up to date.
+            StorageError: The backend is not configured, cannot be reached, or is not up to date yet.
         """
-        home = self.homes.get(self._kind(collection))
-        if home is None:
-            raise StorageError(_away(str(collection)))
-        return home.search(collection, questions, limit, within)
+        backend = self.backends.get(self._kind(collection))
+        if backend is None:
+            raise StorageError(_not_configured(str(collection)))
+        return backend.search(collection, questions, limit, within)
 
     def apply(self, change: Change, vectors: NDArray[np.float32]) -> None:
-        """Has a collection's home follow a committed change; changes come in the order of their commits.
+        """Applies a committed change to a collection's index; changes come in the order of their commits.
 
         Args:
-            change: What was committed.
+            change: The change.
             vectors: Vectors of ``change.added``, float32 [added, dimension].
         """
         with self._changing:
-            home = self.homes.get(self._kind(change.collection.number))
-            if home is not None:
-                home.apply(change, vectors)
+            backend = self.backends.get(self._kind(change.collection.number))
+            if backend is not None:
+                backend.apply(change, vectors)
             if change.dropped:
-                self._home_of.pop(change.collection.number, None)
+                self._backend_of.pop(change.collection.number, None)
 
     def drop(self, collection: int) -> None:
         """Removes the index of a collection that is no longer stored."""
         with self._changing:
-            home = self.homes.get(self._kind(collection))
-            if home is not None:
-                home.drop(collection)
-            self._home_of.pop(collection, None)
+            backend = self.backends.get(self._kind(collection))
+            if backend is not None:
+                backend.drop(collection)
+            self._backend_of.pop(collection, None)
 
     def move(self, collection: Collection, kind: BackendKind) -> None:
-        """Has a collection's vectors indexed in another home from now on.
+        """Moves the index of a collection to another backend.
 
-        The other home is filled from SQLite while searches go on over the present one, the number of its vectors and a
-        sample of searches are compared with what they should be, and only then is the choice recorded and the present
-        index dropped. Changes of collections wait for the last part of it.
+        The new index is filled from SQLite while searches continue on the old one. Then the number of its vectors and a
+        sample of searches are verified, the backend is recorded and the old index dropped. Changes of collections wait
+        for this last part.
 
         Raises:
-            ConfigurationError: That home is not configured.
-            StorageError: It could not be filled, or finds something else; the collection stays where it is.
+            ConfigurationError: The backend is not configured.
+            StorageError: The new index could not be filled or failed verification; the collection keeps its backend.
         """
-        home = self.homes.get(kind)
-        if home is None:
+        backend = self.backends.get(kind)
+        if backend is None:
             raise ConfigurationError("no Milvus is configured: set retriever.milvus.uri and restart")
         with self._moving:
             if self._kind(collection.number) is kind:
                 return
-            present = self.homes.get(self._kind(collection.number))
+            present = self.backends.get(self._kind(collection.number))
             try:
-                home.prepare(collection)
+                backend.prepare(collection)
                 with self._changing:
                     current = self._stored.collection(collection.number)
                     if current is None:
-                        raise StorageError(f"collection {collection.name!r} was removed while it was moved")
-                    home.admit(current)
-                    self._require_agreement(current, home)
-                    if not self._stored.record_home(collection.number, kind):
-                        raise StorageError(f"collection {collection.name!r} was removed while it was moved")
-                    self._home_of[collection.number] = kind
+                        raise StorageError(f"collection {collection.name!r} was removed during the move")
+                    backend.admit(current)
+                    self._verify(current, backend)
+                    if not self._stored.record_backend(collection.number, kind):
+                        raise StorageError(f"collection {collection.name!r} was removed during the move")
+                    self._backend_of[collection.number] = kind
             except BaseException:
-                home.drop(collection.number)
+                backend.drop(collection.number)
                 raise
             if present is not None:
                 present.drop(collection.number)
 
     def describe(self, collections: tuple[Collection, ...]) -> tuple[IndexInUse, ...]:
-        """Says how each collection is searched."""
+        """Describes the index of each collection."""
         described = []
         for collection in collections:
-            home = self.homes.get(self._kind(collection.number))
+            backend = self.backends.get(self._kind(collection.number))
             described.append(
                 IndexInUse(collection.name, IndexKind.MILVUS, None, pending=True)
-                if home is None
-                else home.describe(collection)
+                if backend is None
+                else backend.describe(collection)
             )
         return tuple(described)
 
     def close(self) -> None:
-        """Closes all homes; idempotent."""
-        for home in self.homes.values():
-            home.close()
+        """Closes all backends; idempotent."""
+        for backend in self.backends.values():
+            backend.close()
 
     def _kind(self, collection: int) -> BackendKind:
-        return self._home_of.get(collection, BackendKind.FAISS)
+        return self._backend_of.get(collection, BackendKind.FAISS)
 
-    def _require_agreement(self, collection: Collection, home: IndexBackend) -> None:
+    def _verify(self, collection: Collection, backend: IndexBackend) -> None:
         source = self._stored.of(collection.number, self._dimension)
         ids = source.ids()
-        vectors = home.describe(collection).vectors
+        vectors = backend.describe(collection).vectors
         if vectors != len(ids):
-            raise StorageError(f"{vectors} of {len(ids)} vectors arrived; the collection stays where it is")
-        sample = np.sort(np.random.default_rng().permutation(ids)[:_SAMPLED])
-        asked = source.fetch(sample)
+            raise StorageError(f"{vectors} of {len(ids)} vectors were copied; the collection keeps its backend")
+        sample = np.sort(np.random.default_rng().permutation(ids)[:_SAMPLE_SIZE])
+        queries = source.fetch(sample)
         hits = sum(
-            # Equal passages have equal vectors: any of them is as good as the one that was asked with.
+            # Equal passages have equal vectors: so any of them is a correct result.
             bool(found) and bool((source.fetch(np.array([found[0]], np.int64)) @ vector)[0] > 1 - 1e-4)
-            for found, vector in zip(home.search(collection.number, asked, 1, None), asked, strict=True)
+            for found, vector in zip(backend.search(collection.number, queries, 1, None), queries, strict=True)
         )
-        if hits < _LEAST_AGREEMENT * len(asked):
-            raise StorageError(f"{hits} of {len(asked)} sampled passages were found; the collection stays where it is")
+        if hits < _MIN_HIT_SHARE * len(queries):
+            raise StorageError(
+                f"{hits} of {len(queries)} sampled passages were found; the collection keeps its backend"
+            )
 
 
-def _away(collection: str) -> str:
+def _not_configured(collection: str) -> str:
     return (
         f"the vectors of collection {collection} are indexed in Milvus, which is not configured: set "
         "retriever.milvus.uri and restart, or `edge-rag collections move NAME --to faiss`"

@@ -1,12 +1,10 @@
-"""The indexes kept in Milvus: followed change by change, and compared with SQLite wherever a change may be missing.
+"""Vector indexes in Milvus, a server or milvus-lite: updated with each change, and compared with SQLite after failures.
 
-A Milvus collection is named after the data directory and the collection's number, so that boxes can share a server.
-Beside them lies one with a row a collection that names the generation of SQLite which its vectors are at. It is written
-after every change; where it is another one than SQLite's, on opening or after a call that failed, the rows' digests are
-compared with the stored vectors and what differs is written again. Until that is done the collection cannot be
-searched, since what is found might be deleted already.
-
-Nearest vectors of one collection, by a Milvus server or by milvus-lite.
+A Milvus collection is named after the data directory and the collection's row id, so that boxes can share a server. One
+more Milvus collection has a row per collection with the generation of SQLite that its vectors are at, written after
+every change. If it differs from SQLite's generation, at start or after a failed call, the digests of the rows are
+compared with the stored vectors, and the differences are written. Until then the collection cannot be searched, because
+a result could be deleted already.
 """
 
 from __future__ import annotations
@@ -27,26 +25,26 @@ from pymilvus import DataType, MilvusClient, MilvusException
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.monitoring.status import IndexInUse, IndexKind
 from edge_rag.errors import StorageError
-from edge_rag.index.flat import NOTHING, Ranking
+from edge_rag.index.flat import EMPTY_RANKING, Ranking
 from edge_rag.index.ivf_build import Checkpoint
 from edge_rag.index.local import BackgroundBuilds
 from edge_rag.storage.statements import Change, Collection
 from edge_rag.storage.vectors import StoredVectors
 
 STRONG: Final = "Strong"
-"""Every search sees all that was acknowledged before it."""
+"""Consistency level: every search sees all changes acknowledged before it."""
 
-_ROWS_AT_ONCE: Final = 1000
-_IDS_AT_ONCE: Final = 10_000
+_BATCH_ROWS: Final = 1000
+_BATCH_IDS: Final = 10_000
 
 
 class Milvus:
-    """A connection to Milvus, whose failures are this project's.
+    """A connection to Milvus; its failures become ``StorageError``.
 
     Args:
         uri: ``http(s)://HOST:PORT`` of a server, or the path of a milvus-lite file.
         token: ``user:password`` or an API key; empty for none.
-        timeout_s: Longest that one call may take, seconds.
+        timeout_s: Timeout of a call, seconds.
     """
 
     def __init__(self, uri: str, token: str, timeout_s: float) -> None:
@@ -56,8 +54,8 @@ class Milvus:
         self._client: MilvusClient | None = None
 
     @contextmanager
-    def calling(self) -> Iterator[Any]:
-        """Lends the client, connecting it first if need be.
+    def client(self) -> Iterator[Any]:
+        """Yields the client; connects it first if necessary.
 
         Raises:
             StorageError: Milvus cannot be reached, is too slow, or refuses.
@@ -68,22 +66,22 @@ class Milvus:
             yield self._client
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError, OSError, ValueError) as error:
             raise StorageError(
-                f"Milvus at {self.uri} failed ({_first_line(error)}); check that it runs and that retriever.milvus in "
-                "the settings is right, or `edge-rag collections move NAME --to faiss`"
+                f"Milvus at {self.uri} failed ({_first_line(error)}); check that it runs and that retriever.milvus is "
+                "configured correctly, or `edge-rag collections move NAME --to faiss`"
             ) from error
 
     def close(self) -> None:
-        """Lets the connection go; idempotent."""
+        """Closes the connection; idempotent."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
 
 class MilvusIndex:
-    """Implements ``VectorIndex`` by a Milvus collection of one row a vector.
+    """Implements ``VectorIndex`` with a Milvus collection of one row per vector.
 
-    Beside the vector a row has the first 8 bytes of its SHA-256, so that what the rows hold can be compared with SQLite
-    without fetching vectors.
+    Each row also has the first 8 bytes of the vector's SHA-256, so that rows can be compared with SQLite without
+    reading vectors.
 
     Args:
         milvus: The connection.
@@ -97,12 +95,12 @@ class MilvusIndex:
         self._dimension = dimension
 
     def create(self) -> None:
-        """Makes the Milvus collection if it is not there.
+        """Creates the Milvus collection if it does not exist.
 
         Raises:
-            StorageError: It cannot be made.
+            StorageError: Milvus failed.
         """
-        with self._milvus.calling() as client:
+        with self._milvus.client() as client:
             if client.has_collection(self._name, timeout=self._milvus.timeout_s):
                 return
             schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -120,17 +118,17 @@ class MilvusIndex:
             )
 
     def drop(self) -> None:
-        """Removes the Milvus collection if it is there.
+        """Removes the Milvus collection if it exists.
 
         Raises:
-            StorageError: It cannot be removed.
+            StorageError: Milvus failed.
         """
-        with self._milvus.calling() as client:
+        with self._milvus.client() as client:
             if client.has_collection(self._name, timeout=self._milvus.timeout_s):
                 client.drop_collection(self._name, timeout=self._milvus.timeout_s)
 
     def __len__(self) -> int:
-        with self._milvus.calling() as client:
+        with self._milvus.client() as client:
             rows = client.query(
                 self._name,
                 filter="",
@@ -143,18 +141,18 @@ class MilvusIndex:
     def change(
         self, removed: Sequence[ChunkId], added: Sequence[ChunkId] | NDArray[np.int64], vectors: NDArray[np.float32]
     ) -> None:
-        """Removes and adds, as ``VectorIndex.change`` says; a search meanwhile may see a part of it."""
+        """Removes and adds vectors, as ``VectorIndex.change`` specifies; a concurrent search may see a part of it."""
         timeout_s = self._milvus.timeout_s
-        with self._milvus.calling() as client:
-            for first in range(0, len(removed), _ROWS_AT_ONCE):
-                some = [int(number) for number in removed[first : first + _ROWS_AT_ONCE]]
+        with self._milvus.client() as client:
+            for first in range(0, len(removed), _BATCH_ROWS):
+                some = [int(number) for number in removed[first : first + _BATCH_ROWS]]
                 client.delete(self._name, ids=some, timeout=timeout_s)
-            for first in range(0, len(added), _ROWS_AT_ONCE):
+            for first in range(0, len(added), _BATCH_ROWS):
                 rows = [
                     {"chunk": int(number), "digest": digest(vector), "vector": vector}
                     for number, vector in zip(
-                        added[first : first + _ROWS_AT_ONCE],
-                        np.asarray(vectors[first : first + _ROWS_AT_ONCE], dtype=np.float32),
+                        added[first : first + _BATCH_ROWS],
+                        np.asarray(vectors[first : first + _BATCH_ROWS], dtype=np.float32),
                         strict=True,
                     )
                 ]
@@ -163,16 +161,16 @@ class MilvusIndex:
     def search(
         self, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
     ) -> list[tuple[ChunkId, ...]]:
-        """Returns up to ``limit`` ids for each question vector, as ``VectorIndex.search`` says."""
+        """Returns up to ``limit`` ids for each question vector, as ``VectorIndex.search`` specifies."""
         if not len(questions):
             return []
         if within is None:
             return self._ranked(questions, limit, "").best(limit)
-        found = NOTHING.repeated(len(questions))
-        # A filter that names a million ids is longer than a message may be; the best of all parts are the best.
-        for first in range(0, len(within), _IDS_AT_ONCE):
-            named = ", ".join(map(str, within[first : first + _IDS_AT_ONCE].tolist()))
-            found = found.beside(self._ranked(questions, limit, f"chunk in [{named}]"))
+        found = EMPTY_RANKING.repeated(len(questions))
+        # A filter with a million ids exceeds the message limit. The best of all parts are the best overall.
+        for first in range(0, len(within), _BATCH_IDS):
+            named = ", ".join(map(str, within[first : first + _BATCH_IDS].tolist()))
+            found = found.combined(self._ranked(questions, limit, f"chunk in [{named}]"))
         return found.best(limit)
 
     def digests(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -182,10 +180,10 @@ class MilvusIndex:
             StorageError: They could not be read.
         """
         parts = [np.empty((0, 2), dtype=np.int64)]
-        with self._milvus.calling() as client:
+        with self._milvus.client() as client:
             rows = client.query_iterator(
                 self._name,
-                batch_size=_ROWS_AT_ONCE,
+                batch_size=_BATCH_ROWS,
                 filter="",
                 output_fields=["chunk", "digest"],
                 consistency_level=STRONG,
@@ -201,7 +199,7 @@ class MilvusIndex:
         return both[:, 0].copy(), both[:, 1].copy()
 
     def _ranked(self, questions: NDArray[np.float32], limit: int, condition: str) -> Ranking:
-        with self._milvus.calling() as client:
+        with self._milvus.client() as client:
             answers = client.search(
                 self._name,
                 data=list(np.ascontiguousarray(questions, dtype=np.float32)),
@@ -222,7 +220,7 @@ class MilvusIndex:
 
 
 def digest(vector: NDArray[np.float32]) -> int:
-    """The first 8 bytes of a vector's SHA-256, as a signed integer."""
+    """Returns the first 8 bytes of a vector's SHA-256 as a signed integer."""
     return int.from_bytes(hashlib.sha256(vector.astype("<f4").tobytes()).digest()[:8], "little", signed=True)
 
 
@@ -235,7 +233,7 @@ _LONGEST_STATE: Final = 1024
 
 
 @dataclass(slots=True)
-class _Held:
+class _MilvusState:
     index: MilvusIndex
     in_step: bool = False
     problem: str = ""
@@ -243,12 +241,12 @@ class _Held:
 
 
 class MilvusIndexes:
-    """Implements ``IndexBackend`` by Milvus.
+    """Implements ``IndexBackend`` with Milvus.
 
     Args:
         milvus: The connection.
         stored: The vectors in SQLite.
-        embedder: Name of the model whose vectors are stored.
+        embedder: Name of the embedding model.
         dimension: Length of a vector.
     """
 
@@ -260,111 +258,113 @@ class MilvusIndexes:
         self._prefix = f"edge_rag_{stored.directory()}_"
         self._states = f"{self._prefix}states"
         self._lock = threading.Lock()
-        self._held: dict[int, _Held] = {}
+        self._indexes: dict[int, _MilvusState] = {}
         self.updates = BackgroundBuilds(self._update, self._is_behind)
 
     def load(self, collections: tuple[Collection, ...]) -> None:
-        """Takes up the collections that are here; one that cannot be reached is tried again when it is asked for."""
+        """Loads the backend's collections; if Milvus cannot be reached, this is retried at the next search."""
         for collection in collections:
-            self._held[collection.number] = _Held(self._index(collection.number))
+            self._indexes[collection.number] = _MilvusState(self._index(collection.number))
         if not collections:
-            return  # no server need be there for nothing
+            return  # without collections no server is needed
         try:
             states = self._read_states()
             self._remove_others()
         except StorageError as error:
             _log.error("collections in Milvus cannot be searched", error=str(error))
-            for held in self._held.values():
-                held.problem = str(error)
+            for state in self._indexes.values():
+                state.problem = str(error)
             return
         for collection in collections:
-            held = self._held[collection.number]
-            held.in_step = states.get(collection.number) == self._state(collection)
-            if not held.in_step:
+            state = self._indexes[collection.number]
+            state.in_step = states.get(collection.number) == self._state(collection)
+            if not state.in_step:
                 self.updates.request(collection.number)
 
     def search(
         self, collection: int, questions: NDArray[np.float32], limit: int, within: NDArray[np.int64] | None
     ) -> list[tuple[ChunkId, ...]]:
-        """Searches a collection's index, as ``VectorIndex.search`` says.
+        """Searches a collection's index like ``VectorIndex.search``.
 
         Raises:
-            StorageError: Milvus fails, or what it has is not yet what SQLite has.
+            StorageError: Milvus failed, or is not up to date with SQLite yet.
         """
         with self._lock:
-            held = self._held.get(collection)
-        if held is None:
+            state = self._indexes.get(collection)
+        if state is None:
             return [() for _ in questions]
-        if not held.in_step:
+        if not state.in_step:
             self.updates.request(collection)
-            raise StorageError(held.problem or "the vectors in Milvus are being brought up to date; try again shortly")
-        return held.index.search(questions, limit, within)
+            raise StorageError(state.problem or "the vectors in Milvus are being brought up to date; try again shortly")
+        return state.index.search(questions, limit, within)
 
     def apply(self, change: Change, vectors: NDArray[np.float32]) -> None:
-        """Follows a committed change; where Milvus fails, the collection is brought up to date later."""
+        """Applies a committed change; if Milvus fails, the collection is brought up to date later."""
         number = change.collection.number
         if change.dropped:
             self.drop(number)
             return
         with self._lock:
-            held = self._held[number]
-        with held.changing:
-            if held.in_step:
+            state = self._indexes[number]
+        with state.changing:
+            if state.in_step:
                 try:
-                    held.index.change(change.removed, change.added, vectors)
+                    state.index.change(change.removed, change.added, vectors)
                     self._write_state(change.collection)
                 except StorageError as error:
-                    self._fall_behind(number, held, error)
-        if not held.in_step:
+                    self._mark_behind(number, state, error)
+        if not state.in_step:
             self.updates.request(number)
 
     def prepare(self, collection: Collection) -> None:
-        """Fills the Milvus collection with what SQLite has.
+        """Copies the collection's vectors from SQLite to Milvus.
 
         Raises:
-            StorageError: Milvus fails.
+            StorageError: Milvus failed.
         """
-        self._agree(collection.number, self._index(collection.number), lambda done: None)
+        self._synchronize(collection.number, self._index(collection.number), lambda done: None)
 
     def admit(self, collection: Collection) -> None:
-        """Takes a collection in, as it is in SQLite now; nobody may change it meanwhile.
+        """Adds a collection as it is in SQLite now; it must not change during the call.
 
         Raises:
-            StorageError: Milvus fails.
+            StorageError: Milvus failed.
         """
         index = self._index(collection.number)
-        self._agree(collection.number, index, lambda done: None)
+        self._synchronize(collection.number, index, lambda done: None)
         self._write_state(collection)
         with self._lock:
-            self._held[collection.number] = _Held(index, in_step=True)
+            self._indexes[collection.number] = _MilvusState(index, in_step=True)
 
     def drop(self, collection: int) -> None:
-        """Removes a collection from Milvus; what cannot be removed now is removed on a later opening."""
+        """Removes a collection from Milvus; if that fails, it is removed at a later start."""
         with self._lock:
-            self._held.pop(collection, None)
+            self._indexes.pop(collection, None)
         try:
             self._index(collection).drop()
-            with self._milvus.calling() as client:
+            with self._milvus.client() as client:
                 if client.has_collection(self._states, timeout=self._milvus.timeout_s):
                     client.delete(self._states, ids=[collection], timeout=self._milvus.timeout_s)
         except StorageError as error:
             _log.warning("a collection could not be removed from Milvus yet", collection=collection, error=str(error))
 
     def describe(self, collection: Collection) -> IndexInUse:
-        """Says how a collection is searched."""
+        """Describes the index of a collection."""
         with self._lock:
-            held = self._held.get(collection.number)
+            state = self._indexes.get(collection.number)
         vectors = None
-        if held is not None:
+        if state is not None:
             try:
-                vectors = len(held.index)
+                vectors = len(state.index)
             except StorageError as error:
-                _log.warning("Milvus does not say what it has", collection=collection.name, error=str(error))
-        pending = held is not None and not held.in_step
+                _log.warning(
+                    "Milvus does not report the number of its vectors", collection=collection.name, error=str(error)
+                )
+        pending = state is not None and not state.in_step
         return IndexInUse(collection.name, IndexKind.MILVUS, vectors, pending=pending)
 
     def close(self) -> None:
-        """Stops bringing collections up to date and lets the connection go; idempotent."""
+        """Stops background updates and closes the connection; idempotent."""
         self.updates.close()
         self._milvus.close()
 
@@ -374,35 +374,35 @@ class MilvusIndexes:
     def _state(self, collection: Collection) -> str:
         return f"{collection.generation} {self._embedder}"[:_LONGEST_STATE]
 
-    def _fall_behind(self, number: int, held: _Held, error: StorageError) -> None:
-        held.in_step, held.problem = False, str(error)
-        _log.error("Milvus did not take a change; it is brought up to date later", collection=number, error=str(error))
+    def _mark_behind(self, number: int, state: _MilvusState, error: StorageError) -> None:
+        state.in_step, state.problem = False, str(error)
+        _log.error("Milvus failed to apply a change; it is updated later", collection=number, error=str(error))
 
     def _is_behind(self, number: int) -> bool:
         with self._lock:
-            held = self._held.get(number)
-        return held is not None and not held.in_step
+            state = self._indexes.get(number)
+        return state is not None and not state.in_step
 
     def _update(self, number: int, checkpoint: Checkpoint) -> None:
         with self._lock:
-            held = self._held.get(number)
+            state = self._indexes.get(number)
         try:
-            while held is not None and not held.in_step:
+            while state is not None and not state.in_step:
                 before = self._stored.collection(number)
                 if before is None:
                     return
-                self._agree(number, held.index, checkpoint)
-                with held.changing:
-                    # Whatever was committed since is not in what was compared, unless nothing was.
+                self._synchronize(number, state.index, checkpoint)
+                with state.changing:
+                    # Changes committed since are not in the comparison, unless there were none.
                     if self._stored.collection(number) == before:
                         self._write_state(before)
-                        held.in_step, held.problem = True, ""
+                        state.in_step, state.problem = True, ""
         except StorageError as error:
-            if held is not None:
-                held.problem = str(error)
+            if state is not None:
+                state.problem = str(error)
             _log.error("Milvus could not be brought up to date", collection=number, error=str(error))
 
-    def _agree(self, number: int, index: MilvusIndex, checkpoint: Checkpoint) -> None:
+    def _synchronize(self, number: int, index: MilvusIndex, checkpoint: Checkpoint) -> None:
         index.create()
         ids, digests = index.digests()
         there = np.zeros(len(ids), dtype=np.bool_)
@@ -423,7 +423,7 @@ class MilvusIndexes:
 
     def _read_states(self) -> dict[int, str]:
         timeout_s = self._milvus.timeout_s
-        with self._milvus.calling() as client:
+        with self._milvus.client() as client:
             if not client.has_collection(self._states, timeout=timeout_s):
                 return {}
             rows = client.query(
@@ -437,12 +437,12 @@ class MilvusIndexes:
 
     def _write_state(self, collection: Collection) -> None:
         timeout_s = self._milvus.timeout_s
-        with self._milvus.calling() as client:
+        with self._milvus.client() as client:
             if not client.has_collection(self._states, timeout=timeout_s):
                 schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
                 schema.add_field("collection", DataType.INT64, is_primary=True)
                 schema.add_field("state", DataType.VARCHAR, max_length=_LONGEST_STATE * 4)
-                schema.add_field("nothing", DataType.FLOAT_VECTOR, dim=2)  # Milvus has no collection without vectors
+                schema.add_field("nothing", DataType.FLOAT_VECTOR, dim=2)  # Milvus requires a vector field
                 index = client.prepare_index_params()
                 index.add_index("nothing", index_type="AUTOINDEX", metric_type="IP")
                 client.create_collection(
@@ -452,8 +452,8 @@ class MilvusIndexes:
             client.upsert(self._states, data=[row], timeout=timeout_s)
 
     def _remove_others(self) -> None:
-        kept = {f"{self._prefix}{number}" for number in self._held} | {self._states}
-        with self._milvus.calling() as client:
+        kept = {f"{self._prefix}{number}" for number in self._indexes} | {self._states}
+        with self._milvus.client() as client:
             for name in client.list_collections(timeout=self._milvus.timeout_s):
                 if name.startswith(self._prefix) and name not in kept:
                     client.drop_collection(name, timeout=self._milvus.timeout_s)

@@ -11,7 +11,7 @@ from edge_rag.core.placement import OffloadRule
 from edge_rag.core.ports import Embedder, Embedding
 from edge_rag.ingest.chunking import index_text
 from edge_rag.storage.database import Database
-from edge_rag.storage.statements import Collection, encode_vector, make_embedder, renew_generation
+from edge_rag.storage.statements import Collection, encode_vector, ensure_embedder, renew_generation
 
 _log = structlog.get_logger(__name__)
 _CHUNKS_PER_TRANSACTION = 256
@@ -56,7 +56,7 @@ def _reembed_collection(
         return collection.settings.offload
 
     with database.writing() as connection:
-        current = make_embedder(connection, embedder.name, embedder.dimension)
+        current = ensure_embedder(connection, embedder.name, embedder.dimension)
     while True:
         with database.reading() as connection:
             rows = connection.execute(

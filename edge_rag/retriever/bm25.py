@@ -1,7 +1,4 @@
-"""BM25 over a collection's full text, by SQLite's FTS5.
-
-The words of a question: which of them a search can use; pure.
-"""
+"""BM25 over a collection's full text with SQLite's FTS5, and the query terms of a question."""
 
 from __future__ import annotations
 
@@ -16,23 +13,23 @@ from edge_rag.storage.filter_sql import SqlCondition, SqlValue
 from edge_rag.storage.migrations import fulltext_table
 
 _WORD = re.compile(r"[^\W_]+")
-_MOST_TERMS = 64
+_MAX_TERMS = 64
 
 
-def content_terms(question: str) -> tuple[str, ...]:
-    """The distinct content words of a question, lower case and in order; at most 64.
+def query_terms(question: str) -> tuple[str, ...]:
+    """Returns the distinct content words of a question, lower case and in order; at most 64.
 
-    Function words of English are left out, unless there is nothing else.
+    English function words are left out, unless the question has no other words.
     """
     words = dict.fromkeys(word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", question)))
     content = [word for word in words if word not in FUNCTION_WORDS] or list(words)
-    return tuple(content[:_MOST_TERMS])
+    return tuple(content[:_MAX_TERMS])
 
 
 def match_expression(terms: tuple[str, ...]) -> str:
-    """An FTS5 query for any of the terms.
+    """Returns an FTS5 query that matches any of the terms.
 
-    Each is a quoted string of letters and digits, so nothing a user writes can be an operator.
+    Each term is a quoted string of letters and digits, so user input can never be an operator.
     """
     return " OR ".join(f'"{term}"' for term in terms)
 
@@ -46,23 +43,23 @@ class Bm25Index:
     def search(
         self, collection: int, question: str, limit: int, within: SqlCondition | None = None
     ) -> dict[ChunkId, float]:
-        """Returns the best chunks by BM25 (FTS5's, k1 = 1.2, b = 0.75) with their scores, best first; ties by id.
+        """Returns the best chunks by BM25 (FTS5: k1 = 1.2, b = 0.75) with their scores, best first; ties by id.
 
-        Any content word of the question may match, in the chunk's text or in the headings above it.
+        Any content word of the question may match, in the text of the chunk or in the headings above it.
 
         Args:
             collection: Row id of the collection.
             question: Any text.
-            limit: Most chunks to return; so many are found if so many match.
-            within: What must hold for them; part of the query. Their scores stay those of the whole collection.
+            limit: Most chunks to return; fewer are returned only if fewer match.
+            within: Condition on the chunks, part of the statement. Scores stay those of the whole collection.
         """
-        terms = content_terms(question)
+        terms = query_terms(question)
         if not terms:
             return {}
         table = fulltext_table(collection)
         matching = f"{table} WHERE {table} MATCH ?"
         parameters: tuple[SqlValue, ...] = (match_expression(terms),)
-        if within is not None:  # a cross join keeps SQLite from asking the full text once for every document
+        if within is not None:  # CROSS JOIN keeps SQLite from running the full text query once per document
             matching = (
                 f"{table} CROSS JOIN chunks k ON k.chunk = {table}.rowid CROSS JOIN documents d USING (document) "
                 f"WHERE {table} MATCH ? AND ({within.sql})"
@@ -78,7 +75,7 @@ class Bm25Index:
     def term_weights(self, collection: int, question: str) -> dict[str, float]:
         """Returns ln((n + 1) / (df + 0.5)) for each content word of the question.
 
-        n is the number of chunks of the collection and df that of chunks with the word or one of the same stem.
+        n is the number of chunks of the collection, df the number of chunks with the word or one of the same stem.
 
         Args:
             collection: Row id of the collection.
@@ -90,9 +87,9 @@ class Bm25Index:
             (chunks,) = connection.execute(
                 "SELECT coalesce(sum(chunks), 0) FROM documents WHERE collection = ?", (collection,)
             ).fetchone()
-            for term in content_terms(question):
-                (having,) = connection.execute(
+            for term in query_terms(question):
+                (matches,) = connection.execute(
                     f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", (match_expression((term,)),)
                 ).fetchone()
-                weights[term] = log((chunks + 1) / (having + 0.5))
+                weights[term] = log((chunks + 1) / (matches + 0.5))
         return weights

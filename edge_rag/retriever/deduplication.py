@@ -1,12 +1,10 @@
-"""Which passages say the same; pure.
+"""Near-duplicate passages, and the merging of adjacent ones; pure.
 
-Two texts are nearly the same if of all runs of three words that either has, nine in ten are in both (Broder, On the
-Resemblance and Containment of Documents, 1997; Jaccard index of shingles), not counting case and punctuation, and if
-they have the same numbers and the same negations in the same order. So two revisions of a data sheet that differ in a
-pressure are never the same, nor are an instruction and its negation, however long the rest is. Short texts, in which
-one word changes more than a tenth of the runs, are the same only if all their words are.
-
-Neighbouring chunks that were found together become one passage; pure.
+Two texts are near-duplicates if nine in ten of all three-word shingles that either has are in both (Jaccard index;
+Broder, On the Resemblance and Containment of Documents, 1997), ignoring case and punctuation, and if they have the same
+numbers and negations in the same order. Two revisions of a data sheet that differ in a pressure are therefore never
+duplicates, nor are an instruction and its negation, however long the rest is. Short texts, in which one word changes
+more than a tenth of the shingles, are duplicates only if all their words are equal.
 """
 
 from __future__ import annotations
@@ -19,79 +17,81 @@ from typing import Final, Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 
-SAME: Final = 0.9
-"""Least Jaccard index of texts that are nearly the same."""
+NEAR_DUPLICATE: Final = 0.9
+"""Least Jaccard index of near-duplicates."""
 
-_RUN: Final = 3
+_SHINGLE_WORDS: Final = 3
 _WORD: Final = re.compile(r"\w+(?:['’]\w+)?")
 _FIXED: Final = re.compile(r"\d|n['’]t$|^(?:no|not|never|none|neither|nor|without|cannot)$").search
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What is compared of a text.
+    """What two texts are compared by.
 
     Attributes:
-        fixed: Its numbers and negations, in order.
-        runs: Its runs of three words; of a shorter text, the text.
+        fixed: Numbers and negations, in order.
+        shingles: All three-word sequences; the whole text if it is shorter.
     """
 
     fixed: tuple[str, ...]
-    runs: frozenset[tuple[str, ...]]
+    shingles: frozenset[tuple[str, ...]]
 
     @classmethod
     def of(cls, text: str) -> Fingerprint:
         """Returns the fingerprint of a text."""
         words = [word.casefold() for word in _WORD.findall(text)]
         fixed = tuple(word for word in words if _FIXED(word))
-        runs = (tuple(words[first : first + _RUN]) for first in range(max(1, len(words) - _RUN + 1)))
-        return cls(fixed, frozenset(runs))
+        shingles = (
+            tuple(words[first : first + _SHINGLE_WORDS]) for first in range(max(1, len(words) - _SHINGLE_WORDS + 1))
+        )
+        return cls(fixed, frozenset(shingles))
 
-    def is_nearly(self, other: Fingerprint) -> bool:
-        """Whether the texts are nearly the same."""
+    def is_near_duplicate(self, other: Fingerprint) -> bool:
+        """Whether the texts are near-duplicates."""
         if self.fixed != other.fixed:
             return False
-        smaller, larger = sorted((len(self.runs), len(other.runs)))
-        if smaller < SAME * larger:
+        smaller, larger = sorted((len(self.shingles), len(other.shingles)))
+        if smaller < NEAR_DUPLICATE * larger:
             return False
-        shared = len(self.runs & other.runs)
-        return shared >= SAME * (smaller + larger - shared)
+        shared = len(self.shingles & other.shingles)
+        return shared >= NEAR_DUPLICATE * (smaller + larger - shared)
 
 
 def without_duplicates(
     items: Sequence[Item], fingerprint_of: Callable[[Item], Fingerprint], source_of: Callable[[Item], str]
 ) -> list[tuple[Item, tuple[Item, ...]]]:
-    """Leaves out items that say the same as a better one from another source.
+    """Leaves out items that are near-duplicates of a better one from another source.
 
     Args:
         items: Best first.
-        fingerprint_of: Fingerprint of an item's text.
-        source_of: What it is from; items of one source are never left out for each other.
+        fingerprint_of: Returns the fingerprint of an item's text.
+        source_of: Returns the source of an item; items of one source are never duplicates of each other.
 
     Returns:
-        The items that stay, best first, each with those that were left out for it.
+        The remaining items, best first, each with the items left out for it.
     """
     kept: list[tuple[Item, list[Item]]] = []
     alike: defaultdict[tuple[str, ...], list[tuple[Item, Fingerprint, list[Item]]]] = defaultdict(list)
     for item in items:
         fingerprint = fingerprint_of(item)
-        for better, other, left_out in alike[fingerprint.fixed]:
-            if fingerprint.is_nearly(other) and source_of(better) != source_of(item):
-                left_out.append(item)
+        for better, other, duplicates_of_better in alike[fingerprint.fixed]:
+            if fingerprint.is_near_duplicate(other) and source_of(better) != source_of(item):
+                duplicates_of_better.append(item)
                 break
         else:
-            stands_for: list[Item] = []
-            kept.append((item, stands_for))
-            alike[fingerprint.fixed].append((item, fingerprint, stands_for))
-    return [(item, tuple(left_out)) for item, left_out in kept]
+            duplicates: list[Item] = []
+            kept.append((item, duplicates))
+            alike[fingerprint.fixed].append((item, fingerprint, duplicates))
+    return [(item, tuple(duplicates_of_better)) for item, duplicates_of_better in kept]
 
 
-class Placed(Protocol):
-    """Something that has a place in a document."""
+class Positioned(Protocol):
+    """An item with a position in a document."""
 
     @property
     def section(self) -> object:
-        """Document and headings; only what has the same is ever merged."""
+        """Document and headings; only items of one section are merged."""
         ...
 
     @property
@@ -100,55 +100,55 @@ class Placed(Protocol):
         ...
 
 
-PlacedItem = TypeVar("PlacedItem", bound=Placed)
+PositionedT = TypeVar("PositionedT", bound=Positioned)
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Generic[PlacedItem]):
+class Run(Generic[PositionedT]):
     """Items that follow each other without a gap.
 
     Attributes:
-        items: In order of their place.
-        rank: 0-based place of the best of them among the items that were given.
+        items: In document order.
+        rank: 0-based rank of the best of them among the items given.
     """
 
-    items: tuple[PlacedItem, ...]
+    items: tuple[PositionedT, ...]
     rank: int
 
-    def touches(self, other: Run[PlacedItem]) -> bool:
-        """Whether one follows the other in the same section."""
-        mine, others = self.items, other.items
-        return mine[0].section == others[0].section and (
-            mine[-1].ordinal + 1 == others[0].ordinal or others[-1].ordinal + 1 == mine[0].ordinal
+    def touches(self, other: Run[PositionedT]) -> bool:
+        """Whether one directly follows the other in the same section."""
+        own, others = self.items, other.items
+        return own[0].section == others[0].section and (
+            own[-1].ordinal + 1 == others[0].ordinal or others[-1].ordinal + 1 == own[0].ordinal
         )
 
-    def with_all_of(self, other: Run[PlacedItem]) -> Run[PlacedItem]:
-        """The run that both make."""
+    def joined_with(self, other: Run[PositionedT]) -> Run[PositionedT]:
+        """Returns the run of all items of both."""
         items = tuple(sorted((*self.items, *other.items), key=lambda item: item.ordinal))
         return Run(items, min(self.rank, other.rank))
 
 
-def merge_neighbours(
-    items: Sequence[PlacedItem], fits: Callable[[Sequence[PlacedItem]], bool]
-) -> list[Run[PlacedItem]]:
-    """Merges neighbours into runs, the best items first.
+def merge_adjacent(
+    items: Sequence[PositionedT], fits: Callable[[Sequence[PositionedT]], bool]
+) -> list[Run[PositionedT]]:
+    """Merges adjacent items into runs, starting with the best items.
 
     Args:
-        items: Best first, no two of one place.
+        items: Best first, no two of one position.
         fits: Whether items that follow each other may become one passage.
 
     Returns:
         Every item in exactly one run; the run of the best item first.
     """
-    runs: list[Run[PlacedItem]] = []
+    runs: list[Run[PositionedT]] = []
     for rank, item in enumerate(items):
-        grown = Run((item,), rank)
-        while (other := next((run for run in runs if _may_join(grown, run, fits)), None)) is not None:
+        merged = Run((item,), rank)
+        while (other := next((run for run in runs if _may_join(merged, run, fits)), None)) is not None:
             runs.remove(other)
-            grown = grown.with_all_of(other)
-        runs.append(grown)
+            merged = merged.joined_with(other)
+        runs.append(merged)
     return sorted(runs, key=lambda run: run.rank)
 
 
-def _may_join(one: Run[PlacedItem], other: Run[PlacedItem], fits: Callable[[Sequence[PlacedItem]], bool]) -> bool:
-    return one.touches(other) and fits(one.with_all_of(other).items)
+def _may_join(one: Run[PositionedT], other: Run[PositionedT], fits: Callable[[Sequence[PositionedT]], bool]) -> bool:
+    return one.touches(other) and fits(one.joined_with(other).items)

@@ -11,13 +11,13 @@ from edge_rag.core.ids import ChunkId
 
 @dataclass(frozen=True, slots=True)
 class FusedHit:
-    """A chunk with its place in each ranking.
+    """A chunk with its rank in each ranking.
 
     Attributes:
         chunk_id: The chunk.
         score: Sum over the rankings of weight / (k + rank).
-        dense_rank: 1-based, None if the vector ranking does not have it.
-        lexical_rank: 1-based, None if the BM25 ranking does not have it.
+        dense_rank: 1-based rank in the vector search; None if it is not in it.
+        lexical_rank: 1-based rank in BM25; None if it is not in it.
     """
 
     chunk_id: ChunkId
@@ -26,37 +26,35 @@ class FusedHit:
     lexical_rank: int | None
 
 
-def fuse(
-    dense: Sequence[ChunkId], lexical: Sequence[ChunkId], limit: int, weights: FusionWeights
-) -> tuple[FusedHit, ...]:
+def fuse(dense: Sequence[ChunkId], bm25: Sequence[ChunkId], limit: int, weights: FusionWeights) -> tuple[FusedHit, ...]:
     """Fuses two rankings (Cormack, Clarke and Büttcher, Reciprocal Rank Fusion, SIGIR 2009).
 
     Args:
-        dense: Chunks by vector similarity, best first, none twice.
-        lexical: Chunks by BM25, best first, none twice.
+        dense: Chunks by vector similarity, best first, distinct.
+        bm25: Chunks by BM25, best first, distinct.
         limit: Most hits to return.
-        weights: How the rankings are weighed.
+        weights: Weights of the rankings.
 
     Returns:
-        Best first; of equal scores the one with the better best rank goes first, then the smaller id.
+        Best first; ties by the better of the two ranks, then by id.
     """
     dense_ranks = {chunk: rank for rank, chunk in enumerate(dense, start=1)}
-    lexical_ranks = {chunk: rank for rank, chunk in enumerate(lexical, start=1)}
+    bm25_ranks = {chunk: rank for rank, chunk in enumerate(bm25, start=1)}
     hits = [
         FusedHit(
             chunk,
-            _share(weights.dense, weights.k, dense_ranks.get(chunk))
-            + _share(weights.lexical, weights.k, lexical_ranks.get(chunk)),
+            _contribution(weights.dense, weights.k, dense_ranks.get(chunk))
+            + _contribution(weights.lexical, weights.k, bm25_ranks.get(chunk)),
             dense_ranks.get(chunk),
-            lexical_ranks.get(chunk),
+            bm25_ranks.get(chunk),
         )
-        for chunk in {**dense_ranks, **lexical_ranks}
+        for chunk in {**dense_ranks, **bm25_ranks}
     ]
     hits.sort(key=_order)
     return tuple(hits[:limit])
 
 
-def _share(weight: float, k: float, rank: int | None) -> float:
+def _contribution(weight: float, k: float, rank: int | None) -> float:
     return 0.0 if rank is None else weight / (k + rank)
 
 

@@ -1,4 +1,4 @@
-"""Finds passages: vectors and words side by side, fused by rank."""
+"""Hybrid retrieval: vector search and BM25, fused by rank."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.filter_sql import AllowedChunks, condition
 from edge_rag.storage.statements import Collection
 
-_DEEPEST: Final = 5_000
+_MAX_DEPTH: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class SearchDepth:
-    """How deep the two searches go before their rankings are fused.
+    """Depth of the two searches before their rankings are fused.
 
     Attributes:
-        candidates: Chunks that each search contributes, at least. A request for more hits goes deeper by itself, as
-            does one whose chunks turn out to be duplicates and neighbours of each other.
+        candidates: Fewest chunks that each search contributes. A request for more hits, or one whose chunks turn out to
+            be duplicates or adjacent, searches deeper.
     """
 
     candidates: int = 100
@@ -42,13 +42,13 @@ class HybridRetriever:
     """Implements the pipeline's ``Retriever``.
 
     Args:
-        embedder: This box's.
+        embedder: The embedder of this box.
         store: Documents in SQLite.
         vectors: The vector indexes.
-        lexical: Full text.
-        allowed: Chunks that a filter allows.
-        depth: How deep the two searches go.
-        embedding: Where questions' vectors come from; the embedder where that is not said.
+        bm25: The full text index.
+        allowed: Reads the chunks that a filter allows.
+        depth: Depth of the two searches.
+        embedding: Source of the questions' vectors; the embedder if None.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class HybridRetriever:
         embedder: Embedder,
         store: DocumentStore,
         vectors: VectorIndexes,
-        lexical: Bm25Index,
+        bm25: Bm25Index,
         allowed: AllowedChunks,
         depth: SearchDepth,
         embedding: Embedding | None = None,
@@ -64,7 +64,7 @@ class HybridRetriever:
         self._embedding = embedding or LocalEmbedding(embedder)
         self._store = store
         self._vectors = vectors
-        self._lexical = lexical
+        self._bm25 = bm25
         self._allowed = allowed
         self._depth = depth
         self._ranker = PassageRanker(store, embedder)
@@ -72,20 +72,20 @@ class HybridRetriever:
     def retrieve(self, requests: Sequence[RetrievalRequest]) -> list[Retrieved | Exception]:
         """Answers each request, in order; all questions are embedded in one batch.
 
-        A request that fails, for example with ``CollectionNotFound``, has its error as its entry.
+        The entry of a request that fails, for example with ``CollectionNotFound``, is its error.
         """
         answers: list[Retrieved | Exception] = []
         collections = [self._collection(request) for request in requests]
-        asked = {
+        questions = {
             index: Question(request.question, collection.settings.offload, request.context)
             for index, (request, collection) in enumerate(zip(requests, collections, strict=True))
             if isinstance(collection, Collection)
         }
         try:
-            embedded = self._embedding.questions(tuple(asked.values())) if asked else ()
+            embedded = self._embedding.questions(tuple(questions.values())) if questions else ()
         except EdgeRagError as error:
             return [error if isinstance(collection, Collection) else collection for collection in collections]
-        vectors = dict(zip(asked, embedded, strict=True))
+        vectors = dict(zip(questions, embedded, strict=True))
         for index, (request, collection) in enumerate(zip(requests, collections, strict=True)):
             if isinstance(collection, Collection):
                 answers.append(self._answer(request, collection, vectors[index]))
@@ -105,8 +105,8 @@ class HybridRetriever:
         try:
             return self._search(request, collection, vector)
         except StorageError as error:
-            dropped_meanwhile = self._collection(request)
-            return dropped_meanwhile if isinstance(dropped_meanwhile, NotFound) else error
+            current = self._collection(request)
+            return current if isinstance(current, NotFound) else error
 
     def _search(self, request: RetrievalRequest, collection: Collection, vector: NDArray[np.float32]) -> Retrieved:
         within = None if request.filter is None else condition(request.filter, collection.number)
@@ -115,26 +115,26 @@ class HybridRetriever:
         depth = max(self._depth.candidates, request.limit)
         while True:
             dense: tuple[ChunkId, ...] = ()
-            lexical: dict[ChunkId, float] = {}
+            bm25: dict[ChunkId, float] = {}
             if weights.dense > 0:
                 (dense,) = self._vectors.search(collection.number, vector[np.newaxis], depth, allowed)
             if weights.lexical > 0:
-                lexical = self._lexical.search(collection.number, request.question, depth, within)
-            fused = fuse(dense, tuple(lexical), 2 * depth, weights)
+                bm25 = self._bm25.search(collection.number, request.question, depth, within)
+            fused = fuse(dense, tuple(bm25), 2 * depth, weights)
             hits = self._ranker.rank(fused, collection.settings, request.limit)
-            exhausted = max(len(dense), len(lexical)) < depth
-            if len(hits) == request.limit or exhausted or depth >= _DEEPEST:
+            exhausted = max(len(dense), len(bm25)) < depth
+            if len(hits) == request.limit or exhausted or depth >= _MAX_DEPTH:
                 break
             depth *= 4
         if request.explain:
-            hits = self._explained(hits, lexical, vector)
-        weights_of_terms = self._lexical.term_weights(collection.number, request.question)
-        # Read before the text was: what is removed from here on ends the epoch that the answer carries.
+            hits = self._explained(hits, bm25, vector)
+        term_weights = self._bm25.term_weights(collection.number, request.question)
+        # The settings were read before the text. A removal after that ends the epoch returned here.
         settings = collection.settings
-        return Retrieved(hits, weights_of_terms, collection.epoch, settings.offload, settings.kv_reuse)
+        return Retrieved(hits, term_weights, collection.epoch, settings.offload, settings.kv_reuse)
 
     def _explained(
-        self, hits: Sequence[Hit], lexical: Mapping[ChunkId, float], vector: NDArray[np.float32]
+        self, hits: Sequence[Hit], bm25: Mapping[ChunkId, float], vector: NDArray[np.float32]
     ) -> tuple[Hit, ...]:
         similar = self._store.similarities([part.chunk_id for hit in hits for part in hit.parts], vector)
         return tuple(
@@ -143,7 +143,7 @@ class HybridRetriever:
                 dense_score=max(
                     (similar[p.chunk_id] for p in hit.parts if p.dense_rank and p.chunk_id in similar), default=None
                 ),
-                lexical_score=max((lexical[p.chunk_id] for p in hit.parts if p.lexical_rank), default=None),
+                lexical_score=max((bm25[p.chunk_id] for p in hit.parts if p.lexical_rank), default=None),
             )
             for hit in hits
         )

@@ -1,7 +1,4 @@
-"""From fused chunks to passages: boosts, near-duplicates, neighbours.
-
-What a collection prefers: factors on the scores of its passages; pure.
-"""
+"""From fused chunks to passages: boosts of the collection, near-duplicates, merging of adjacent chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Duplicate, Hit, HitPart, Passage
 from edge_rag.core.ports import Embedder
 from edge_rag.ingest.chunking import SPECIAL_TOKENS, index_text
-from edge_rag.retriever.deduplication import Fingerprint, Run, merge_neighbours, without_duplicates
+from edge_rag.retriever.deduplication import Fingerprint, Run, merge_adjacent, without_duplicates
 from edge_rag.retriever.fusion import FusedHit
 from edge_rag.storage.documents import DocumentStore
 from edge_rag.storage.statements import StoredPassage
@@ -29,18 +26,18 @@ _DAY = timedelta(days=1)
 
 
 def has_boosts(settings: CollectionSettings) -> bool:
-    """Whether any passage could have another factor than 1."""
+    """Whether any passage may get a factor other than 1."""
     return settings.recency is not None or bool(settings.boosts)
 
 
 def boost(settings: CollectionSettings, metadata: Metadata, ingested_at: datetime, now: datetime) -> float:
-    """Returns what a passage's score is multiplied with, above 0; 1 where nothing applies.
+    """Returns the factor of a passage's score, above 0; 1 if no boost applies.
 
     Args:
-        settings: The collection's.
-        metadata: The document's.
-        ingested_at: When the document was ingested.
-        now: The present.
+        settings: The collection's settings.
+        metadata: The document's metadata.
+        ingested_at: Time of ingestion.
+        now: Current time.
     """
     factor = 1.0
     if settings.recency is not None:
@@ -64,26 +61,26 @@ def _equals(found: MetadataValue | None, wanted: FilterValue) -> bool:
     return any(type(value) is type(wanted) and value == wanted for value in values)
 
 
-_WIDEST_GAP: Final = 32
-_MORE_AT_LEAST: Final = 8
-_FINGERPRINTS_KEPT: Final = 512
+_MAX_GAP_CHARACTERS: Final = 32
+_MIN_EXTRA_CHUNKS: Final = 8
+_CACHED_FINGERPRINTS: Final = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """A chunk under consideration.
+class _RankedChunk:
+    """A chunk being ranked.
 
     Attributes:
-        fused: Its places in the rankings.
-        stored: What is stored of it.
-        boost: What the collection multiplies its score by.
-        left_out: Chunks of other documents that it stands for.
+        fused: Its ranks.
+        stored: The stored passage.
+        boost: Factor of its score.
+        duplicates: Near-duplicates in other documents that were left out for it.
     """
 
     fused: FusedHit
     stored: StoredPassage
     boost: float
-    left_out: tuple[_Found, ...] = ()
+    duplicates: tuple[_RankedChunk, ...] = ()
 
     @property
     def score(self) -> float:
@@ -102,9 +99,9 @@ class PassageRanker:
     """Makes passages of fused chunks. May be used from any thread.
 
     Args:
-        store: Has the chunks.
-        embedder: Says how much of a passage models can read.
-        now: The present, UTC.
+        store: Holds the chunks.
+        embedder: Its longest text limits merged passages.
+        now: Returns the current time, UTC.
     """
 
     def __init__(
@@ -113,16 +110,16 @@ class PassageRanker:
         self._store = store
         self._embedder = embedder
         self._now = now
-        self._fingerprint = lru_cache(_FINGERPRINTS_KEPT)(_fingerprint)
+        self._fingerprint = lru_cache(_CACHED_FINGERPRINTS)(_fingerprint)
 
     def rank(self, fused: Sequence[FusedHit], settings: CollectionSettings, limit: int) -> tuple[Hit, ...]:
-        """Returns up to ``limit`` passages, best first; chunks that are no longer stored are passed over.
+        """Returns up to ``limit`` passages, best first; chunks that are no longer stored are skipped.
 
-        Only as many chunks are looked at as it takes: a duplicate or a neighbour makes room for the next one.
+        Reads only as many chunks as necessary: each duplicate or merged chunk makes room for one more.
 
         Args:
             fused: Chunks, best first.
-            settings: The collection's.
+            settings: The collection's settings.
             limit: Most passages.
 
         Raises:
@@ -142,60 +139,60 @@ class PassageRanker:
         def readable(chunks: tuple[ChunkId, ...]) -> bool:
             return self._readable([loaded[chunk].passage for chunk in chunks])
 
-        taken = limit
+        count = limit
         while True:
-            missing = [hit.chunk_id for hit in fused[:taken] if hit.chunk_id not in loaded]
+            missing = [hit.chunk_id for hit in fused[:count] if hit.chunk_id not in loaded]
             loaded |= self._store.passages(missing)
-            found = [self._found(hit, loaded, settings, now) for hit in fused[:taken] if hit.chunk_id in loaded]
+            found = [self._found(hit, loaded, settings, now) for hit in fused[:count] if hit.chunk_id in loaded]
             if settings.drop_duplicates:
-                kept = without_duplicates(
+                remaining = without_duplicates(
                     found,
                     lambda each: fingerprint(each.fused.chunk_id),
                     lambda each: each.stored.passage.document_id,
                 )
-                found = [replace(each, left_out=left_out) for each, left_out in kept]
-            runs = merge_neighbours(
+                found = [replace(each, duplicates=duplicates) for each, duplicates in remaining]
+            runs = merge_adjacent(
                 found,
                 lambda items: settings.merge_neighbours and readable(tuple(each.fused.chunk_id for each in items)),
             )
-            if len(runs) >= limit or taken >= len(fused):
+            if len(runs) >= limit or count >= len(fused):
                 return tuple(self._hit(run) for run in runs[:limit])
-            taken += max(2 * (limit - len(runs)), _MORE_AT_LEAST)
+            count += max(2 * (limit - len(runs)), _MIN_EXTRA_CHUNKS)
 
     def _found(
         self, hit: FusedHit, loaded: dict[ChunkId, StoredPassage], settings: CollectionSettings, now: datetime
-    ) -> _Found:
+    ) -> _RankedChunk:
         stored = loaded[hit.chunk_id]
-        return _Found(hit, stored, boost(settings, stored.passage.metadata, stored.ingested_at, now))
+        return _RankedChunk(hit, stored, boost(settings, stored.passage.metadata, stored.ingested_at, now))
 
     def _readable(self, passages: Sequence[Passage]) -> bool:
-        """Whether models can read all of a passage of these; what stands between them is white space or a heading."""
+        """Whether models can read all of the merged passage; only white space or a heading is between its parts."""
         gaps = [after.start - before.end for before, after in pairwise(passages)]
-        if any(not 0 <= gap <= _WIDEST_GAP for gap in gaps):
+        if any(not 0 <= gap <= _MAX_GAP_CHARACTERS for gap in gaps):
             return False
         text = index_text(passages[0].context, " ".join(passage.text for passage in passages))
         between = sum(gap for gap in gaps if gap > SPECIAL_TOKENS)
         return self._embedder.count_tokens(text) + between <= self._embedder.max_tokens
 
-    def _hit(self, run: Run[_Found]) -> Hit:
+    def _hit(self, run: Run[_RankedChunk]) -> Hit:
         items = run.items
         best = max(items, key=lambda item: item.score)
         passage = best.stored.passage if len(items) == 1 else self._merged(run, best)
         if passage is None:
             items, passage = (best,), best.stored.passage
-        duplicates = tuple(_duplicate(other.stored.passage) for item in items for other in item.left_out)
+        duplicates = tuple(_duplicate(other.stored.passage) for item in items for other in item.duplicates)
         return Hit(
             passage=replace(passage, duplicates=duplicates) if duplicates else passage,
             score=best.score,
-            dense_rank=_least(item.fused.dense_rank for item in items),
-            lexical_rank=_least(item.fused.lexical_rank for item in items),
+            dense_rank=_best_rank(item.fused.dense_rank for item in items),
+            lexical_rank=_best_rank(item.fused.lexical_rank for item in items),
             fused_score=best.fused.score,
             boost=best.boost,
             parts=tuple(_part(item) for item in items),
         )
 
-    def _merged(self, run: Run[_Found], best: _Found) -> Passage | None:
-        """The passage that a run makes; None where a part of it was removed meanwhile."""
+    def _merged(self, run: Run[_RankedChunk], best: _RankedChunk) -> Passage | None:
+        """Returns the passage of a run; None if a part of it was removed meanwhile."""
         first, last = run.items[0].stored.passage, run.items[-1].stored.passage
         text = self._store.text_around(best.fused.chunk_id, first.start, last.end)
         if text is None:
@@ -204,15 +201,15 @@ class PassageRanker:
 
 
 def _fingerprint(chunk: ChunkId, text: str) -> Fingerprint:
-    """Kept by chunk: equal texts of two collections are two, so that nobody can time what is asked of another."""
+    """Computed and cached per chunk: a cache by text would let a caller measure what is asked of another collection."""
     return Fingerprint.of(text)
 
 
-def _least(ranks: Iterable[int | None]) -> int | None:
+def _best_rank(ranks: Iterable[int | None]) -> int | None:
     return min((rank for rank in ranks if rank is not None), default=None)
 
 
-def _part(item: _Found) -> HitPart:
+def _part(item: _RankedChunk) -> HitPart:
     passage, fused = item.stored.passage, item.fused
     return HitPart(item.fused.chunk_id, passage.start, passage.end, fused.dense_rank, fused.lexical_rank, fused.score)
 

@@ -1,10 +1,7 @@
-"""Backups of a data directory in use.
+"""Backups of a data directory in use, as one tar archive: manifest, database, queued documents, hash of the manifest.
 
-A backup as one file: a tar archive of a manifest, the database, the documents that wait, and the manifest's hash.
-
-The manifest comes first and names every other file with its size and SHA-256; the last member has the manifest's own.
-So an archive can be checked from its first byte to its last by itself, and one that was cut off is never taken for
-whole.
+The manifest is the first member and lists every file with its size and SHA-256; the last member is the hash of the
+manifest. An archive can therefore be verified in one pass, and a truncated one is always detected.
 """
 
 from __future__ import annotations
@@ -32,26 +29,26 @@ from edge_rag.storage.spool import Spool
 DATABASE: Final = "documents.sqlite3"
 SPOOL: Final = "spool"
 KV: Final = "kv"
-"""What generators keep of their work in a data directory; no part of a backup."""
+"""Folder of a data directory with saved KV pages; not part of a backup."""
 _MANIFEST: Final = "manifest.json"
 _CHECKSUM: Final = "manifest.sha256"
 _FORMAT: Final = 1
 _NAME: Final = re.compile(r"documents\.sqlite3|spool/[0-9a-f]{32}")
-_PIECE: Final = 1 << 20
-_MOST_MANIFEST_BYTES: Final = 256 << 20
+_BLOCK_BYTES: Final = 1 << 20
+_MAX_MANIFEST_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup is of.
+    """Contents of a backup.
 
     Attributes:
-        version: Version of edge-rag that made it.
-        created_at: When, ISO 8601 in UTC.
+        version: Version of edge-rag that wrote it.
+        created_at: Time of creation, ISO 8601 in UTC.
         schema: Number of the database's newest migration.
         documents: Number of documents.
-        models: SHA-256 of each model's own manifest, by role and name; the models themselves are not in it.
-        files: Size and SHA-256 of every file.
+        models: SHA-256 of the manifest of each model by role and name; models are not part of a backup.
+        files: Size in bytes and SHA-256 of every file.
     """
 
     version: str
@@ -63,59 +60,59 @@ class Manifest:
 
 
 def pack(folder: Path, files: Mapping[str, Path], manifest: Manifest) -> Iterator[bytes]:
-    """Yields an archive piece by piece.
+    """Yields an archive in parts.
 
     Args:
-        folder: Unused files are never looked at; all paths of ``files`` are absolute or below it.
-        files: Where each file of the manifest lies.
-        manifest: What it is of.
+        folder: Base folder of relative paths in ``files``.
+        files: Path of each file of the manifest.
+        manifest: The manifest.
     """
-    described = _write_manifest(manifest)
-    yield from _member(_MANIFEST, len(described), iter((described,)))
+    serialized = _write_manifest(manifest)
+    yield from _member(_MANIFEST, len(serialized), iter((serialized,)))
     for name, (size, _) in manifest.files.items():
-        yield from _member(name, size, _pieces(folder / files[name]))
-    checksum = hashlib.sha256(described).hexdigest().encode()
+        yield from _member(name, size, _blocks(folder / files[name]))
+    checksum = hashlib.sha256(serialized).hexdigest().encode()
     yield from _member(_CHECKSUM, len(checksum), iter((checksum,)))
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 def describe(path: Path) -> tuple[int, str]:
-    """Returns a file's size and SHA-256."""
+    """Returns the size in bytes and the SHA-256 of a file."""
     with path.open("rb") as file:
         return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def unpack(archive: Path, into: Path | None) -> Manifest:
-    """Reads an archive to its end and checks every byte of it.
+    """Reads an archive to its end and verifies every byte.
 
     Args:
         archive: The file.
-        into: Folder that its files are written to, not synced; None only checks.
+        into: Folder to write the files to, not synced; None verifies only.
 
     Raises:
-        BackupInvalid: It is no backup, damaged, cut off, or has what a backup does not have.
+        BackupInvalid: It is not a backup, is damaged or truncated, or has members that a backup does not have.
         OSError: A file could not be read or written.
     """
     try:
         with tarfile.open(archive, "r:") as members:
             return _unpack(members, into)
     except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
-        raise BackupInvalid(f"{archive} is no whole backup: {error}") from error
+        raise BackupInvalid(f"{archive} is not a complete backup: {error}") from error
     except BackupInvalid as error:
-        raise BackupInvalid(f"{archive} is no whole backup: {error}") from None
+        raise BackupInvalid(f"{archive} is not a complete backup: {error}") from None
 
 
 def _unpack(members: tarfile.TarFile, into: Path | None) -> Manifest:
     first = members.next()
-    if first is None or first.name != _MANIFEST or first.size > _MOST_MANIFEST_BYTES:
-        raise BackupInvalid("it does not begin with a manifest")
-    described = _open(members, first).read()
-    manifest = _read_manifest(described)
+    if first is None or first.name != _MANIFEST or first.size > _MAX_MANIFEST_BYTES:
+        raise BackupInvalid("it does not start with a manifest")
+    serialized = _open(members, first).read()
+    manifest = _read_manifest(serialized)
     seen: set[str] = set()
     while (member := members.next()) is not None:
         content = _open(members, member)
         if member.name == _CHECKSUM:
-            if content.read() != hashlib.sha256(described).hexdigest().encode():
+            if content.read() != hashlib.sha256(serialized).hexdigest().encode():
                 raise BackupInvalid("its manifest is damaged")
             if seen != set(manifest.files) or members.next() is not None:
                 raise BackupInvalid("it does not have the files of its manifest")
@@ -126,7 +123,7 @@ def _unpack(members: tarfile.TarFile, into: Path | None) -> Manifest:
         seen.add(member.name)
         if _copy(content, None if into is None else into / member.name) != expected:
             raise BackupInvalid(f"{member.name} is damaged")
-    raise BackupInvalid("it was cut off")
+    raise BackupInvalid("it is truncated")
 
 
 def _copy(content: IO[bytes], to: Path | None) -> tuple[int, str]:
@@ -136,11 +133,11 @@ def _copy(content: IO[bytes], to: Path | None) -> tuple[int, str]:
         to.parent.mkdir(mode=0o700, exist_ok=True)
         target = to.open("xb")
     try:
-        while piece := content.read(_PIECE):
-            digest.update(piece)
-            size += len(piece)
+        while block := content.read(_BLOCK_BYTES):
+            digest.update(block)
+            size += len(block)
             if target is not None:
-                target.write(piece)
+                target.write(block)
     finally:
         if target is not None:
             target.close()
@@ -154,18 +151,18 @@ def _open(members: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return content
 
 
-def _member(name: str, size: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _member(name: str, size: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
     header = tarfile.TarInfo(name)
     header.size, header.mode = size, 0o600
     yield header.tobuf(tarfile.PAX_FORMAT)
-    yield from pieces
+    yield from blocks
     yield bytes(-size % tarfile.BLOCKSIZE)
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _blocks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            yield piece
+        while block := file.read(_BLOCK_BYTES):
+            yield block
 
 
 def _write_manifest(manifest: Manifest) -> bytes:
@@ -182,10 +179,10 @@ def _write_manifest(manifest: Manifest) -> bytes:
     return (json.dumps(plain, indent=1) + "\n").encode()
 
 
-def _read_manifest(described: bytes) -> Manifest:
+def _read_manifest(serialized: bytes) -> Manifest:
     plain: Any = None
     with suppress(ValueError):
-        plain = json.loads(described)
+        plain = json.loads(serialized)
     try:
         if plain["format"] != _FORMAT:
             raise BackupInvalid(f"it has format {plain['format']}; this edge-rag reads format {_FORMAT}")
@@ -201,7 +198,7 @@ def _read_manifest(described: bytes) -> Manifest:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BackupInvalid("its manifest is damaged") from error
     if DATABASE not in files or not all(_NAME.fullmatch(name) for name in files):
-        raise BackupInvalid("its manifest names files that a backup does not have")
+        raise BackupInvalid("its manifest lists files that a backup does not have")
     return manifest
 
 
@@ -209,43 +206,43 @@ _FOLDER: Final = "backup.part"
 
 
 class Backups:
-    """Makes backups while documents come and go: each is of one moment. May be used from any thread.
+    """Makes backups while documents are added and removed. May be used from any thread.
 
-    A copy of the database is made beside it first, which needs its room on the disk until the backup is over.
+    First a consistent copy of the database is written to the data directory; it takes disk space until the backup ends.
 
     Args:
         folder: The data directory.
         database: Its database.
-        spool: Its accepted documents.
+        spool: Its queued documents.
     """
 
     def __init__(self, folder: Path, database: Database, spool: Spool) -> None:
         self._folder = folder
         self._database = database
         self._spool = spool
-        self._one = threading.Lock()
+        self._running = threading.Lock()
         shutil.rmtree(folder / _FOLDER, ignore_errors=True)
 
     def make(self, models: Mapping[str, str]) -> Iterator[bytes]:
-        """Yields a backup, piece by piece, once all of it has been checked.
+        """Yields a backup in parts, after everything in it has been verified.
 
         Args:
             models: SHA-256 of the manifest of each model in use, by role and name.
 
         Raises:
-            NotReady: Another backup is being made.
-            StorageCorrupt: What is stored is damaged.
-            StorageFull: There is no room for the copy.
+            NotReady: Another backup is in progress.
+            StorageCorrupt: Stored data is damaged.
+            StorageFull: There is no space for the copy.
             StorageError: The data directory failed.
         """
-        if not self._one.acquire(blocking=False):
-            raise NotReady("another backup is being made; try again when that is done")
+        if not self._running.acquire(blocking=False):
+            raise NotReady("another backup is in progress; try again when it has finished")
         try:
             with self._spool.pinned() as spool:
                 yield from self._make(spool, models)
         finally:
             shutil.rmtree(self._folder / _FOLDER, ignore_errors=True)
-            self._one.release()
+            self._running.release()
 
     def _make(self, spool: Path, models: Mapping[str, str]) -> Iterator[bytes]:
         scratch = self._folder / _FOLDER
@@ -255,9 +252,9 @@ class Backups:
         try:
             with self._database.reading() as connection:
                 vacuum_into(connection, copy)
-            schema, documents, waiting = check_database(copy)
-            files = {DATABASE: copy} | {f"{SPOOL}/{name}": spool / name for name in waiting}
-            described = {name: describe(path) for name, path in files.items()}
+            schema, documents, queued = check_database(copy)
+            files = {DATABASE: copy} | {f"{SPOOL}/{name}": spool / name for name in queued}
+            serialized = {name: describe(path) for name, path in files.items()}
         except OSError as error:
             raise StorageError(f"{error.filename} could not be read: {error.strerror}; no backup was made") from error
         manifest = Manifest(
@@ -266,16 +263,16 @@ class Backups:
             schema=schema,
             documents=documents,
             models=models,
-            files=described,
+            files=serialized,
         )
         yield from pack(scratch, files, manifest)
 
 
 def check_database(path: Path) -> tuple[int, int, tuple[str, ...]]:
-    """Reads all of a database and checks it: every page, tree, index and full text.
+    """Reads and verifies a whole database: every page, B-tree, index and full text table.
 
     Returns:
-        Number of its newest migration, number of its documents, and the spool's names of those that wait.
+        Number of its newest migration, number of documents, and spool names of the queued documents.
 
     Raises:
         StorageCorrupt: It is damaged.
@@ -287,7 +284,7 @@ def check_database(path: Path) -> tuple[int, int, tuple[str, ...]]:
             if found != "ok":
                 raise StorageCorrupt(f"{path} is damaged: {found}")
             (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
-            waiting = connection.execute("SELECT spooled FROM job_documents WHERE state = 'queued'").fetchall()
-            return connection.pragma("user_version"), documents, tuple(name for (name,) in waiting)
+            queued = connection.execute("SELECT spooled FROM job_documents WHERE state = 'queued'").fetchall()
+            return connection.pragma("user_version"), documents, tuple(name for (name,) in queued)
     except apsw.Error as error:
         raise StorageCorrupt(f"{path} is damaged: {error}") from error

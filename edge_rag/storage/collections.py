@@ -1,4 +1,4 @@
-"""Collections in SQLite, apart from what is in them."""
+"""Collections in SQLite: their names and settings."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class CollectionStore:
         self._database = database
 
     def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
-        """Makes an empty collection that stays.
+        """Creates an empty collection that is kept without documents.
 
         Raises:
-            CollectionExists: There is one of that name.
+            CollectionExists: A collection of that name exists.
         """
         with self._database.writing() as connection:
             if connection.execute("SELECT 1 FROM collections WHERE name = ?", (name,)).fetchone():
@@ -50,7 +50,7 @@ class CollectionStore:
         """Returns a collection.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: No collection has that name.
         """
         with self._database.snapshot() as connection:
             return _info(connection, name)
@@ -62,14 +62,14 @@ class CollectionStore:
         return tuple(_info_of(row) for row in rows)
 
     def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
-        """Changes settings; the collection stays from now on.
+        """Changes settings; from then on the collection is kept without documents.
 
         Args:
-            name: Its name.
+            name: Name of the collection.
             changes: New values by field of ``CollectionSettings``.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: No collection has that name.
         """
         with self._database.writing() as connection:
             collection = require_collection(connection, name)
@@ -81,13 +81,13 @@ class CollectionStore:
             return _info(connection, name)
 
     def drop(self, name: str) -> tuple[int, CollectionInfo, int]:
-        """Removes a collection with all that is in it and waits for it.
+        """Removes a collection with its documents, and supersedes documents queued for it.
 
         Returns:
-            Its row, what it was, and an epoch after all it had.
+            Its row id, its last state, and an epoch later than all its epochs.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: No collection has that name.
         """
         with self._database.writing() as connection:
             number = require_collection(connection, name).number

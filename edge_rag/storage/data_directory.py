@@ -1,4 +1,4 @@
-"""The data directory: one daemon at a time holds it."""
+"""Exclusive use of a data directory by one daemon."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from edge_rag.errors import DataDirectoryInUse, StorageError
 
 
 class DataDirectory:
-    """Holds a data directory until it is closed or the process ends, however it ends.
+    """Locks a data directory until it is closed or the process ends.
 
-    The lock is the kernel's (``flock``), so a killed daemon leaves nothing behind that would have to be cleared away;
-    the process id in the file only serves the message.
+    The lock is the kernel's (``flock``), so a killed daemon leaves nothing to clean up. The process id in the lock file
+    is for the error message only.
 
     Attributes:
         path: The directory.
     """
 
     def __init__(self, path: Path) -> None:
-        """Takes the directory, making it if need be, readable by its owner only.
+        """Locks the directory; creates it, readable by its owner only, if necessary.
 
         Raises:
             DataDirectoryInUse: Another daemon holds it.
-            StorageError: It cannot be made or written to.
+            StorageError: It cannot be created or written to.
         """
         self.path = path
         lock = path / "lock"
@@ -43,15 +43,15 @@ class DataDirectory:
             holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._descriptor)
             raise DataDirectoryInUse(
-                f"the data directory {path} is held by another daemon (process {holder}); stop that one or give this "
-                "one a directory of its own"
+                f"the data directory {path} is in use by another daemon (process {holder}); stop that daemon or choose "
+                "another directory"
             ) from error
         except OSError as error:
             os.close(self._descriptor)
             raise StorageError(f"the data directory {path} cannot be locked: {error.strerror}") from error
 
     def close(self) -> None:
-        """Lets the directory go; idempotent."""
+        """Releases the directory; idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,20 +1,15 @@
-"""SQLite as the store needs it: durable commits, one connection a thread, and errors that say what to do.
+"""The SQLite database: durable commits, one connection per thread, page checksums, and a check of the log at start.
 
-A checksum on every page of the database, checked whenever a page is read.
+Page checksums: SQLite's checksum VFS reserves eight bytes at the end of each page, writes the checksum with the page
+and compares it on every read, in the database and in its log. A flipped byte in text, vectors, full text or B-trees
+is therefore an error, never a different answer. Without checksums SQLite notices only what breaks the structure of
+a B-tree.
 
-SQLite's own checksum VFS does it: eight bytes at the end of each page, written with the page and compared on every
-read, in the database as in its log. So a byte that flips on the disk, wherever in text, vectors, full text or the trees
-between them, is an error and never another answer. SQLite without it notices only what breaks the form of a tree.
-
-SQLite's write-ahead log, looked over before SQLite takes it.
-
-SQLite believes the log up to the first frame whose checksum is wrong, because that is how a write that was cut off
-looks. A byte that flipped in a frame further up looks the same to it, and it would drop every transaction from there on
-without a word. The difference: behind a cut there is nothing of the same log, behind a flipped byte its frames go on. A
-frame's checksum continues the one stored in the frame before, so the frames behind the damage can still be told to be
-whole.
-
-Form of the log: https://sqlite.org/fileformat2.html#the_write_ahead_log
+Log check: SQLite replays the write-ahead log up to the first frame with a wrong checksum, because an interrupted write
+looks like that. A byte that flipped in an earlier frame looks the same, and SQLite would silently drop every later
+transaction. The two cases differ in what follows: nothing of the same log follows an interrupted write, while valid
+frames follow a flipped byte. The checksum of a frame continues the one stored in the frame before it, so the frames
+after the damage can still be verified. Format of the log: https://sqlite.org/fileformat2.html#the_write_ahead_log
 """
 
 from __future__ import annotations
@@ -36,14 +31,14 @@ from edge_rag.errors import StorageCorrupt, StorageError, StorageFull
 from edge_rag.storage.migrations import CHECKSUMS_SINCE, migrate
 
 RESERVED_BYTES: Final = 8
-"""What the checksum takes of each page."""
+"""Bytes that the checksum takes of each page."""
 
 _loading = threading.Lock()
 _VFS: Final = "cksmvfs"
 
 
 def load_page_checksums() -> None:
-    """Puts the checksum VFS in front of the file system for all connections opened from now on; idempotent."""
+    """Registers the checksum VFS for all connections opened from now on; idempotent."""
     with _loading:
         if _VFS in apsw.vfs_names():
             return
@@ -56,14 +51,14 @@ def load_page_checksums() -> None:
 
 
 def reserve_checksums(connection: apsw.Connection) -> None:
-    """Gives a database that has no page yet, or pages without checksums, room for them; older ones are rewritten.
+    """Reserves space for checksums in a database without them; existing pages are rewritten in one transaction.
 
-    Rewriting is one transaction: interrupted, it never was. It takes as much memory as the database is large.
+    Needs as much memory as the database is large.
     """
     connection.reserve_bytes(reserve=RESERVED_BYTES)
     if connection.pragma("page_count"):
-        # The VFS learns from the first page that there are checksums. What spilled from the cache would be written
-        # before that page, and without any.
+        # The VFS learns from the first page that the database has checksums. Pages spilled from the cache before that
+        # page is written would have none.
         connection.pragma("cache_spill", "OFF")
         connection.pragma("journal_mode", "DELETE")
         connection.execute("VACUUM")
@@ -71,18 +66,18 @@ def reserve_checksums(connection: apsw.Connection) -> None:
 
 
 def vacuum_into(connection: apsw.Connection, path: Path) -> None:
-    """Writes a compact copy of a database, of one moment, with a checksum on every page.
+    """Writes a compact copy of a database at one moment, with a checksum on every page.
 
-    What SQLite spills from its cache while it makes the copy is written before the first page, from which the VFS
-    learns that there are checksums, and so has none. Hence every page is written through the VFS once more.
+    Pages that SQLite spills from its cache during the copy are written before the first page, from which the VFS learns
+    that the database has checksums, so they have none. Every page is therefore written through the VFS once more.
 
     Args:
         connection: The database; must have checksums.
-        path: The copy; must not exist. Synced.
+        path: The copy, synced; must not exist.
 
     Raises:
-        apsw.Error: The copy could not be made.
-        OSError: Likewise.
+        apsw.Error: SQLite could not write the copy.
+        OSError: The file system could not.
     """
     connection.execute("VACUUM INTO ?", (str(path),))
     page_bytes = connection.pragma("page_size")
@@ -107,13 +102,13 @@ _WORD = 0xFFFFFFFF
 
 
 def require_whole_log(database: Path) -> None:
-    """Refuses a log with damage in front of transactions that were committed; a log that was cut off passes.
+    """Refuses a log that is damaged before committed transactions; a log with an interrupted write at its end passes.
 
     Args:
-        database: Path of the database; no connection is open on it.
+        database: Path of the database; no connection to it is open.
 
     Raises:
-        StorageCorrupt: Committed transactions lie behind damage.
+        StorageCorrupt: Committed transactions follow the damage.
     """
     path = database.with_name(database.name + "-wal")
     try:
@@ -123,8 +118,8 @@ def require_whole_log(database: Path) -> None:
     with file:
         if _is_damaged(file):
             raise StorageCorrupt(
-                f"{path} is damaged in front of documents that were acknowledged; restore a backup with `edge-rag "
-                f"restore`, or move the file away to go on without what it held"
+                f"{path} is damaged before documents that were acknowledged; restore a backup with `edge-rag restore`, "
+                f"or move the file away to continue without the documents in it"
             )
 
 
@@ -132,22 +127,22 @@ def _is_damaged(file: BinaryIO) -> bool:
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return False
-    magic, _, claimed_bytes, _, *log_salts, first, second = _HEADER.unpack(header)
+    magic, _, stated_bytes, _, *log_salts, first, second = _HEADER.unpack(header)
     order = _ORDERS.get(magic, "<u4")
-    page_bytes = claimed_bytes if claimed_bytes in _PAGE_SIZES else _USUAL_PAGE_BYTES
-    header_agrees = magic in _ORDERS and _sum(header[:24], order, (0, 0)) == (first, second)
-    previous, damaged = (first, second), not header_agrees
+    page_bytes = stated_bytes if stated_bytes in _PAGE_SIZES else _USUAL_PAGE_BYTES
+    header_is_valid = magic in _ORDERS and _sum(header[:24], order, (0, 0)) == (first, second)
+    previous, damaged = (first, second), not header_is_valid
     while len(frame := file.read(_FRAME.size + page_bytes)) == _FRAME.size + page_bytes:
         _, commit, *salts, first, second = _FRAME.unpack_from(frame)
-        # A damaged header's salts are no measure, but a header is synced before a frame is written behind it.
-        ours = salts == log_salts
-        agrees = (ours or not header_agrees) and _sum(frame[:8] + frame[_FRAME.size :], order, previous) == (
+        # The salts of a damaged header prove nothing, but a header is synced before a frame is written after it.
+        same_log = salts == log_salts
+        is_valid = (same_log or not header_is_valid) and _sum(frame[:8] + frame[_FRAME.size :], order, previous) == (
             first,
             second,
         )
-        if damaged and commit and (agrees or (ours and not header_agrees)):
+        if damaged and commit and (is_valid or (same_log and not header_is_valid)):
             return True
-        damaged |= not agrees
+        damaged |= not is_valid
         previous = first, second
     return False
 
@@ -167,28 +162,28 @@ _CHECKPOINT_BUSY_MS: Final = 200
 
 
 class Database:
-    """A SQLite database in WAL mode with ``synchronous=FULL``: what was committed survives a loss of power.
+    """A SQLite database in WAL mode with ``synchronous=FULL``: committed transactions survive a loss of power.
 
-    Every page has a checksum. Each write is carried over from the log into the database and the log cut to nothing,
-    unless a reader is in the way for long: so what was removed is in no log either, once the next write finds the way
-    clear, and no acknowledged transaction depends on the one place where a flipped byte looks like a write that was cut
-    off, the end of the log. What SQLite frees it overwrites; a copy that it left in the unused part of a page, when it
-    moved a row to another one, stays until that page is written anew.
+    After each write the log is checkpointed and truncated, unless a reader blocks that for long; the next write tries
+    again. Removed text is then in no log either, and no acknowledged transaction depends on the end of the log, where a
+    flipped byte looks like an interrupted write. SQLite overwrites what it frees (``secure_delete``). A copy left in
+    the unused part of a page, when SQLite moved a row to another page, stays until that page is written again.
 
-    May be used from any thread; writers wait for each other, readers for nobody.
+    May be used from any thread. Writers wait for each other; readers do not wait.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens the database, making it or bringing it up to date as needed.
+        """Opens the database; creates or migrates it if necessary.
 
         Raises:
-            StorageError: It cannot be opened or was written by a newer version; StorageCorrupt if it is damaged.
+            StorageError: It cannot be opened, or a newer version wrote it.
+            StorageCorrupt: It is damaged.
         """
         self._path = path
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._connections: dict[threading.Thread, apsw.Connection] = {}
-        self._distrusted: set[apsw.Connection] = set()
+        self._stale: set[apsw.Connection] = set()
         self._closed = False
         load_page_checksums()
         require_whole_log(path)
@@ -198,38 +193,38 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """Lends this thread's connection; every statement sees what is committed when it starts.
+        """Yields this thread's connection; every statement sees what is committed when it starts.
 
         Raises:
-            StorageError: SQLite failed; the subclass says how.
+            StorageError: SQLite failed; the subclass gives the cause.
         """
         with self._translating():
             yield self._connection()
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """Lends this thread's connection in a read transaction: all statements see one state.
+        """Yields this thread's connection in a read transaction: all statements see one state.
 
         Raises:
-            StorageError: SQLite failed; the subclass says how.
+            StorageError: SQLite failed; the subclass gives the cause.
         """
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        """Lends this thread's connection in a write transaction: committed and durable on leaving, undone on an error.
+        """Yields this thread's connection in a write transaction: durable after the block, rolled back on an error.
 
         Raises:
-            StorageError: SQLite failed; the subclass says how. Nothing was written.
+            StorageError: SQLite failed; the subclass gives the cause. Nothing was written.
         """
         with self._writing:
             with self._transaction("BEGIN IMMEDIATE") as connection:
                 yield connection
-            self._carry_over(connection)
+            self._checkpoint(connection)
 
     def close(self) -> None:
-        """Closes all connections; idempotent. No thread may be using one."""
+        """Closes all connections; idempotent. No thread may use one any more."""
         with self._lock:
             self._closed = True
             while self._connections:
@@ -255,13 +250,13 @@ class Database:
             if self._closed:
                 raise StorageError("the data directory is closed")
             connection = self._connections.get(thread)
-            if connection is not None and connection in self._distrusted:
-                self._distrusted.discard(connection)
+            if connection is not None and connection in self._stale:
+                self._stale.discard(connection)
                 self._connections.pop(thread).close()
                 connection = None
             if connection is None:
-                for gone in [other for other in self._connections if not other.is_alive()]:
-                    self._connections.pop(gone).close()
+                for ended in [other for other in self._connections if not other.is_alive()]:
+                    self._connections.pop(ended).close()
                 connection = self._connections[thread] = self._open()
         return connection
 
@@ -289,12 +284,12 @@ class Database:
             return
         if connection.pragma("user_version") >= CHECKSUMS_SINCE:
             raise self._corrupt("its pages have no checksums")
-        _log.info("giving the database's pages checksums", database=str(self._path))
+        _log.info("adding checksums to the pages of the database", database=str(self._path))
         reserve_checksums(connection)
         connection.pragma("journal_mode", "WAL")
 
-    def _carry_over(self, connection: apsw.Connection) -> None:
-        """Moves what was committed from the log into the database; what fails here fails nothing that was committed."""
+    def _checkpoint(self, connection: apsw.Connection) -> None:
+        """Checkpoints the log into the database. A failure here does not fail the committed transaction."""
         try:
             connection.set_busy_timeout(_CHECKPOINT_BUSY_MS)
             try:
@@ -302,15 +297,15 @@ class Database:
             finally:
                 connection.set_busy_timeout(_BUSY_MS)
         except apsw.BusyError:
-            return  # a reader needs the log a while longer; the next write tries again
+            return  # a reader still needs the log; the next write tries again
         except apsw.Error as error:
-            self._distrust()
-            _log.error("the log could not be carried over into the database", error=str(self._translated(error)))
+            self._reopen_all()
+            _log.error("the log could not be checkpointed", error=str(self._translated(error)))
 
-    def _distrust(self) -> None:
-        """Has every thread open its connection anew: after a failed write or sync, what SQLite holds is not certain."""
+    def _reopen_all(self) -> None:
+        """Makes every thread reopen its connection: after a failed write or sync SQLite's state is not certain."""
         with self._lock:
-            self._distrusted.update(self._connections.values())
+            self._stale.update(self._connections.values())
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -318,12 +313,12 @@ class Database:
             yield
         except apsw.Error as error:
             if isinstance(error, apsw.IOError):
-                self._distrust()
+                self._reopen_all()
             raise self._translated(error) from error
 
     def _translated(self, error: apsw.Error) -> StorageError:
         if isinstance(error, apsw.FullError):
-            return StorageFull(f"no room is left for {self._path}; free some space and try again, nothing is lost")
+            return StorageFull(f"no space is left for {self._path}; free some space and try again, nothing is lost")
         if _extended(error) == apsw.SQLITE_IOERR_DATA:
             return self._corrupt("the checksum of a page is wrong")
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
@@ -331,7 +326,7 @@ class Database:
         if isinstance(error, apsw.IOError):
             return StorageError(
                 f"{self._path}: the disk failed ({error}); nothing that was acknowledged is lost. Check the disk and "
-                "the system's log, then try again"
+                "the system log, then try again"
             )
         return StorageError(f"{self._path} failed: {error}")
 

@@ -1,4 +1,4 @@
-"""Documents, chunks, full text and vectors in SQLite: the truth that everything else is a cache of."""
+"""Documents, chunks, full text and vectors in SQLite, the source of truth; indexes and caches are rebuilt from it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from edge_rag.storage.statements import (
     StoredPassage,
     collection_of,
     drop_collection,
+    ensure_collection,
+    ensure_embedder,
     info_of,
     insert_chunk,
     insert_document,
-    make_collection,
-    make_embedder,
     new_document_id,
     remove_document,
     renew_generation,
@@ -41,7 +41,7 @@ from edge_rag.storage.statements import (
     stored_metadata,
 )
 
-_ROWS_AT_ONCE = 500
+_BATCH_ROWS = 500
 
 
 class DocumentStore:
@@ -57,7 +57,7 @@ class DocumentStore:
         return tuple(collection_of(row) for row in rows)
 
     def document_counts(self) -> dict[str, int]:
-        """Returns the number of documents of each collection, by name."""
+        """Returns the number of documents by collection name."""
         with self._database.reading() as connection:
             return dict(
                 connection.execute(
@@ -70,13 +70,13 @@ class DocumentStore:
         """Returns a collection.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: No collection has that name.
         """
         with self._database.reading() as connection:
             return require_collection(connection, name)
 
     def find(self, collection: str, name: str) -> DocumentInfo | None:
-        """Returns the record of the document of that very name, or None."""
+        """Returns the record of the document with exactly this name, or None."""
         with self._database.reading() as connection:
             row = connection.execute(
                 f"SELECT {INFO} FROM documents d JOIN collections c USING (collection) WHERE c.name = ? AND d.name = ?",
@@ -87,7 +87,7 @@ class DocumentStore:
     def ingested_with(self, document: DocumentId) -> tuple[Metadata, int | None]:
         """Returns the metadata that a client gave with a document, and the size its chunks were packed to.
 
-        Nothing and None where there is no such document; None also where an older version cut it.
+        Both are empty if the document does not exist. The size is None if an older version chunked the document.
         """
         with self._database.reading() as connection:
             row = connection.execute(
@@ -99,7 +99,7 @@ class DocumentStore:
         """Returns a document's record and stored text, by id or else by name.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: There is none.
+            CollectionNotFound, DocumentNotFound: It does not exist.
         """
         with self._database.snapshot() as connection:
             number = require_document(connection, require_collection(connection, collection), document)
@@ -110,10 +110,10 @@ class DocumentStore:
         return info_of(row[:-1]), row[-1]
 
     def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
-        """Returns up to ``limit`` records in order of id, after the given one.
+        """Returns up to ``limit`` records in order of id, after the given id.
 
         Raises:
-            CollectionNotFound: There is none.
+            CollectionNotFound: It does not exist.
         """
         with self._database.snapshot() as connection:
             number = require_collection(connection, collection).number
@@ -125,19 +125,19 @@ class DocumentStore:
         return tuple(info_of(row) for row in rows)
 
     def put(self, document: NewDocument) -> Change:
-        """Writes a document; one of that name is replaced and keeps its id.
+        """Writes a document. A document of the same name is replaced and its id kept.
 
-        Accepted documents of that name that wait are passed over.
+        Queued documents of that name are superseded.
         """
         with self._database.writing() as connection:
             supersede(connection, document.collection, document.name, None, "a newer one was ingested")
             return _write(connection, document)
 
     def put_accepted(self, document: NewDocument, ticket: Ticket) -> Change | None:
-        """Writes a document that was accepted before, and settles its ticket with it.
+        """Writes a document that was queued, and completes its ticket in the same transaction.
 
         Returns:
-            What was changed; None where nothing was, because the ticket is no longer good.
+            The change, or None if nothing was written because the ticket is no longer queued.
         """
         with self._database.writing() as connection:
             if not is_queued(connection, ticket):
@@ -149,7 +149,7 @@ class DocumentStore:
         return change
 
     def supersede_queued(self, collection: str, document: str) -> None:
-        """Passes over accepted documents of a name that wait: what is stored under it was ingested after them."""
+        """Supersedes queued documents of a name: the stored document was ingested after they were accepted."""
         with self._database.reading() as connection:
             waiting = connection.execute(
                 "SELECT 1 FROM job_documents WHERE collection = ? AND name = ? AND state = 'queued'",
@@ -160,10 +160,10 @@ class DocumentStore:
                 supersede(connection, collection, document, None, "a newer one was ingested")
 
     def delete(self, collection: str, document: str) -> Change:
-        """Removes a document; the collection goes with its last one unless it is kept.
+        """Removes a document, and its collection with the last document unless the collection is kept.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: There is none.
+            CollectionNotFound, DocumentNotFound: It does not exist.
         """
         with self._database.writing() as connection:
             stored = require_collection(connection, collection)
@@ -173,12 +173,12 @@ class DocumentStore:
             ).fetchone()
             removed = remove_document(connection, stored.number, number)
             supersede(connection, collection, info_of(row).name, None, "the document was deleted")
-            (left,) = connection.execute(
+            (remaining,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM documents WHERE collection = ?)", (stored.number,)
             ).fetchone()
             renew_generation(connection, stored.number)
             after = require_collection(connection, collection)
-            dropped = not left and not stored.kept
+            dropped = not remaining and not stored.kept
             if dropped:
                 after = replace(after, epoch=drop_collection(connection, stored.number))
         return Change(after, removed, (), info_of(row), dropped=dropped)
@@ -187,13 +187,13 @@ class DocumentStore:
         """Returns the passages of those of the given chunks that are still stored."""
         found: dict[ChunkId, StoredPassage] = {}
         with self._database.reading() as connection:
-            for first in range(0, len(chunks), _ROWS_AT_ONCE):
-                some = chunks[first : first + _ROWS_AT_ONCE]
+            for first in range(0, len(chunks), _BATCH_ROWS):
+                batch = chunks[first : first + _BATCH_ROWS]
                 rows = connection.execute(
                     "SELECT k.chunk, d.id, d.name, k.page, k.first, k.past, k.text, k.context, d.metadata, k.ordinal, "
                     "d.ingested_at "
-                    f"FROM chunks k JOIN documents d USING (document) WHERE k.chunk IN ({', '.join('?' * len(some))})",
-                    some,
+                    f"FROM chunks k JOIN documents d USING (document) WHERE k.chunk IN ({', '.join('?' * len(batch))})",
+                    batch,
                 )
                 for row in rows:
                     values: tuple[Any, ...] = (*row[:-4], tuple(json.loads(row[-4])), stored_metadata(row[-3]))
@@ -202,7 +202,7 @@ class DocumentStore:
         return found
 
     def text_around(self, chunk: ChunkId, start: int, end: int) -> str | None:
-        """Returns a range of the stored text of the document that a chunk is from; None if it is no longer stored."""
+        """Returns a range of the stored text of a chunk's document; None if the chunk is no longer stored."""
         with self._database.reading() as connection:
             row = connection.execute(
                 "SELECT substr(d.text, ?, ?) FROM chunks k JOIN documents d USING (document) WHERE k.chunk = ?",
@@ -211,7 +211,9 @@ class DocumentStore:
         return None if row is None else str(row[0])
 
     def similarities(self, chunks: Sequence[ChunkId], question: NDArray[np.float32]) -> dict[ChunkId, float]:
-        """Returns the cosine similarity of chunks to a question vector, both of length 1, of those still stored."""
+        """Returns the cosine similarity of a question vector to the chunks that are still stored; vectors have length
+        1.
+        """
         found: dict[ChunkId, float] = {}
         with self._database.reading() as connection:
             for chunk in chunks:
@@ -222,8 +224,8 @@ class DocumentStore:
 
 
 def _write(connection: apsw.Connection, document: NewDocument) -> Change:
-    collection = make_collection(connection, document.collection)
-    embedder = make_embedder(connection, document.embedder, document.vectors.shape[1])
+    collection = ensure_collection(connection, document.collection)
+    embedder = ensure_embedder(connection, document.embedder, document.vectors.shape[1])
     old = connection.execute(
         "SELECT document, id FROM documents WHERE collection = ? AND name = ?", (collection, document.name)
     ).fetchone()

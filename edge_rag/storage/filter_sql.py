@@ -1,6 +1,6 @@
-"""Filters to SQL; pure. Whatever a client sent becomes a parameter, never a part of the statement.
+"""Metadata filters as SQL, and the chunks that a filter allows in a dense search.
 
-Which chunks a filter allows, for the dense search; the lexical one has the filter in its own statement.
+Values from clients become parameters, never part of a statement. BM25 search adds the condition to its own statement.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ class SqlCondition:
     """A condition of a WHERE clause over chunks ``k`` and documents ``d``; true or false, never NULL.
 
     Attributes:
-        sql: With a ``?`` a parameter.
-        parameters: In their order.
+        sql: The condition, with ``?`` for parameters.
+        parameters: In order.
     """
 
     sql: str
     parameters: tuple[SqlValue, ...]
 
 
-def condition(wanted: Filter, collection: int) -> SqlCondition:
+def condition(filter_: Filter, collection: int) -> SqlCondition:
     """Returns the condition that holds for exactly the chunks a filter allows.
 
     Args:
-        wanted: A legal filter.
-        collection: Row id of the collection that is searched.
+        filter_: A valid filter.
+        collection: Row id of the collection searched.
     """
-    match wanted:
+    match filter_:
         case AllOf(filters):
             return _joined(" AND ", [condition(each, collection) for each in filters])
         case AnyOf(filters):
@@ -82,8 +82,8 @@ def condition(wanted: Filter, collection: int) -> SqlCondition:
         case OneOf(field, values):
             return _joined(" OR ", [_among(field, same, collection) for same in _by_kind(values)])
         case Prefix(field, prefix):
-            beginning = "{0} >= ? AND substr({0}, 1, ?) = ?"
-            return _of_field(field, "text", beginning, (prefix, len(prefix), prefix), collection)
+            starts_with = "{0} >= ? AND substr({0}, 1, ?) = ?"
+            return _of_field(field, "text", starts_with, (prefix, len(prefix), prefix), collection)
         case Present(field):
             return _present(field, collection)
 
@@ -113,7 +113,7 @@ def _present(field: FilterField, collection: int) -> SqlCondition:
 def _of_field(
     field: FilterField, kind: str, test: str, parameters: tuple[SqlValue, ...], collection: int
 ) -> SqlCondition:
-    """A test of a field's value, which stands for ``{0}`` in it."""
+    """Builds a test of a field's value, for which ``{0}`` stands in ``test``."""
     match field:
         case MetadataField(key):
             sql = f"{_DOCUMENTS} AND kind = ? AND {test.format('value')})"
@@ -124,7 +124,7 @@ def _of_field(
 
 
 def _stored(field: FilterField, value: FilterValue) -> tuple[str, SqlValue]:
-    """A value's kind, and the value as the field is stored."""
+    """Returns the kind of a value, and the value in the form in which the field is stored."""
     if field is BuiltinField.INGESTED_AT and isinstance(value, datetime):
         return "date", value.isoformat()
     return stored_value(value)
@@ -146,27 +146,27 @@ _Key = tuple[int, str, SqlCondition]
 
 
 class AllowedChunks:
-    """Reads the chunks that a condition holds for, and keeps the latest answers. May be used from any thread.
+    """Reads the chunks that a condition holds for, and caches results. May be used from any thread.
 
-    A collection has another generation after every change, so an answer that is kept is never out of date.
+    Every change of a collection changes its generation, so a cached result is never stale.
 
     Args:
-        database: Has the chunks and documents.
-        capacity_bytes: Most memory for answers that are kept; 0 keeps none.
+        database: Holds chunks and documents.
+        capacity_bytes: Most memory for cached results; 0 disables the cache.
     """
 
     def __init__(self, database: Database, capacity_bytes: int = 32 << 20) -> None:
         self._database = database
         self._capacity_bytes = capacity_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, NDArray[np.int64]] = OrderedDict()
+        self._cache: OrderedDict[_Key, NDArray[np.int64]] = OrderedDict()
         self._bytes = 0
 
     def read(self, collection: Collection, condition: SqlCondition) -> NDArray[np.int64]:
         """Returns the ids of the chunks, int64, ascending.
 
         Args:
-            collection: As it was stored when the search began.
+            collection: The collection as read at the start of the search.
             condition: Of a WHERE clause over chunks ``k`` and documents ``d``.
 
         Raises:
@@ -174,16 +174,16 @@ class AllowedChunks:
         """
         key = (collection.number, collection.generation, condition)
         with self._lock:
-            if (kept := self._kept.get(key)) is not None:
-                self._kept.move_to_end(key)
-                return kept
+            if (cached := self._cache.get(key)) is not None:
+                self._cache.move_to_end(key)
+                return cached
         found = self._read(collection.number, condition)
         with self._lock:
-            if key not in self._kept and found.nbytes <= self._capacity_bytes:
-                self._kept[key] = found
+            if key not in self._cache and found.nbytes <= self._capacity_bytes:
+                self._cache[key] = found
                 self._bytes += found.nbytes
                 while self._bytes > self._capacity_bytes:
-                    self._bytes -= self._kept.popitem(last=False)[1].nbytes
+                    self._bytes -= self._cache.popitem(last=False)[1].nbytes
         return found
 
     def _read(self, collection: int, condition: SqlCondition) -> NDArray[np.int64]:

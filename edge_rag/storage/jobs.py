@@ -1,6 +1,6 @@
-"""Jobs and the documents accepted for them, in SQLite, with their bytes in the spool.
+"""Ingest jobs and their queued documents in SQLite; the bytes of queued documents are in the spool.
 
-The statements that jobs are made of; each runs inside a transaction of its caller.
+The functions run inside a transaction of their caller; ``JobStore`` opens its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edge_rag.storage.spool import Spool
 
 
 def is_queued(connection: apsw.Connection, ticket: Ticket) -> bool:
-    """Whether nothing has become of an accepted document yet."""
+    """Whether an accepted document is still waiting to be stored."""
     row = connection.execute(
         "SELECT 1 FROM job_documents WHERE ticket = ? AND state = ?", (ticket, JobDocumentState.QUEUED.value)
     ).fetchone()
@@ -40,7 +40,7 @@ def complete(
     reason: str = "",
     document_id: DocumentId | None = None,
 ) -> None:
-    """Brings an accepted document to its final state; ends its job with the last one."""
+    """Sets the final state of an accepted document; finishes its job if it was the last one."""
     (job,) = connection.execute("SELECT job FROM job_documents WHERE ticket = ?", (ticket,)).fetchone()
     connection.execute(
         "UPDATE job_documents SET state = ?, reason = ?, document_id = ?, change = ? WHERE ticket = ?",
@@ -49,42 +49,42 @@ def complete(
     finish_if_done(connection, job)
 
 
-def supersede(connection: apsw.Connection, collection: str, name: str, before: Ticket | None, why: str) -> None:
-    """Passes over documents of a name that wait to be stored, since what is done now comes after them.
+def supersede(connection: apsw.Connection, collection: str, name: str, before: Ticket | None, reason: str) -> None:
+    """Supersedes queued documents of a name, because a later operation decided what is stored under it.
 
     Args:
         connection: In a transaction.
         collection: Name of the collection.
         name: Name of the document.
-        before: Those accepted before this one; None for all.
-        why: The reason to give.
+        before: Only documents accepted before this ticket; None for all.
+        reason: Reason recorded with them.
     """
     waiting = connection.execute(
         "SELECT ticket FROM job_documents WHERE collection = ? AND name = ? AND state = 'queued' AND ticket < ?",
         (collection, name, (1 << 62) if before is None else before),
     ).fetchall()
     for (ticket,) in waiting:
-        complete(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, why)
+        complete(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, reason)
 
 
-def supersede_all(connection: apsw.Connection, collection: str, why: str) -> None:
-    """Passes over every document of a collection that waits to be stored, in a transaction."""
+def supersede_all(connection: apsw.Connection, collection: str, reason: str) -> None:
+    """Supersedes all documents queued for a collection."""
     waiting = connection.execute(
         "SELECT ticket FROM job_documents WHERE collection = ? AND state = 'queued'", (collection,)
     ).fetchall()
     for (ticket,) in waiting:
-        complete(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, why)
+        complete(connection, Ticket(ticket), JobDocumentState.SUPERSEDED, reason)
 
 
 def next_change(connection: apsw.Connection, job: int) -> int:
-    """Counts one more change of a job and returns its number."""
+    """Increments the change counter of a job and returns it."""
     connection.execute("UPDATE jobs SET changes = changes + 1 WHERE job = ?", (job,))
     (change,) = connection.execute("SELECT changes FROM jobs WHERE job = ?", (job,)).fetchone()
     return int(change)
 
 
 def finish_if_done(connection: apsw.Connection, job: int) -> None:
-    """Ends a job that is handed over and has no document left to do."""
+    """Finishes a job whose upload has ended and that has no queued documents."""
     connection.execute(
         "UPDATE jobs SET state = ?, finished_at = ?, changes = changes + 1 WHERE job = ? AND handed_over AND state = ? "
         "AND NOT EXISTS (SELECT 1 FROM job_documents d WHERE d.job = jobs.job AND d.state = 'queued')",
@@ -96,19 +96,13 @@ _DOCUMENTS: Final = (
     "SELECT d.ticket, d.collection, d.name, d.size_bytes, d.state, d.reason, d.document_id, d.change, "
     "s.chunks, s.pages FROM job_documents d LEFT JOIN documents s ON s.id = d.document_id"
 )
-_JOBS_KEPT: Final = 100
+_MAX_FINISHED_JOBS: Final = 100
 _QUEUED: Final = JobDocumentState.QUEUED.value
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An accepted document whose turn it is.
-
-    Attributes:
-        job_id: Its job.
-        ticket: Its ticket.
-        name: Its name.
-    """
+    """The queued document to store next."""
 
     job_id: JobId
     ticket: Ticket
@@ -119,10 +113,9 @@ class JobStore:
     """Implements the pipeline's ``JobStore``. May be used from any thread; every change is durable on return.
 
     Args:
-        database: Where jobs are kept.
-        spool: Where documents' bytes are kept until they are stored.
-        spool_bytes: Most bytes that accepted documents may come to; a single one may be larger where nothing else
-        waits.
+        database: Holds the jobs.
+        spool: Holds the bytes of queued documents.
+        spool_bytes: Most bytes of all queued documents together. A larger document is accepted if nothing is queued.
     """
 
     def __init__(self, database: Database, spool: Spool, spool_bytes: int) -> None:
@@ -132,10 +125,10 @@ class JobStore:
         self._accepting = threading.Lock()
 
     def recover(self) -> None:
-        """Takes up what an earlier process left: hands over jobs that were cut off and clears the spool."""
+        """Ends the uploads of jobs that an earlier process left open, and removes spool files of no queued document."""
         with self._database.writing() as connection:
-            cut_off = connection.execute("SELECT job FROM jobs WHERE NOT handed_over").fetchall()
-            for (job,) in cut_off:
+            open_jobs = connection.execute("SELECT job FROM jobs WHERE NOT handed_over").fetchall()
+            for (job,) in open_jobs:
                 connection.execute("UPDATE jobs SET handed_over = 1 WHERE job = ?", (job,))
                 finish_if_done(connection, job)
         with self._database.reading() as connection:
@@ -143,7 +136,7 @@ class JobStore:
         self._spool.keep_only(frozenset(name for (name,) in rows))
 
     def start(self) -> Job:
-        """Begins a job; forgets the oldest ones that are over, where there are many."""
+        """Starts a job; deletes the oldest finished jobs beyond the number kept."""
         job_id = JobId(secrets.token_hex(8))
         with self._database.writing() as connection:
             connection.execute(
@@ -152,25 +145,25 @@ class JobStore:
             )
             connection.execute(
                 "DELETE FROM jobs WHERE state <> ? AND job <= (SELECT max(job) FROM jobs) - ?",
-                (JobState.RUNNING.value, _JOBS_KEPT),
+                (JobState.RUNNING.value, _MAX_FINISHED_JOBS),
             )
         return self.job(job_id)
 
     def accept(self, job_id: JobId, upload: Upload) -> JobDocument:
-        """Takes a document into custody: it will be stored, whatever happens to this process.
+        """Queues a document durably: it will be stored even if this process ends.
 
         Raises:
-            StorageFull: Too many bytes wait already, or the disk is full; the document was not taken.
+            StorageFull: Too many bytes are queued, or the disk is full; the document was not accepted.
             JobNotFound: There is no such job.
-            JobClosed: It was cancelled.
-            StorageError: The data directory failed; the document was not taken.
+            JobClosed: The job was cancelled.
+            StorageError: The data directory failed; the document was not accepted.
         """
         with self._accepting:
             waiting = self._waiting_bytes()
             if waiting and waiting + len(upload.content) > self._spool_bytes:
                 raise StorageFull(
-                    f"{waiting:,} bytes of accepted documents wait to be stored, at most {self._spool_bytes:,} may "
-                    "(ingest.spool_mib); send the rest when these are done"
+                    f"{waiting:,} bytes of accepted documents are waiting to be stored, the limit is "
+                    f"{self._spool_bytes:,} (ingest.spool_mib); send the rest when these are stored"
                 )
             spooled = self._spool.put(upload.content)
             try:
@@ -206,14 +199,14 @@ class JobStore:
         return not waiting or waiting + size_bytes <= self._spool_bytes
 
     def finish_uploads(self, job_id: JobId) -> None:
-        """Notes that a job gets no further documents."""
+        """Records that a job gets no further documents."""
         with self._database.writing() as connection:
             job = _require(connection, job_id)
             connection.execute("UPDATE jobs SET handed_over = 1 WHERE job = ?", (job,))
             finish_if_done(connection, job)
 
     def next(self) -> Accepted | None:
-        """Returns the document that was accepted first of those that wait; None if none does."""
+        """Returns the queued document that was accepted first, or None."""
         with self._database.reading() as connection:
             row = connection.execute(
                 "SELECT j.id, d.ticket, d.name FROM job_documents d JOIN jobs j USING (job) "
@@ -222,7 +215,7 @@ class JobStore:
         return None if row is None else Accepted(JobId(row[0]), Ticket(row[1]), row[2])
 
     def upload(self, ticket: Ticket) -> Upload:
-        """Returns an accepted document with its bytes.
+        """Returns a queued document with its bytes.
 
         Raises:
             StorageCorrupt: The bytes are missing or damaged.
@@ -241,7 +234,7 @@ class JobStore:
         reason: str = "",
         document_id: DocumentId | None = None,
     ) -> None:
-        """Brings an accepted document to its final state, unless it is in one already, and lets go of its bytes."""
+        """Sets the final state of a document unless it has one, and deletes its bytes from the spool."""
         with self._database.writing() as connection:
             if is_queued(connection, ticket):
                 complete(connection, ticket, state, reason, document_id)
@@ -249,7 +242,7 @@ class JobStore:
         self._spool.discard(spooled)
 
     def cancel(self, job_id: JobId) -> Job:
-        """Ends a job: what is not stored yet will not be. Nothing happens to one that is over.
+        """Cancels a job: documents that are not stored yet will not be. A finished job is not changed.
 
         Raises:
             JobNotFound: There is no such job.
@@ -274,17 +267,17 @@ class JobStore:
         """Returns a job.
 
         Raises:
-            JobNotFound: There is none.
+            JobNotFound: There is no such job.
         """
         with self._database.snapshot() as connection:
             return _job(connection, _require(connection, job_id))
 
     def jobs(self, limit: int, within: frozenset[str] | None = None) -> tuple[Job, ...]:
-        """Returns the latest jobs, the newest first.
+        """Returns the latest jobs, newest first.
 
         Args:
             limit: Most jobs.
-            within: Only jobs that have documents, all of them for these collections; None for all jobs.
+            within: Only jobs whose documents, at least one, are all for these collections; None for all jobs.
         """
         with self._database.snapshot() as connection:
             rows = connection.execute(
@@ -296,10 +289,10 @@ class JobStore:
             return tuple(_job(connection, job) for (job,) in rows)
 
     def changes(self, job_id: JobId, after: int, limit: int) -> tuple[Job, tuple[JobDocument, ...]]:
-        """Returns a job and those of its documents that changed after a change, in order of their changes.
+        """Returns a job, and those of its documents whose change number is above ``after``, in order of change.
 
         Raises:
-            JobNotFound: There is none.
+            JobNotFound: There is no such job.
         """
         with self._database.snapshot() as connection:
             job = _require(connection, job_id)
@@ -339,13 +332,13 @@ def _job(connection: Any, job: int) -> Job:
     rows = connection.execute(
         "SELECT state, count(*), sum(size_bytes) FROM job_documents WHERE job = ? GROUP BY state", (job,)
     ).fetchall()
-    places = connection.execute("SELECT DISTINCT collection FROM job_documents WHERE job = ?", (job,)).fetchall()
+    collections = connection.execute("SELECT DISTINCT collection FROM job_documents WHERE job = ?", (job,)).fetchall()
     return Job(
         job_id=JobId(job_id),
         state=JobState(state),
         started_at=datetime.fromisoformat(started_at),
         finished_at=None if finished_at is None else datetime.fromisoformat(finished_at),
-        collections=frozenset(place for (place,) in places),
+        collections=frozenset(place for (place,) in collections),
         documents={JobDocumentState(name): count for name, count, _ in rows},
         size_bytes=sum(size for _, _, size in rows),
         done_bytes=sum(size for name, _, size in rows if name != _QUEUED),

@@ -1,9 +1,9 @@
-"""The tables, as numbered migrations; ``PRAGMA user_version`` says how many a database has seen.
+"""The database schema as numbered migrations; ``PRAGMA user_version`` holds the number of migrations applied.
 
-A migration that was released is never changed; a new one is appended.
+A released migration is never changed; new ones are appended.
 
-Full text has a table per collection (``fulltext_<collection>``), made with the collection: BM25 then weighs words by
-what is rare in the collection asked, no other collection can be inferred from scores, and no query pays for them.
+Each collection has a full text table of its own (``fulltext_<collection>``). BM25 then weighs words by their frequency
+in that collection only, scores reveal nothing of other collections, and queries do not read other collections' words.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import apsw
 from edge_rag.errors import StorageError
 
 CHECKSUMS_SINCE: Final = 2
-"""Number of the migration from which on every page has a checksum."""
+"""Number of the migration after which every page has a checksum."""
 
 
-def _forget_deleted_words(connection: apsw.Connection) -> None:
+def _purge_deleted_words(connection: apsw.Connection) -> None:
     for (collection,) in connection.execute("SELECT collection FROM collections").fetchall():
-        _forget_at_once(connection, collection)
+        _enable_secure_delete(connection, collection)
         table = fulltext_table(collection)
         connection.execute(f"INSERT INTO {table} ({table}) VALUES ('rebuild')")
 
 
-def _keep_to_its_own_words(connection: apsw.Connection) -> None:
-    """Makes full text anew that has words of other collections: the second migration gave each the words of all."""
+def _remove_foreign_words(connection: apsw.Connection) -> None:
+    """Rebuilds full text tables that contain words of other collections, which the second migration added."""
     for (collection,) in connection.execute("SELECT collection FROM collections").fetchall():
         table = fulltext_table(collection)
-        (strangers,) = connection.execute(
+        (has_foreign_words,) = connection.execute(
             f"SELECT EXISTS (SELECT 1 FROM {table}_docsize f LEFT JOIN chunks c ON c.chunk = f.id AND c.collection = ? "
             "WHERE c.chunk IS NULL)",
             (collection,),
         ).fetchone()
-        if strangers:
+        if has_foreign_words:
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
             connection.execute(
                 f"INSERT INTO {table} (rowid, text, context) "
@@ -90,9 +90,9 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX chunks_of_collection ON chunks (collection)",
         "CREATE INDEX chunks_of_embedder ON chunks (embedder)",
     ),
-    (_forget_deleted_words,),
+    (_purge_deleted_words,),
     (
-        # Metadata as JSON is the truth; the table beside it is what filters look into, one row a value or tag.
+        # Metadata as JSON is authoritative; filters search this table, which has one row per value or tag.
         "ALTER TABLE documents ADD COLUMN metadata TEXT NOT NULL DEFAULT '{}'",
         "ALTER TABLE documents ADD COLUMN given_metadata TEXT NOT NULL DEFAULT '{}'",
         """CREATE TABLE document_metadata (
@@ -113,7 +113,7 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
            ) STRICT""",
     ),
     (
-        # A document that was accepted: its bytes are in the spool until its state is final.
+        # An accepted document. Its bytes are in the spool until its state is final.
         """CREATE TABLE jobs (
                job INTEGER PRIMARY KEY AUTOINCREMENT,
                id TEXT NOT NULL UNIQUE,
@@ -143,6 +143,7 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "CREATE INDEX job_documents_waiting_by_name ON job_documents (collection, name) WHERE state = 'queued'",
     ),
     (
+        # The index backend of each collection: the code says backend, names on disk stay as they were.
         """CREATE TABLE vector_homes (
                collection INTEGER PRIMARY KEY REFERENCES collections ON DELETE CASCADE,
                home TEXT NOT NULL
@@ -151,19 +152,19 @@ _MIGRATIONS: Final[tuple[tuple[str | Callable[[apsw.Connection], None], ...], ..
         "INSERT INTO directory VALUES (lower(hex(randomblob(8))))",
     ),
     (
-        # Settings are JSON with what differs from the defaults; a collection that is kept outlives its last document.
+        # Settings are JSON of what differs from the defaults. A kept collection remains without documents.
         "ALTER TABLE collections ADD COLUMN settings TEXT NOT NULL DEFAULT '{}'",
         "ALTER TABLE collections ADD COLUMN kept INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE collections ADD COLUMN created_at TEXT",
         "ALTER TABLE documents ADD COLUMN chunk_tokens INTEGER",
     ),
     (
-        # A collection's epoch ends whenever text of it is removed: what was derived from that text carries the old one.
-        # Epochs are never used again, by any collection.
+        # A collection's epoch ends when text of it is removed, and what was derived from the text carries the old
+        # epoch. Epochs are never reused, by any collection.
         "ALTER TABLE directory ADD COLUMN epochs INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE collections ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0",
     ),
-    (_keep_to_its_own_words,),
+    (_remove_foreign_words,),
 )
 
 
@@ -172,13 +173,13 @@ NEWEST_SCHEMA: Final = len(_MIGRATIONS)
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Brings a database to the newest form, one transaction a step.
+    """Applies the missing migrations, one transaction each.
 
     Args:
         connection: In autocommit mode.
 
     Raises:
-        StorageError: A newer edge-rag wrote it.
+        StorageError: A newer edge-rag wrote the database.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(_MIGRATIONS):
@@ -196,32 +197,32 @@ def migrate(connection: apsw.Connection) -> None:
                     statement(connection)
             connection.execute(f"PRAGMA user_version = {number}")
         except BaseException:
-            if connection.in_transaction:  # an error of the disk has ended it already
+            if connection.in_transaction:  # a disk error has ended it already
                 connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
 
 
 def fulltext_table(collection: int) -> str:
-    """Name of a collection's full text table."""
+    """Returns the name of a collection's full text table."""
     return f"fulltext_{collection:d}"
 
 
 def create_fulltext(connection: apsw.Connection, collection: int) -> None:
-    """Makes a collection's full text table; it holds no text of its own but reads it from ``chunks``."""
+    """Creates a collection's full text table. It stores no text of its own but reads it from ``chunks``."""
     connection.execute(
         f"CREATE VIRTUAL TABLE {fulltext_table(collection)} USING fts5(text, context, content='chunks', "
         "content_rowid='chunk', tokenize='porter unicode61 remove_diacritics 2')"
     )
-    _forget_at_once(connection, collection)
+    _enable_secure_delete(connection, collection)
 
 
 def drop_fulltext(connection: apsw.Connection, collection: int) -> None:
-    """Removes a collection's full text table."""
+    """Drops a collection's full text table."""
     connection.execute(f"DROP TABLE {fulltext_table(collection)}")
 
 
-def _forget_at_once(connection: apsw.Connection, collection: int) -> None:
-    """Has words leave the full text index with their chunk; otherwise FTS5 keeps them until segments merge."""
+def _enable_secure_delete(connection: apsw.Connection, collection: int) -> None:
+    """Removes words from the index together with their chunk; by default FTS5 keeps them until segments merge."""
     table = fulltext_table(collection)
     connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('secure-delete', 1)")

@@ -1,4 +1,4 @@
-"""Which names documents and collections may have."""
+"""Validation of document and collection names."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from edge_rag.errors import InvalidRequest
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _MAX_DOCUMENT_CHARACTERS = 1024
 _FORBIDDEN_CATEGORIES = frozenset(("Cc", "Cs", "Zl", "Zp"))
-_TEXT_TURNERS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Controls of the Unicode bidirectional algorithm: they make a name look like another one."""
+_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Bidirectional controls of Unicode: they make a name look like another one."""
 
 
 def require_collection_name(name: str) -> None:
-    """Refuses what no collection may be called.
+    """Checks the name of a collection.
 
     Raises:
         InvalidRequest: It is not 1 to 64 characters of ``a-z``, ``0-9``, ``_`` and ``-``.
     """
     if not _COLLECTION.fullmatch(name):
-        raise InvalidRequest("collection", "must be 1 to 64 characters out of a-z, 0-9, _ and -")
+        raise InvalidRequest("collection", "must be 1 to 64 characters of a-z, 0-9, _ and -")
 
 
 def require_document_name(name: str) -> None:
-    """Refuses what no document may be called.
+    """Checks the name of a document.
 
     Raises:
-        InvalidRequest: It is empty, longer than 1,024 characters, or has control characters, line ends, controls that
-            turn the direction of text, or a step up (``..``), of which only harm can come.
+        InvalidRequest: It is empty, longer than 1,024 characters, or has control characters, line breaks, bidirectional
+            controls or a path component ``..``.
     """
     if not 1 <= len(name) <= _MAX_DOCUMENT_CHARACTERS:
         raise InvalidRequest("name", f"must have 1 to {_MAX_DOCUMENT_CHARACTERS:,} characters, has {len(name):,}")
     if any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in name):
-        raise InvalidRequest("name", "must not have control characters or line ends")
-    if not _TEXT_TURNERS.isdisjoint(name):
-        raise InvalidRequest("name", "must not have controls that turn the direction of text")
+        raise InvalidRequest("name", "must not have control characters or line breaks")
+    if not _BIDI_CONTROLS.isdisjoint(name):
+        raise InvalidRequest("name", "must not have characters that change the direction of text")
     if ".." in name.replace("\\", "/").split("/"):
-        raise InvalidRequest("name", "must not have .. as a step of its path")
+        raise InvalidRequest("name", "must not have the path component ..")

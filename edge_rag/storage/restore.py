@@ -23,41 +23,41 @@ _ID_BYTES: Final = 8
 
 
 def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
-    """Puts a backup's documents in the place of those of a data directory.
+    """Replaces the documents of a data directory by those of a backup.
 
-    All of the backup is unpacked beside and checked before anything there is touched; then one rename puts it in place,
-    so that there is the old state or the new one at any moment. Indexes are made anew at the daemon's next start.
-    Models that were added to the directory stay. So does the directory's id, and a directory without one gets an id of
-    its own: what two boxes restored from one backup keep in a Milvus that they share must not be the same.
+    The backup is unpacked beside the data and verified first; then one rename puts it in place, so that either the old
+    or the new state is there at any moment. The daemon rebuilds indexes at its next start. Added models stay. The id of
+    the directory stays too, and a directory without one gets a new id: data that two boxes restored from one backup
+    keep in a shared Milvus must not be mixed.
 
     Args:
         archive: The backup.
-        directory: The data directory, made if it does not exist.
-        replace: Whether documents that are there may go.
+        directory: The data directory; created if it does not exist.
+        replace: Whether existing documents may be replaced.
 
     Returns:
-        What the backup is of.
+        The backup's manifest.
 
     Raises:
-        BackupInvalid: It is no whole backup, or was made by a newer edge-rag; nothing was changed.
+        BackupInvalid: It is not a complete backup, or a newer edge-rag wrote it; nothing was changed.
         ConfigurationError: There are documents, and ``replace`` is not set.
         DataDirectoryInUse: A daemon holds the directory.
-        StorageError: The disk failed or is full; the documents that were there are.
+        StorageError: The disk failed or is full; the old documents are still there.
     """
     if not archive.is_file():
-        raise BackupInvalid(f"{archive} is no file")
+        raise BackupInvalid(f"{archive} is not a file")
     load_page_checksums()
     with DataDirectory(directory):
         database = directory / DATABASE
         if database.exists() and not replace:
-            raise ConfigurationError(f"{directory} has documents already; replace them with --replace, or name another")
+            raise ConfigurationError(f"{directory} has documents; use --replace to replace them, or another directory")
         scratch = directory / _FOLDER
         shutil.rmtree(scratch, ignore_errors=True)
         try:
             scratch.mkdir(mode=0o700)
-            manifest = _unpacked(archive, scratch)
-            _identify(scratch / DATABASE, _id_of(database) or secrets.token_hex(_ID_BYTES))
-            # What a generator computed from the text that was there must not be found under epochs that come again.
+            manifest = _unpack(archive, scratch)
+            _set_id(scratch / DATABASE, _id_of(database) or secrets.token_hex(_ID_BYTES))
+            # Saved KV pages of the replaced text must not be found under epochs that are used again.
             if (directory / KV).exists():
                 shutil.rmtree(directory / KV)
             _put_in_place(scratch, directory)
@@ -68,7 +68,7 @@ def restore(archive: Path, directory: Path, replace: bool) -> Manifest:
     return manifest
 
 
-def _unpacked(archive: Path, scratch: Path) -> Manifest:
+def _unpack(archive: Path, scratch: Path) -> Manifest:
     manifest = unpack(archive, scratch)
     if manifest.schema > NEWEST_SCHEMA:
         raise BackupInvalid(
@@ -79,11 +79,11 @@ def _unpacked(archive: Path, scratch: Path) -> Manifest:
         with (scratch / DATABASE).open("rb") as file:
             if file.read(_RESERVED_AT + 1)[-1] != RESERVED_BYTES:
                 raise StorageCorrupt("its database has no page checksums")
-        schema, _, waiting = check_database(scratch / DATABASE)
+        schema, _, queued = check_database(scratch / DATABASE)
     except StorageCorrupt as error:
-        raise BackupInvalid(f"{archive} is no whole backup: {error}") from error
-    if schema != manifest.schema or {f"{SPOOL}/{name}" for name in waiting} | {DATABASE} != set(manifest.files):
-        raise BackupInvalid(f"{archive} is no whole backup: its database is not what its manifest says")
+        raise BackupInvalid(f"{archive} is not a complete backup: {error}") from error
+    if schema != manifest.schema or {f"{SPOOL}/{name}" for name in queued} | {DATABASE} != set(manifest.files):
+        raise BackupInvalid(f"{archive} is not a complete backup: its database does not match its manifest")
     return manifest
 
 
@@ -93,15 +93,15 @@ def _id_of(database: Path) -> str | None:
     try:
         with closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
             row = connection.execute("SELECT id FROM directory").fetchone()
-    except apsw.Error:  # damaged, or of a time when directories had no id
+    except apsw.Error:  # damaged, or from a version whose directories had no id
         return None
     return None if row is None else str(row[0])
 
 
-def _identify(database: Path, directory: str) -> None:
+def _set_id(database: Path, directory: str) -> None:
     try:
         with closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
-            # One of a time when directories had no id gets a random one when it is opened.
+            # A database of a version without directory ids gets a random one when it is opened.
             if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'directory'").fetchone():
                 connection.execute("UPDATE directory SET id = ?", (directory,))
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -114,23 +114,23 @@ def _put_in_place(scratch: Path, directory: Path) -> None:
     spool.mkdir(mode=0o700, exist_ok=True)
     _sync(scratch / DATABASE)
     if (scratch / SPOOL).is_dir():
-        for waiting in (scratch / SPOOL).iterdir():
-            _sync(waiting)
-            waiting.replace(spool / waiting.name)
+        for queued in (scratch / SPOOL).iterdir():
+            _sync(queued)
+            queued.replace(spool / queued.name)
         _sync(spool)
-    _take_leave_of(directory / DATABASE)
+    _retire(directory / DATABASE)
     (scratch / DATABASE).replace(directory / DATABASE)
     _sync(directory)
 
 
-def _take_leave_of(database: Path) -> None:
-    """Empties the old database's log, which must never be applied to the new one; puts aside one that is damaged."""
+def _retire(database: Path) -> None:
+    """Empties the old database's log, which must not be applied to the new one; moves a damaged database aside."""
     if not database.exists():
         return
     log, index = (database.with_name(f"{database.name}-{suffix}") for suffix in ("wal", "shm"))
     try:
         with closing(apsw.Connection(str(database))) as connection:
-            connection.pragma("schema_version")  # reads the file, which opening it does not
+            connection.pragma("schema_version")  # reads the file; opening a connection does not
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error:
         for file in (database, log, index):

@@ -1,4 +1,4 @@
-"""Documents that were accepted and are not stored yet, a file each."""
+"""Bytes of queued documents, one file each."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from edge_rag.errors import StorageCorrupt, StorageError, StorageFull
 
 
 class Spool:
-    """A folder of documents' bytes. May be used from any thread.
+    """A folder of files with the bytes of documents. May be used from any thread.
 
-    A file is written aside, synced and renamed, and the folder synced, before anyone hears of it.
+    A file is written under another name, synced and renamed, and the folder synced, before ``put`` returns.
 
     Args:
-        folder: Made if it does not exist.
+        folder: Created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{folder} cannot be made: {error.strerror}") from error
+            raise StorageError(f"{folder} cannot be created: {error.strerror}") from error
         self._folder = folder
         self._lock = threading.Lock()
         self._pins = 0
-        self._unwanted: set[str] = set()
+        self._discarded: set[str] = set()
 
     def put(self, content: bytes) -> str:
-        """Writes a document's bytes; durable on return.
+        """Writes the bytes of a document; durable on return.
 
         Returns:
-            The name to ask for them by.
+            The name to read them by.
 
         Raises:
-            StorageFull: No room is left.
+            StorageFull: No space is left.
             StorageError: The disk failed.
         """
         name = secrets.token_hex(16)
@@ -59,23 +59,25 @@ class Spool:
                     left.unlink(missing_ok=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise StorageFull(
-                    f"no room is left in {self._folder} for a document of {len(content):,} bytes; free some space and "
-                    "send it again. What was accepted before is kept"
+                    f"no space is left in {self._folder} for a document of {len(content):,} bytes; free some space and "
+                    "send it again. Documents accepted before are kept"
                 ) from error
-            raise StorageError(f"{path} could not be written: {error.strerror}; the document was not taken") from error
+            raise StorageError(
+                f"{path} could not be written: {error.strerror}; the document was not accepted"
+            ) from error
         return name
 
     def get(self, name: str, sha256: str) -> bytes:
-        """Reads a document's bytes.
+        """Reads the bytes of a document.
 
         Raises:
-            StorageCorrupt: They are missing or not what was written.
+            StorageCorrupt: They are missing or damaged.
             StorageError: They could not be read.
         """
         try:
             content = (self._folder / name).read_bytes()
         except FileNotFoundError as error:
-            raise StorageCorrupt("its bytes are gone from the spool; send it again") from error
+            raise StorageCorrupt("its bytes are missing from the spool; send it again") from error
         except OSError as error:
             raise StorageError(f"{self._folder / name} could not be read: {error.strerror}") from error
         if hashlib.sha256(content).hexdigest() != sha256:
@@ -83,22 +85,22 @@ class Spool:
         return content
 
     def discard(self, name: str) -> None:
-        """Removes a document's bytes, or does so once nobody needs the folder as it is."""
+        """Deletes the bytes of a document, or does so after the last ``pinned`` block."""
         with self._lock:
             if self._pins:
-                self._unwanted.add(name)
+                self._discarded.add(name)
                 return
         self._unlink(name)
 
     def keep_only(self, names: frozenset[str]) -> None:
-        """Removes every file but these: what a killed process left behind."""
+        """Deletes all other files, as a killed process may have left them."""
         for path in self._folder.iterdir():
             if path.name not in names:
                 self._unlink(path.name)
 
     @contextmanager
     def pinned(self) -> Iterator[Path]:
-        """Keeps what is in the folder until the end of the block; yields the folder."""
+        """Yields the folder; no file in it is deleted until the end of the block."""
         with self._lock:
             self._pins += 1
         try:
@@ -106,12 +108,12 @@ class Spool:
         finally:
             with self._lock:
                 self._pins -= 1
-                unwanted, self._unwanted = (self._unwanted, set()) if not self._pins else (set(), self._unwanted)
-            for name in unwanted:
+                discarded, self._discarded = (self._discarded, set()) if not self._pins else (set(), self._discarded)
+            for name in discarded:
                 self._unlink(name)
 
     def _unlink(self, name: str) -> None:
-        with contextlib.suppress(OSError):  # what cannot be removed now is removed at the next start
+        with contextlib.suppress(OSError):  # ``keep_only`` removes it at the next start
             (self._folder / name).unlink(missing_ok=True)
 
     def _sync(self) -> None:

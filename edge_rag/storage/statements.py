@@ -1,8 +1,7 @@
-"""The statements the store is made of; each runs inside a transaction of its caller.
+"""Statements on documents, chunks and collections, and the values that they read and write.
 
-What goes into the store and what comes out of it, as values.
-
-A collection's settings as they are stored: JSON with what differs from the defaults.
+Each function runs inside a transaction of its caller. Settings of a collection are stored as JSON with what differs
+from the defaults.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from edge_rag.storage.migrations import create_fulltext, drop_fulltext, fulltext
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection as it is stored.
+    """A collection as stored.
 
     Attributes:
-        number: Its row id, never reused.
-        name: Its name.
-        generation: Random; another one after every change of the collection's chunks or vectors.
-        settings: What was chosen for it.
-        kept: Whether it stays when its last document goes.
-        epoch: Another, larger number after text of it was removed; never that of another collection.
+        number: Row id, never reused.
+        name: Name.
+        generation: Random; changes with every change of the collection's chunks or vectors.
+        settings: Settings.
+        kept: Whether the collection remains without documents.
+        epoch: Increases when text of the collection is removed; never shared with another collection.
     """
 
     number: int
@@ -53,12 +52,12 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class StoredPassage:
-    """A chunk as it is stored.
+    """A chunk as stored.
 
     Attributes:
-        passage: The passage it is.
+        passage: The passage.
         ordinal: 0-based position among the document's chunks.
-        ingested_at: When the document was ingested, UTC.
+        ingested_at: Time of ingestion, UTC.
     """
 
     passage: Passage
@@ -71,18 +70,18 @@ class NewDocument:
     """A document ready to be stored.
 
     Attributes:
-        collection: Name of the collection, made if it does not exist.
-        name: Name of the document; one of that name is replaced.
+        collection: Name of the collection; created if it does not exist.
+        name: Name of the document; a document of that name is replaced.
         media_type: IANA media type.
-        sha256: Lower-case hex digest of the bytes.
-        size_bytes: Their number.
-        parsed: Its text.
-        chunks: Its chunks.
-        embedder: Name of the model that made the vectors.
+        sha256: SHA-256 of the bytes, lower-case hex.
+        size_bytes: Number of bytes.
+        parsed: The parsed text.
+        chunks: Chunks of the text.
+        embedder: Name of the embedding model.
         vectors: float32 [chunks, dimension].
-        metadata: What is known of it.
-        given_metadata: Those of it that the client gave.
-        chunk_tokens: Size its chunks were packed to.
+        metadata: All metadata.
+        given_metadata: Metadata that the client gave.
+        chunk_tokens: Size that chunks were packed to, tokens.
     """
 
     collection: str
@@ -101,14 +100,14 @@ class NewDocument:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a committed transaction did to a collection's vectors.
+    """What a committed transaction changed in a collection's vectors.
 
     Attributes:
-        collection: The collection after it.
-        removed: Chunks that are gone.
-        added: Chunks that are new, in the order of the document's.
+        collection: The collection after the change.
+        removed: Chunks that were removed.
+        added: Chunks that were added, in document order.
         info: The document written or deleted.
-        dropped: Whether the collection is gone with its last document.
+        dropped: Whether the collection was removed with its last document.
     """
 
     collection: Collection
@@ -119,23 +118,23 @@ class Change:
 
 
 def encode_settings(settings: CollectionSettings) -> str:
-    """Returns settings as JSON."""
+    """Encodes settings as JSON of what differs from the defaults."""
     boosts = [
         {"key": boost.key, "value": encode_metadata({"value": boost.value}), "factor": boost.factor}
         for boost in settings.boosts
     ]
     values = {"offload": settings.offload.value, "kv_reuse": settings.kv_reuse.value}
     given = {**asdict(replace(settings, boosts=())), "boosts": boosts, **values}
-    usual = CollectionSettings()
-    defaults = {**asdict(usual), "offload": usual.offload.value, "kv_reuse": usual.kv_reuse.value}
+    unset = CollectionSettings()
+    defaults = {**asdict(unset), "offload": unset.offload.value, "kv_reuse": unset.kv_reuse.value}
     return json.dumps({key: value for key, value in given.items() if value != defaults[key] and value != []})
 
 
 def decode_settings(text: str) -> CollectionSettings:
-    """Reads what ``encode_settings`` wrote.
+    """Decodes settings.
 
     Raises:
-        StorageCorrupt: It is not what was written.
+        StorageCorrupt: The JSON is damaged.
     """
     try:
         stored: dict[str, Any] = json.loads(text)
@@ -161,7 +160,7 @@ def _single(text: str) -> Any:
     return decode_metadata(text)["value"]
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 INFO = (
@@ -172,22 +171,22 @@ INFO = (
 
 
 COLLECTIONS = "SELECT collection, name, generation, settings, kept, epoch FROM collections"
-"""What ``collection_of`` reads."""
+"""Columns that ``collection_of`` reads."""
 
 
 def info_of(row: Sequence[Any]) -> DocumentInfo:
-    """The record that a row of ``INFO`` holds."""
+    """Decodes a row of ``INFO``."""
     values: tuple[Any, ...] = (*row[:-2], datetime.fromisoformat(row[-2]), stored_metadata(row[-1]))
     return DocumentInfo(*values)
 
 
 def new_document_id() -> DocumentId:
-    """A new id: 48 bits of Unix milliseconds, then 32 random ones, so that ids sort by age."""
+    """Returns a new id: 48 bits of Unix milliseconds, then 32 random bits, so that ids sort by age."""
     return DocumentId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}")
 
 
 def collection_of(row: Sequence[Any]) -> Collection:
-    """The collection that a row of ``COLLECTIONS`` holds."""
+    """Decodes a row of ``COLLECTIONS``."""
     number, name, generation, settings, kept, epoch = row
     return Collection(number, name, generation, decode_settings(settings), bool(kept), epoch)
 
@@ -196,7 +195,7 @@ def require_collection(connection: apsw.Connection, name: str) -> Collection:
     """Finds a collection by name.
 
     Raises:
-        CollectionNotFound: There is none.
+        CollectionNotFound: It does not exist.
     """
     row = connection.execute(f"{COLLECTIONS} WHERE name = ?", (name,)).fetchone()
     if row is None:
@@ -206,10 +205,10 @@ def require_collection(connection: apsw.Connection, name: str) -> Collection:
 
 
 def require_document(connection: apsw.Connection, collection: Collection, document: str) -> int:
-    """Finds the row of a document by id or else by name.
+    """Returns the row id of a document, found by id or else by name.
 
     Raises:
-        DocumentNotFound: There is none.
+        DocumentNotFound: It does not exist.
     """
     for column in ("id", "name"):
         row = connection.execute(
@@ -220,8 +219,8 @@ def require_document(connection: apsw.Connection, collection: Collection, docume
     raise DocumentNotFound(document)
 
 
-def make_collection(connection: apsw.Connection, name: str) -> int:
-    """Returns the row of a collection, which is made with its full text table if it does not exist."""
+def ensure_collection(connection: apsw.Connection, name: str) -> int:
+    """Returns the row id of a collection; creates it with its full text table if necessary."""
     row = connection.execute("SELECT collection FROM collections WHERE name = ?", (name,)).fetchone()
     if row is not None:
         return int(row[0])
@@ -231,7 +230,7 @@ def make_collection(connection: apsw.Connection, name: str) -> int:
 def insert_collection(
     connection: apsw.Connection, name: str, created_at: datetime, settings: str, *, kept: bool
 ) -> int:
-    """Makes a collection with its full text table and returns its row."""
+    """Creates a collection with its full text table and returns its row id."""
     connection.execute(
         "INSERT INTO collections (name, generation, settings, kept, created_at, epoch) VALUES (?, '', ?, ?, ?, ?)",
         (name, settings, int(kept), created_at.isoformat(), _next_epoch(connection)),
@@ -242,14 +241,14 @@ def insert_collection(
 
 
 def drop_collection(connection: apsw.Connection, collection: int) -> int:
-    """Removes a collection without documents, and its full text table; returns an epoch after all it had."""
+    """Removes an empty collection with its full text table; returns an epoch later than all its epochs."""
     drop_fulltext(connection, collection)
     connection.execute("DELETE FROM collections WHERE collection = ?", (collection,))
     return _next_epoch(connection)
 
 
-def make_embedder(connection: apsw.Connection, name: str, dimension: int) -> int:
-    """Returns the row of an embedding model, which is made if it does not exist."""
+def ensure_embedder(connection: apsw.Connection, name: str, dimension: int) -> int:
+    """Returns the row id of an embedding model; inserts it if necessary."""
     row = connection.execute("SELECT embedder FROM embedders WHERE name = ?", (name,)).fetchone()
     if row is not None:
         return int(row[0])
@@ -258,7 +257,7 @@ def make_embedder(connection: apsw.Connection, name: str, dimension: int) -> int
 
 
 def renew_generation(connection: apsw.Connection, collection: int) -> str:
-    """Marks a collection as changed and returns its new generation."""
+    """Records a change of a collection and returns its new generation."""
     generation = secrets.token_hex(16)
     connection.execute("UPDATE collections SET generation = ? WHERE collection = ?", (generation, collection))
     return generation
@@ -272,7 +271,7 @@ def insert_document(
     given_metadata: Metadata,
     chunk_tokens: int,
 ) -> int:
-    """Writes a document's record, metadata and text and returns its row."""
+    """Writes the record, metadata and text of a document and returns its row id."""
     connection.execute(
         "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
         "pages, ingested_at, text, metadata, given_metadata, chunk_tokens) "
@@ -342,10 +341,10 @@ def insert_chunk(
 
 
 def remove_document(connection: apsw.Connection, collection: int, document: int) -> tuple[ChunkId, ...]:
-    """Removes a document with its chunks, full text and vectors, which ends the collection's epoch.
+    """Removes a document with its chunks, full text and vectors, which starts a new epoch of the collection.
 
     Returns:
-        The chunks that are gone.
+        The chunks removed.
     """
     connection.execute("UPDATE collections SET epoch = ? WHERE collection = ?", (_next_epoch(connection), collection))
     chunks = connection.execute("SELECT chunk FROM chunks WHERE document = ?", (document,)).fetchall()
@@ -365,10 +364,10 @@ def _next_epoch(connection: apsw.Connection) -> int:
 
 
 def stored_metadata(text: str) -> dict[str, MetadataValue]:
-    """Reads a document's metadata.
+    """Decodes a document's metadata.
 
     Raises:
-        StorageCorrupt: It is not what was written.
+        StorageCorrupt: The JSON is damaged.
     """
     try:
         return decode_metadata(text)
@@ -377,9 +376,9 @@ def stored_metadata(text: str) -> dict[str, MetadataValue]:
 
 
 def stored_value(value: str | float | bool | datetime) -> tuple[str, str | float | int]:
-    """A metadata value as filters find it: its kind, and a form that SQLite orders as the kind is ordered.
+    """Returns the kind of a metadata value, and the value in a form that SQLite orders correctly within the kind.
 
-    Moments are whole microseconds since 1970, which a float could not hold for every year.
+    Moments are whole microseconds since 1970: a float could not represent them exactly for every year.
     """
     match value:
         case bool():
@@ -387,11 +386,11 @@ def stored_value(value: str | float | bool | datetime) -> tuple[str, str | float
         case str():
             return "text", value
         case datetime():
-            return "date", (value - _EPOCH) // _MICROSECOND
+            return "date", (value - _UNIX_EPOCH) // _MICROSECOND
         case float():
             return "number", value
 
 
 def encode_vector(vector: NDArray[np.float32]) -> bytes:
-    """A vector as it is stored: float32, little-endian."""
+    """Encodes a vector as little-endian float32."""
     return vector.astype("<f4").tobytes()

@@ -1,4 +1,4 @@
-"""Reads the vectors in SQLite, from which the indexes are rebuilt."""
+"""Vectors in SQLite, from which indexes are built, and the backend and segment recorded for each collection."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from edge_rag.storage.statements import (
     collection_of,
 )
 
-_ROWS_AT_ONCE = 4096
-_IDS_AT_ONCE = 500
+_BATCH_ROWS = 4096
+_BATCH_IDS = 500
 
 
 class StoredVectors:
-    """Reads vectors back, and records where collections are indexed."""
+    """Reads stored vectors, and records where each collection is indexed. May be used from any thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def counts(self) -> dict[int, int]:
-        """Returns the number of chunks of each collection that has any, by row id."""
+        """Returns the number of chunks of each non-empty collection, by row id."""
         with self._database.reading() as connection:
             return dict(connection.execute("SELECT collection, count(*) FROM chunks GROUP BY collection").fetchall())
 
     def of(self, collection: int, dimension: int) -> CollectionVectors:
-        """Returns the vectors of a collection, read as they are needed."""
+        """Returns the vectors of a collection, read on demand."""
         return CollectionVectors(self._database, collection, dimension)
 
     def directory(self) -> str:
@@ -43,42 +43,42 @@ class StoredVectors:
         return str(found)
 
     def collection(self, number: int) -> Collection | None:
-        """Returns a collection as it is now, or None where it is gone."""
+        """Returns a collection as it is now, or None if it was removed."""
         with self._database.reading() as connection:
             row = connection.execute(f"{COLLECTIONS} WHERE collection = ?", (number,)).fetchone()
         return None if row is None else collection_of(row)
 
-    def homes(self) -> dict[int, BackendKind]:
-        """Returns where the vectors of collections are indexed, by row id; FAISS for those it does not have."""
+    def backends(self) -> dict[int, BackendKind]:
+        """Returns the index backend of collections by row id; collections that are missing use FAISS."""
         with self._database.reading() as connection:
             rows = connection.execute("SELECT collection, home FROM vector_homes").fetchall()
-        return {collection: BackendKind(home) for collection, home in rows}
+        return {collection: BackendKind(backend) for collection, backend in rows}
 
-    def record_home(self, collection: int, home: BackendKind) -> bool:
-        """Chooses where a collection's vectors are indexed; returns whether it is still there."""
+    def record_backend(self, collection: int, backend: BackendKind) -> bool:
+        """Records the index backend of a collection; returns whether the collection still exists."""
         with self._database.writing() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO vector_homes (collection, home) "
                 "SELECT collection, ? FROM collections WHERE collection = ?",
-                (home.value, collection),
+                (backend.value, collection),
             )
-            (there,) = connection.execute(
+            (exists,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM collections WHERE collection = ?)", (collection,)
             ).fetchone()
-        return bool(there)
+        return bool(exists)
 
     def segment(self, collection: int) -> str | None:
-        """Returns the name of the segment that was made of a collection, if one was.
+        """Returns the name of the segment built from a collection, or None.
 
-        A restored copy of the database has the name of the segment that its own history made, so that a file of
-        another history, in which the same ids may mean other chunks, is never taken for it.
+        A restored database names the segment built from its own history. A file built from another history, in which
+        the same ids may mean other chunks, is therefore never used.
         """
         with self._database.reading() as connection:
             row = connection.execute("SELECT name FROM segments WHERE collection = ?", (collection,)).fetchone()
         return None if row is None else str(row[0])
 
     def record_segment(self, collection: int, name: str | None) -> bool:
-        """Makes a segment the collection's, or has it have none; returns whether the collection is still there."""
+        """Records a collection's segment, None for none; returns whether the collection still exists."""
         with self._database.writing() as connection:
             connection.execute("DELETE FROM segments WHERE collection = ?", (collection,))
             if name is not None:
@@ -87,20 +87,20 @@ class StoredVectors:
                     "SELECT collection, ? FROM collections WHERE collection = ?",
                     (name, collection),
                 )
-            (there,) = connection.execute(
+            (exists,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM collections WHERE collection = ?)", (collection,)
             ).fetchone()
-        return bool(there)
+        return bool(exists)
 
     def read(self, collection: int, dimension: int) -> tuple[str, NDArray[np.int64], NDArray[np.float32]]:
         """Reads all vectors of a collection.
 
         Args:
-            collection: Its row id.
+            collection: Row id.
             dimension: Length of a vector.
 
         Returns:
-            The collection's generation, chunk ids [n] in order and vectors [n, dimension], all of one moment.
+            Generation of the collection, chunk ids [n] in order and vectors [n, dimension], all at one moment.
 
         Raises:
             StorageCorrupt: A vector has another length.
@@ -116,20 +116,22 @@ class StoredVectors:
                 "SELECT chunk, embedding FROM chunks WHERE collection = ? ORDER BY chunk", (collection,)
             )
             first = 0
-            while some := list(islice(rows, _ROWS_AT_ONCE)):
-                if any(len(embedding) != 4 * dimension for _, embedding in some):
+            while batch := list(islice(rows, _BATCH_ROWS)):
+                if any(len(embedding) != 4 * dimension for _, embedding in batch):
                     raise StorageCorrupt(f"a stored vector of collection {collection} has the wrong length")
-                past = first + len(some)
-                ids[first:past] = [chunk for chunk, _ in some]
-                joined = b"".join(embedding for _, embedding in some)
+                past = first + len(batch)
+                ids[first:past] = [chunk for chunk, _ in batch]
+                joined = b"".join(embedding for _, embedding in batch)
                 vectors[first:past] = np.frombuffer(joined, dtype="<f4").reshape(-1, dimension)
                 first = past
         return generation, ids, vectors
 
 
 class CollectionVectors:
-    """Implements the builder's ``VectorSource``. Reads in many short transactions, so that no writer waits for it and
-    the write-ahead log does not grow: ids only ever grow, and a vector never changes while it has its id.
+    """Implements ``VectorSource`` of the segment build.
+
+    Reads in many short transactions, so that no writer waits and the write-ahead log does not grow. That is consistent
+    because ids only grow, and a vector never changes under its id.
     """
 
     def __init__(self, database: Database, collection: int, dimension: int) -> None:
@@ -138,7 +140,7 @@ class CollectionVectors:
         self._dimension = dimension
 
     def ids(self) -> NDArray[np.int64]:
-        """Ids of all vectors, int64 [n], ascending."""
+        """Returns the ids of all vectors, int64 [n], ascending."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT chunk FROM chunks WHERE collection = ? ORDER BY chunk", (self._collection,)
@@ -146,11 +148,11 @@ class CollectionVectors:
             return np.fromiter((chunk for (chunk,) in rows), dtype=np.int64)
 
     def fetch(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Vectors of those of the ascending ids that are still there, float32 [m, dimension], in their order."""
+        """Returns the vectors of those of the ascending ids that still exist, float32 [m, dimension], in order."""
         return self.fetch_present(ids)[1]
 
     def fetch_present(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Those of the ascending ids that are still there, [m], and their vectors, float32 [m, dimension].
+        """Returns those of the ascending ids that still exist, [m], and their vectors, float32 [m, dimension].
 
         Raises:
             StorageCorrupt: A vector has another length.
@@ -158,13 +160,13 @@ class CollectionVectors:
         vectors = np.empty((len(ids), self._dimension), dtype=np.float32)
         present = np.empty(len(ids), dtype=np.int64)
         filled = 0
-        for first in range(0, len(ids), _IDS_AT_ONCE):
-            some = ids[first : first + _IDS_AT_ONCE].tolist()
+        for first in range(0, len(ids), _BATCH_IDS):
+            batch = ids[first : first + _BATCH_IDS].tolist()
             with self._database.reading() as connection:
                 rows = connection.execute(
-                    f"SELECT chunk, embedding FROM chunks WHERE chunk IN ({', '.join('?' * len(some))}) "
+                    f"SELECT chunk, embedding FROM chunks WHERE chunk IN ({', '.join('?' * len(batch))}) "
                     "AND +collection = ? ORDER BY chunk",
-                    (*some, self._collection),
+                    (*batch, self._collection),
                 ).fetchall()
             past = filled + len(rows)
             present[filled:past] = [chunk for chunk, _ in rows]
@@ -173,7 +175,7 @@ class CollectionVectors:
         return present[:filled], vectors[:filled]
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """All vectors by ascending id, a few thousand at a time; may or may not have what is added meanwhile.
+        """Yields all vectors by ascending id in blocks; vectors added meanwhile may be missing.
 
         Raises:
             StorageCorrupt: A vector has another length.
@@ -183,7 +185,7 @@ class CollectionVectors:
             with self._database.reading() as connection:
                 rows = connection.execute(
                     "SELECT chunk, embedding FROM chunks WHERE collection = ? AND chunk > ? ORDER BY chunk LIMIT ?",
-                    (self._collection, after, _ROWS_AT_ONCE),
+                    (self._collection, after, _BATCH_ROWS),
                 ).fetchall()
             if not rows:
                 return

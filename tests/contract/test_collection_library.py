@@ -15,7 +15,7 @@ from edge_rag.core.passage import RetrievalRequest
 from edge_rag.core.placement import OffloadRule
 from edge_rag.errors import CollectionExists, CollectionNotFound, InvalidRequest
 from edge_rag.pipeline.ports import CollectionLibrary
-from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
 _CHOSEN = CollectionSettings(
@@ -34,15 +34,15 @@ _CHOSEN = CollectionSettings(
     offload=OffloadRule.REDACTED,
 )
 
-Opener = Callable[[], OpenedDirectory]
+Opener = Callable[[], OpenDirectory]
 
 
 @pytest.fixture
 def reopen(tmp_path: Path) -> Iterator[Opener]:
     """Opens one data directory, closing it first where it is open."""
-    opened: list[OpenedDirectory] = []
+    opened: list[OpenDirectory] = []
 
-    def open_again() -> OpenedDirectory:
+    def open_again() -> OpenDirectory:
         while opened:
             opened.pop().close()
         opened.append(open_data_directory(tmp_path / "data", HashedWords()))
@@ -54,16 +54,16 @@ def reopen(tmp_path: Path) -> Iterator[Opener]:
 
 
 @pytest.fixture
-def directory(reopen: Opener) -> OpenedDirectory:
+def directory(reopen: Opener) -> OpenDirectory:
     return reopen()
 
 
 @pytest.fixture
-def library(directory: OpenedDirectory) -> CollectionLibrary:
+def library(directory: OpenDirectory) -> CollectionLibrary:
     return directory.collections
 
 
-def ingest(directory: OpenedDirectory, collection: str, text: str = "a bearing") -> IngestStatus:
+def ingest(directory: OpenDirectory, collection: str, text: str = "a bearing") -> IngestStatus:
     return recognized(directory.library.ingest(Upload(collection, "a.txt", "text/plain", text.encode())).status)
 
 
@@ -91,7 +91,7 @@ def test_only_what_is_changed_changes(library: CollectionLibrary) -> None:
     assert (changed.boosts, changed.fusion, changed.chunk_tokens) == (_CHOSEN.boosts, _CHOSEN.fusion, 48)
 
 
-def test_documents_are_counted(directory: OpenedDirectory, library: CollectionLibrary) -> None:
+def test_documents_are_counted(directory: OpenDirectory, library: CollectionLibrary) -> None:
     ingest(directory, "boiler")
 
     info = library.get("boiler")
@@ -109,7 +109,7 @@ def test_a_deleted_collection_is_gone_for_good(reopen: Opener) -> None:
     _require_gone(reopen())
 
 
-def _require_gone(opened: OpenedDirectory) -> None:
+def _require_gone(opened: OpenDirectory) -> None:
     """Of two collections, only ``other`` is left."""
     assert [info.name for info in opened.collections.list()] == ["other"]
     (refused, found) = opened.retriever.retrieve(

@@ -16,7 +16,7 @@ from edge_rag.core.ids import DocumentId
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound, DocumentNotFound, InvalidRequest
 from edge_rag.pipeline.ports import DocumentLibrary
-from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 _MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"
@@ -28,14 +28,14 @@ def encoder() -> TextEncoder:
 
 
 @pytest.fixture
-def opened(encoder: TextEncoder, tmp_path: Path) -> Iterator[OpenedDirectory]:
+def opened(encoder: TextEncoder, tmp_path: Path) -> Iterator[OpenDirectory]:
     directory = open_data_directory(tmp_path, encoder)
     yield directory
     directory.close()
 
 
 @pytest.fixture
-def library(opened: OpenedDirectory) -> DocumentLibrary:
+def library(opened: OpenDirectory) -> DocumentLibrary:
     return opened.library
 
 
@@ -44,7 +44,7 @@ def put(library: DocumentLibrary, name: str, content: str | bytes, collection: s
     return library.ingest(Upload(collection, name, "", raw))
 
 
-def found(opened: OpenedDirectory, question: str, collection: str = "manuals") -> list[str]:
+def found(opened: OpenDirectory, question: str, collection: str = "manuals") -> list[str]:
     (answer,) = opened.retriever.retrieve([RetrievalRequest(question, collection, 10)])
     assert isinstance(answer, Retrieved)
     return [hit.passage.text for hit in answer.hits]
@@ -75,7 +75,7 @@ def test_the_same_bytes_under_the_same_name_are_unchanged(library: DocumentLibra
     assert again.document == first.document
 
 
-def test_other_bytes_under_the_same_name_replace_it_and_keep_its_id(opened: OpenedDirectory) -> None:
+def test_other_bytes_under_the_same_name_replace_it_and_keep_its_id(opened: OpenDirectory) -> None:
     library = opened.library
     first = put(library, "a.txt", "The bearings are greased.")
     second = put(library, "a.txt", "The filter is cleaned.")
@@ -88,7 +88,7 @@ def test_other_bytes_under_the_same_name_replace_it_and_keep_its_id(opened: Open
     assert found(opened, "Are the bearings greased?") == ["The filter is cleaned."]
 
 
-def test_a_document_can_be_found_as_soon_as_it_is_acknowledged(opened: OpenedDirectory) -> None:
+def test_a_document_can_be_found_as_soon_as_it_is_acknowledged(opened: OpenDirectory) -> None:
     for number in range(5):
         put(opened.library, f"{number}.txt", f"Valve {number} is serviced in month {number}.")
         assert f"Valve {number} is serviced in month {number}." in found(opened, f"When is valve {number} serviced?")
@@ -104,7 +104,7 @@ def test_a_document_can_be_found_as_soon_as_it_is_acknowledged(opened: OpenedDir
     ],
 )
 def test_a_rejected_document_says_why_and_leaves_everything_as_it_was(
-    opened: OpenedDirectory, name: str, content: bytes, reason: str
+    opened: OpenDirectory, name: str, content: bytes, reason: str
 ) -> None:
     library = opened.library
     put(library, "good.txt", "The bearings are greased.")
@@ -124,7 +124,7 @@ def test_a_rejected_first_document_makes_no_collection(library: DocumentLibrary)
     assert library.collections() == {}
 
 
-def test_pages_of_a_pdf_are_kept(opened: OpenedDirectory) -> None:
+def test_pages_of_a_pdf_are_kept(opened: OpenDirectory) -> None:
     pdf = FPDF()
     pdf.set_font("Helvetica", size=12)
     for text in ("Close the inlet valve first.", "Then switch off the motor."):
@@ -164,7 +164,7 @@ def test_records_come_in_order_and_page_by_page(library: DocumentLibrary) -> Non
     assert len(listed) == len(set(listed))
 
 
-def test_a_deleted_document_is_gone_everywhere(opened: OpenedDirectory) -> None:
+def test_a_deleted_document_is_gone_everywhere(opened: OpenDirectory) -> None:
     library = opened.library
     kept = put(library, "kept.txt", "The filter is cleaned.").document
     gone = put(library, "gone.txt", "The bearings are greased.").document
@@ -181,7 +181,7 @@ def test_a_deleted_document_is_gone_everywhere(opened: OpenedDirectory) -> None:
     assert put(library, "gone.txt", "The bearings are greased.").status is IngestStatus.ADDED
 
 
-def epoch_of(opened: OpenedDirectory, collection: str = "manuals") -> int:
+def epoch_of(opened: OpenDirectory, collection: str = "manuals") -> int:
     (answer,) = opened.retriever.retrieve([RetrievalRequest("anything", collection, 1)])
     assert isinstance(answer, Retrieved)
     return answer.epoch
@@ -191,7 +191,7 @@ def test_a_collections_epoch_ends_when_text_of_it_goes_and_never_comes_again(
     encoder: TextEncoder, tmp_path: Path
 ) -> None:
     ended: list[tuple[str, int]] = []
-    opened = open_data_directory(tmp_path, encoder, forget=lambda name, epoch: ended.append((name, epoch)))
+    opened = open_data_directory(tmp_path, encoder, on_removed=lambda name, epoch: ended.append((name, epoch)))
     library = opened.library
     put(library, "a.txt", "The bearings are greased.")
     put(library, "b.txt", "The filter is cleaned.")
@@ -208,7 +208,7 @@ def test_a_collections_epoch_ends_when_text_of_it_goes_and_never_comes_again(
     assert ended == [("manuals", second), ("manuals", third)]
     opened.close()
 
-    opened = open_data_directory(tmp_path, encoder, forget=lambda name, epoch: ended.append((name, epoch)))
+    opened = open_data_directory(tmp_path, encoder, on_removed=lambda name, epoch: ended.append((name, epoch)))
     assert epoch_of(opened) == third
     opened.collections.delete("manuals")
     name, after = ended[-1]
@@ -218,7 +218,7 @@ def test_a_collections_epoch_ends_when_text_of_it_goes_and_never_comes_again(
     opened.close()
 
 
-def test_a_collection_goes_with_its_last_document_and_comes_back_with_the_next(opened: OpenedDirectory) -> None:
+def test_a_collection_goes_with_its_last_document_and_comes_back_with_the_next(opened: OpenDirectory) -> None:
     library = opened.library
     put(library, "a.txt", "The bearings are greased.")
     library.delete("manuals", "a.txt")
@@ -231,7 +231,7 @@ def test_a_collection_goes_with_its_last_document_and_comes_back_with_the_next(o
     assert found(opened, "bearings greased") == ["The filter is cleaned."]
 
 
-def test_collections_are_apart(opened: OpenedDirectory) -> None:
+def test_collections_are_apart(opened: OpenDirectory) -> None:
     library = opened.library
     put(library, "a.txt", "The bearings are greased.", "one")
     put(library, "a.txt", "The filter is cleaned.", "two")
@@ -271,7 +271,7 @@ def test_everything_is_still_there_after_a_restart(encoder: TextEncoder, tmp_pat
         second.close()
 
 
-def test_many_threads_may_ingest_search_and_delete_at_once(opened: OpenedDirectory) -> None:
+def test_many_threads_may_ingest_search_and_delete_at_once(opened: OpenDirectory) -> None:
     library = opened.library
     put(library, "anchor.txt", "The anchor stays.")
 

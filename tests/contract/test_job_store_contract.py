@@ -184,7 +184,7 @@ def test_flipped_or_missing_bytes_of_a_waiting_document_are_refused(jobs: ports.
 
     file.unlink()
 
-    with pytest.raises(StorageCorrupt, match="gone from the spool"):
+    with pytest.raises(StorageCorrupt, match="missing from the spool"):
         jobs.upload(flipped.ticket)
 
 

@@ -12,7 +12,7 @@ from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import CollectionNotFound
 from edge_rag.pipeline.ports import Retriever
-from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 _MODEL = Path(__file__).parents[2] / "models" / "minilm-l6"
@@ -39,7 +39,7 @@ In case of fire use the carbon dioxide extinguisher beside the door.
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedDirectory]:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDirectory]:
     directory = open_data_directory(tmp_path_factory.mktemp("data"), TextEncoder.open(_MODEL))
     for collection, name, text in (
         ("site", "manual.md", _MANUAL),
@@ -52,7 +52,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedDirectory
 
 
 @pytest.fixture(scope="module")
-def retriever(opened: OpenedDirectory) -> Retriever:
+def retriever(opened: OpenDirectory) -> Retriever:
     return opened.retriever
 
 
@@ -77,7 +77,7 @@ def test_the_passage_that_answers_comes_first(retriever: Retriever, question: st
 
 
 def test_a_passage_is_an_exact_range_of_the_stored_text_with_its_headings(
-    opened: OpenedDirectory, retriever: Retriever
+    opened: OpenDirectory, retriever: Retriever
 ) -> None:
     best = ask(retriever, "How often must the bearings be greased?").hits[0]
     passage = best.passage

@@ -23,8 +23,8 @@ from edge_rag.core.documents.document import IngestOutcome, IngestStatus, Parsed
 from edge_rag.errors import DocumentNotFound, StorageError
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
-from edge_rag.retriever import opening
-from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever import open_directory
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
 RECORD, STOP, FULL, SYNC_FAILS = range(4)
@@ -39,16 +39,16 @@ TEXTS = {
 }
 """Each text has one word, its second, that no other has."""
 
-Act = Callable[[OpenedDirectory], None]
+Act = Callable[[OpenDirectory], None]
 
 
-def put(directory: OpenedDirectory, name: str, text: str) -> None:
+def put(directory: OpenDirectory, name: str, text: str) -> None:
     outcome: IngestOutcome = directory.library.ingest(Upload("default", name, "text/plain", TEXTS[text].encode()))
     if outcome.status is IngestStatus.REJECTED:
         raise AssertionError(outcome.reason)
 
 
-def delete(directory: OpenedDirectory, name: str) -> None:
+def delete(directory: OpenDirectory, name: str) -> None:
     directory.library.delete("default", name)
 
 
@@ -200,7 +200,7 @@ def failing(root: Path, mode: int, number: int) -> None:
     os._exit(0 if failed else 3)
 
 
-def stored(directory: OpenedDirectory) -> dict[str, str]:
+def stored(directory: OpenDirectory) -> dict[str, str]:
     keys = {text.strip(): key for key, text in TEXTS.items()}
     return {
         info.name: keys[directory.library.get("default", info.name)[1]]
@@ -210,7 +210,7 @@ def stored(directory: OpenedDirectory) -> dict[str, str]:
 
 def main(what: str, root: Path, *rest: str) -> None:
     ReadBefore.prepare()
-    vars(opening)["ParserProcess"] = ReadBefore
+    vars(open_directory)["ParserProcess"] = ReadBefore
     if in_child(lambda: make_start(root / "start")):
         raise AssertionError("the start could not be made")
     match what:

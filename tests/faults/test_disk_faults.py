@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
-from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.faults.disk import Disk, read_log
 from tests.faults.scenario import ACTS, STATES, TEXTS, stored
 from tests.unit.retriever.hashed_words import HashedWords
@@ -59,7 +59,7 @@ def word_of(key: str) -> str:
     return TEXTS[key].split()[1]
 
 
-def finders(directory: OpenedDirectory, word: str) -> set[str]:
+def finders(directory: OpenDirectory, word: str) -> set[str]:
     """Documents in which both searches find the word."""
     (found,) = directory.retriever.retrieve([RetrievalRequest(word, "default", 100)])
     assert isinstance(found, Retrieved)

@@ -7,18 +7,18 @@ import pytest
 
 from edge_rag.core.documents.document import IngestOutcome, Upload
 from edge_rag.core.ports import Embedder
-from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
-Opener = Callable[..., OpenedDirectory]
+Opener = Callable[..., OpenDirectory]
 
 
 @pytest.fixture
 def open_directory(tmp_path: Path) -> Iterator[Opener]:
     """Opens ``tmp_path/data``, by default with hashed words; whatever is open at the end of the test is closed."""
-    opened: list[OpenedDirectory] = []
+    opened: list[OpenDirectory] = []
 
-    def start(embedder: Embedder | None = None) -> OpenedDirectory:
+    def start(embedder: Embedder | None = None) -> OpenDirectory:
         directory = open_data_directory(tmp_path / "data", embedder or HashedWords())
         opened.append(directory)
         return directory
@@ -28,5 +28,5 @@ def open_directory(tmp_path: Path) -> Iterator[Opener]:
         directory.close()
 
 
-def ingest(directory: OpenedDirectory, name: str, text: str, collection: str = "default") -> IngestOutcome:
+def ingest(directory: OpenDirectory, name: str, text: str, collection: str = "default") -> IngestOutcome:
     return directory.library.ingest(Upload(collection, name, "text/plain", text.encode()))

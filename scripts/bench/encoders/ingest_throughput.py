@@ -36,7 +36,7 @@ from sentence_transformers import SentenceTransformer
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.ingest.chunking import ChunkLimits, chunk_document, index_text
 from edge_rag.ingest.parsing.parser import read_document
-from edge_rag.retriever.opening import RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.encoders.speed import installed_checkpoint, random_checkpoint

@@ -14,7 +14,7 @@ from rich.progress import track
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, RetrievalRequest
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from scripts.bench.retrieval.passages import Question, read_squad
 
@@ -92,7 +92,7 @@ def find_cases(encoder: TextEncoder, collection: Collection, passages: int, cons
     return cases
 
 
-def _ingest(directory: OpenedDirectory, collection: Collection, console: Console) -> None:
+def _ingest(directory: OpenDirectory, collection: Collection, console: Console) -> None:
     kinds = {".pdf": "application/pdf", ".html": "text/html", ".md": "text/markdown", ".txt": "text/plain"}
     for name, content in track(collection.documents.items(), f"{collection.name}: ingesting", console=console):
         outcome = directory.library.ingest(Upload(COLLECTION, name, kinds[Path(name).suffix], content))

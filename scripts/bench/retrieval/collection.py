@@ -14,7 +14,7 @@ from rich.progress import track
 from edge_rag.core.documents.document import IngestStatus, Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.retriever.hybrid import HybridRetriever
-from edge_rag.retriever.opening import OpenedDirectory, RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 COLLECTION: Final = "measured"
@@ -31,7 +31,7 @@ def collection_folder(cache: Path, encoder: TextEncoder, settings: RetrieverOpti
 @contextmanager
 def opened_collection(
     folder: Path, encoder: TextEncoder, settings: RetrieverOptions, texts: Mapping[str, str], console: Console
-) -> Iterator[OpenedDirectory]:
+) -> Iterator[OpenDirectory]:
     """Yields a data directory that holds the documents as plain text; those that it has already are not read again.
 
     Args:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from math import log
 
-from edge_rag.retriever.bm25 import content_terms, match_expression
+from edge_rag.retriever.bm25 import match_expression, query_terms
 
 
 class LexicalPool:
@@ -26,7 +26,7 @@ class LexicalPool:
 
     def search(self, question: str, limit: int) -> list[int]:
         """Returns the best texts by BM25 for any content word of a question, best first."""
-        terms = content_terms(question)
+        terms = query_terms(question)
         if not terms:
             return []
         rows = self._connection.execute(
@@ -38,7 +38,7 @@ class LexicalPool:
     def term_weights(self, text: str) -> dict[str, float]:
         """Returns ln((n + 1) / (df + 0.5)) of each content word, where df of n texts have it or one of its stem."""
         weights: dict[str, float] = {}
-        for term in content_terms(text):
+        for term in query_terms(text):
             (having,) = self._connection.execute(
                 "SELECT count(*) FROM pool WHERE pool MATCH ?", (match_expression((term,)),)
             ).fetchone()

@@ -20,7 +20,7 @@ from edge_rag.cli.health_checks import (
 )
 from edge_rag.cli.main import main
 from edge_rag.core.documents.document import Upload
-from edge_rag.retriever.opening import open_data_directory
+from edge_rag.retriever.open_directory import open_data_directory
 from tests.unit.cli.scripted_daemon import ScriptedDaemon
 from tests.unit.retriever.hashed_words import HashedWords
 

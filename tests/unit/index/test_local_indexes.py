@@ -14,7 +14,7 @@ from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.index.ivf_build import build_segment
 from edge_rag.index.local import BackgroundBuilds, IndexLimits, LocalIndexes
-from edge_rag.retriever.opening import OpenedDirectory, RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.storage import migrations as schema
 from edge_rag.storage.database import Database
 from edge_rag.storage.vectors import StoredVectors
@@ -23,7 +23,7 @@ from tests.unit.retriever.hashed_words import HashedWords
 
 _EXACT = 60
 _SETTINGS = RetrieverOptions(indexes=IndexLimits(exact_vectors=_EXACT))
-Opener = Callable[[], OpenedDirectory]
+Opener = Callable[[], OpenDirectory]
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def data(made: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(data: Path) -> Iterator[Opener]:
     """Opens the data directory with little that is searched exactly; whatever is open at the end is closed."""
-    directories: list[OpenedDirectory] = []
+    directories: list[OpenDirectory] = []
 
-    def start() -> OpenedDirectory:
+    def start() -> OpenDirectory:
         directory = open_data_directory(data, HashedWords(), _SETTINGS)
         directories.append(directory)
         return directory
@@ -56,20 +56,20 @@ def opened(data: Path) -> Iterator[Opener]:
         directory.close()
 
 
-def builds_of(directory: OpenedDirectory) -> BackgroundBuilds:
-    home = directory.indexes.homes[BackendKind.FAISS]
+def builds_of(directory: OpenDirectory) -> BackgroundBuilds:
+    home = directory.indexes.backends[BackendKind.FAISS]
     assert isinstance(home, LocalIndexes)
     return home.builds
 
 
-def fill(directory: OpenedDirectory, first: int, past: int) -> None:
+def fill(directory: OpenDirectory, first: int, past: int) -> None:
     """Ingests documents of one chunk each; the number is a word of its own."""
     for number in range(first, past):
         ingest(directory, f"{number}.txt", f"Valve number{number} is shut by lever{number} at the wall.")
     builds_of(directory).wait()
 
 
-def found(directory: OpenedDirectory, number: int) -> str | None:
+def found(directory: OpenDirectory, number: int) -> str | None:
     """Name of the document that the dense search puts first, or None."""
     (answer,) = directory.retriever.retrieve(
         [RetrievalRequest(f"Valve number{number} is shut by lever{number} at the wall.", "default", 50)]
@@ -83,7 +83,7 @@ def segments(data: Path) -> list[Path]:
     return [path for path in (data / "vectors").glob("*.faiss") if path.name.count(".") == 2]
 
 
-def require_found(directory: OpenedDirectory, present: range, removed: frozenset[int] = frozenset()) -> None:
+def require_found(directory: OpenDirectory, present: range, removed: frozenset[int] = frozenset()) -> None:
     for number in present:
         expected = None if number in removed else f"{number}.txt"
         best = found(directory, number)

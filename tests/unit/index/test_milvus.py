@@ -12,7 +12,7 @@ from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.status import IndexKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, StorageError
-from edge_rag.retriever.opening import MilvusAddress, OpenedDirectory, RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import MilvusAddress, OpenDirectory, RetrieverOptions, open_data_directory
 from edge_rag.storage.restore import restore
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
@@ -23,7 +23,7 @@ pytest.importorskip("milvus_lite", reason="needs the extra milvus")
 from edge_rag.index.milvus import Milvus, MilvusIndexes
 
 _NOBODY = "http://127.0.0.1:9"
-Opener = Callable[..., OpenedDirectory]
+Opener = Callable[..., OpenDirectory]
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def server(tmp_path: Path) -> str:
 @pytest.fixture
 def opened(tmp_path: Path, server: str) -> Iterator[Opener]:
     """Opens a data directory with a Milvus; whatever is open at the end of the test is closed."""
-    directories: list[OpenedDirectory] = []
+    directories: list[OpenDirectory] = []
 
-    def start(uri: str | None = server, name: str = "data") -> OpenedDirectory:
+    def start(uri: str | None = server, name: str = "data") -> OpenDirectory:
         milvus = None if uri is None else MilvusAddress(uri, timeout_s=30 if uri == server else 0.5)
         directory = open_data_directory(tmp_path / name, HashedWords(), RetrieverOptions(milvus=milvus))
         directories.append(directory)
@@ -47,7 +47,7 @@ def opened(tmp_path: Path, server: str) -> Iterator[Opener]:
         directory.close()
 
 
-def fill(directory: OpenedDirectory, numbers: range) -> None:
+def fill(directory: OpenDirectory, numbers: range) -> None:
     for number in numbers:
         ingest(directory, f"{number}.txt", text(number))
 
@@ -56,7 +56,7 @@ def text(number: int) -> str:
     return f"Valve number{number} is shut by lever{number} at the wall."
 
 
-def best(directory: OpenedDirectory, number: int) -> str:
+def best(directory: OpenDirectory, number: int) -> str:
     """Name of the document that the dense search puts first."""
     (answer,) = directory.retriever.retrieve([RetrievalRequest(text(number), "default", 50)])
     if isinstance(answer, Exception):
@@ -66,20 +66,20 @@ def best(directory: OpenedDirectory, number: int) -> str:
     return first.passage.document
 
 
-def home(directory: OpenedDirectory) -> MilvusIndexes:
-    milvus = directory.indexes.homes[BackendKind.MILVUS]
+def home(directory: OpenDirectory) -> MilvusIndexes:
+    milvus = directory.indexes.backends[BackendKind.MILVUS]
     assert isinstance(milvus, MilvusIndexes)
     return milvus
 
 
-def kind(directory: OpenedDirectory) -> tuple[IndexKind, int | None, bool]:
+def kind(directory: OpenDirectory) -> tuple[IndexKind, int | None, bool]:
     (index,) = directory.library.indexes()
     return recognized(index.kind), index.vectors, index.pending
 
 
 def names(server: str) -> list[str]:
     milvus = Milvus(server, "", 30)
-    with milvus.calling() as client:
+    with milvus.client() as client:
         found: list[str] = client.list_collections()
     milvus.close()
     return sorted(found)
@@ -155,7 +155,7 @@ def test_rows_that_are_not_what_the_database_has_are_put_right(opened: Opener, s
     (rows, states) = names(server)
     milvus = Milvus(server, "", 30)
     other = {"chunk": 2, "digest": 0, "vector": [1.0] + 31 * [0.0]}
-    with milvus.calling() as client:
+    with milvus.client() as client:
         client.delete(states, ids=[1])  # as it is when a process ends between SQLite's commit and this
         match harm:
             case "rows removed":

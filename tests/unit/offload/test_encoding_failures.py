@@ -35,7 +35,7 @@ from edge_rag.offload.encoding.routing import Work
 from edge_rag.offload.remotes.circuit_breaker import Breaker
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.reranker.max_sim import METHOD, MaxSimReranker
-from edge_rag.retriever.opening import open_data_directory
+from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.contract.test_reranker_contract import QUESTIONS, ask
 from tests.support.borrowing_encoders import EMBEDDER, PATIENT, Borrower, borrowing

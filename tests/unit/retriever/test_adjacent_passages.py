@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.retriever.deduplication import merge_neighbours
+from edge_rag.retriever.deduplication import merge_adjacent
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Chunk:
 
 
 def merged(items: Sequence[Chunk], most: int = 100) -> list[list[int]]:
-    runs = merge_neighbours(items, lambda run: len(run) <= most)
+    runs = merge_adjacent(items, lambda run: len(run) <= most)
     return [[item.ordinal for item in run.items] for run in runs]
 
 
@@ -43,7 +43,7 @@ def test_a_run_grows_only_as_far_as_it_fits() -> None:
 
 @given(st.lists(st.builds(Chunk, st.sampled_from("ab"), st.integers(0, 12)), unique=True), st.integers(1, 5))
 def test_every_chunk_is_in_exactly_one_run_without_gaps_that_fits(items: list[Chunk], most: int) -> None:
-    runs = merge_neighbours(items, lambda run: len(run) <= most)
+    runs = merge_adjacent(items, lambda run: len(run) <= most)
 
     assert sorted((c.section, c.ordinal) for run in runs for c in run.items) == sorted(
         (c.section, c.ordinal) for c in items

@@ -28,19 +28,21 @@ _TEXT = (
     ],
 )
 def test_texts_are_nearly_the_same_but_for_few_words(changed: str, same: bool) -> None:
-    assert Fingerprint.of(_TEXT).is_nearly(Fingerprint.of(changed)) is same
-    assert Fingerprint.of(changed).is_nearly(Fingerprint.of(_TEXT)) is same
+    assert Fingerprint.of(_TEXT).is_near_duplicate(Fingerprint.of(changed)) is same
+    assert Fingerprint.of(changed).is_near_duplicate(Fingerprint.of(_TEXT)) is same
 
 
 def test_texts_that_differ_in_a_number_are_never_the_same() -> None:
     sheet = _TEXT + " The pressure is 7.5 bar."
-    assert not Fingerprint.of(sheet).is_nearly(Fingerprint.of(sheet.replace("7.5", "8.5")))
-    assert not Fingerprint.of("Pump P-101").is_nearly(Fingerprint.of("Pump P-102"))
+    assert not Fingerprint.of(sheet).is_near_duplicate(Fingerprint.of(sheet.replace("7.5", "8.5")))
+    assert not Fingerprint.of("Pump P-101").is_near_duplicate(Fingerprint.of("Pump P-102"))
 
 
 def test_short_texts_are_the_same_only_word_by_word() -> None:
-    assert Fingerprint.of("Wear gloves!").is_nearly(Fingerprint.of("wear gloves"))
-    assert not Fingerprint.of("Open the drain valve at once").is_nearly(Fingerprint.of("Close the drain valve at once"))
+    assert Fingerprint.of("Wear gloves!").is_near_duplicate(Fingerprint.of("wear gloves"))
+    assert not Fingerprint.of("Open the drain valve at once").is_near_duplicate(
+        Fingerprint.of("Close the drain valve at once")
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a b c", "a b d", "A, b c", "x"]), st.sampled_from("pqr")), max_size=12))
@@ -57,4 +59,4 @@ def test_every_item_stays_or_is_named_by_a_better_one_of_another_source(items: l
         for other in others:
             assert other[2] > item[2]
             assert other[1] != item[1]
-            assert Fingerprint.of(other[0]).is_nearly(Fingerprint.of(item[0]))
+            assert Fingerprint.of(other[0]).is_near_duplicate(Fingerprint.of(item[0]))

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, DataDirectoryInUse, StorageCorrupt, StorageError
-from edge_rag.retriever.opening import OpenedDirectory, RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, RetrieverOptions, open_data_directory
 from tests.unit.conftest import Opener, ingest
 from tests.unit.retriever.hashed_words import HashedWords
 
 
-def dense_documents(directory: OpenedDirectory, question: str, collection: str = "default") -> list[str]:
+def dense_documents(directory: OpenDirectory, question: str, collection: str = "default") -> list[str]:
     """Names of the documents that the vector search finds, best first."""
     (found,) = directory.retriever.retrieve([RetrievalRequest(question, collection, 100)])
     assert isinstance(found, Retrieved)

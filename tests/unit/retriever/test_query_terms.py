@@ -6,11 +6,11 @@ import apsw
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edge_rag.retriever.bm25 import content_terms, match_expression
+from edge_rag.retriever.bm25 import match_expression, query_terms
 
 
 def test_function_words_are_left_out_and_each_word_counts_once() -> None:
-    assert content_terms("How often must the Pump, the PUMP's bearings be greased?") == (
+    assert query_terms("How often must the Pump, the PUMP's bearings be greased?") == (
         "often",
         "must",
         "pump",
@@ -20,15 +20,15 @@ def test_function_words_are_left_out_and_each_word_counts_once() -> None:
 
 
 def test_a_question_of_function_words_alone_keeps_them() -> None:
-    assert content_terms("Who are you?") == ("who", "are", "you")
+    assert query_terms("Who are you?") == ("who", "are", "you")
 
 
 def test_a_question_without_words_has_no_terms() -> None:
-    assert content_terms("?! -- \x00 _") == ()
+    assert query_terms("?! -- \x00 _") == ()
 
 
 def test_a_question_of_any_length_has_a_bounded_number_of_terms() -> None:
-    assert len(content_terms(" ".join(f"word{number}" for number in range(100_000)))) == 64
+    assert len(query_terms(" ".join(f"word{number}" for number in range(100_000)))) == 64
 
 
 @settings(deadline=None)
@@ -37,7 +37,7 @@ def test_a_question_of_any_length_has_a_bounded_number_of_terms() -> None:
 @example("a\x00b")
 @example("e\u0301 ª ² ⅷ 漢字 \u0345")
 def test_nothing_a_user_writes_can_break_the_full_text_query(question: str) -> None:
-    terms = content_terms(question)
+    terms = query_terms(question)
     connection = apsw.Connection(":memory:")
     try:
         connection.execute("CREATE VIRTUAL TABLE f USING fts5(text, tokenize='porter unicode61 remove_diacritics 2')")

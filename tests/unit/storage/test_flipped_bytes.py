@@ -13,7 +13,7 @@ import pytest
 
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageCorrupt, StorageError
-from edge_rag.retriever.opening import OpenedDirectory, open_data_directory
+from edge_rag.retriever.open_directory import OpenDirectory, open_data_directory
 from edge_rag.storage.database import RESERVED_BYTES, Database
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def everything(directory: OpenedDirectory) -> object:
+def everything(directory: OpenDirectory) -> object:
     """All that can be seen of a directory: records, texts and the passages of a search with their ranks."""
     infos = directory.library.list("default", None, 100)
     texts = [directory.library.get("default", info.name)[1] for info in infos]
@@ -128,7 +128,7 @@ def test_no_flipped_byte_of_the_log_loses_a_transaction_in_front_of_its_end(whol
         try:
             assert read_copy(crashed, tmp_path / "copy") == expected, f"byte {place} of the log lost something"
         except StorageCorrupt as error:
-            assert "in front of documents that were acknowledged" in str(error)
+            assert "before documents that were acknowledged" in str(error)
 
 
 def read_copy(path: Path, copy: Path) -> object:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.retriever.opening import RetrieverOptions, open_data_directory
+from edge_rag.retriever.open_directory import RetrieverOptions, open_data_directory
 from edge_rag.storage.database import Database
 from edge_rag.storage.restore import restore
 from edge_rag.storage.vectors import StoredVectors

@@ -15,7 +15,7 @@ import pytest
 from edge_rag.core.documents.document import Upload
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import StorageFull
-from edge_rag.retriever.opening import OpenedDirectory
+from edge_rag.retriever.open_directory import OpenDirectory
 from edge_rag.storage.database import Database
 from tests.unit.conftest import Opener, ingest
 
@@ -27,7 +27,7 @@ import sys
 import threading
 from pathlib import Path
 from edge_rag.core.documents.document import Upload
-from edge_rag.retriever.opening import open_data_directory
+from edge_rag.retriever.open_directory import open_data_directory
 from tests.unit.retriever.hashed_words import HashedWords
 
 def acknowledge(name, version):
@@ -73,7 +73,7 @@ def test_a_full_disk_refuses_the_document_and_loses_nothing(
     assert documents_with(directory, "bearing") == {"a.txt"}
 
 
-def documents_with(directory: OpenedDirectory, word: str) -> set[str]:
+def documents_with(directory: OpenDirectory, word: str) -> set[str]:
     """Documents in which both searches find a chunk that has the word."""
     (found,) = directory.retriever.retrieve([RetrievalRequest(word, "default", 1000)])
     assert isinstance(found, Retrieved)
@@ -133,7 +133,7 @@ def run_until_killed(data: Path, number: int, acknowledgements: int, delay: floa
     return seen
 
 
-def require_consistent(directory: OpenedDirectory, database: Path) -> None:
+def require_consistent(directory: OpenDirectory, database: Path) -> None:
     """Every document has all of its chunks, and full text and vectors agree with them."""
     for info in directory.library.list("default", None, 1000):
         record, text = directory.library.get("default", info.document_id)

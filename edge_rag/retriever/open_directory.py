@@ -1,4 +1,4 @@
-"""Opens a data directory: the one way to a library and a retriever over it."""
+"""Opens a data directory: builds the document library, the retriever and what they need over it."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from edge_rag.storage.spool import Spool
 from edge_rag.storage.vectors import StoredVectors
 
 
-def _go_on(worked_s: float) -> None:
-    """Ingest that has nobody to give way to."""
+def _continue(worked_s: float) -> None:
+    pass
 
 
-def _nothing_else(collection: str, epoch: int) -> None:
-    """A collection of which nothing is kept elsewhere."""
+def _ignore(collection: str, epoch: int) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class MilvusAddress:
-    """Where a Milvus is.
+    """Address of a Milvus server.
 
     Attributes:
         uri: ``http(s)://HOST:PORT`` of a server, or the path of a milvus-lite file, which ends in ``.db``.
         token: ``user:password`` or an API key; empty for none.
-        timeout_s: Longest that one call to it may take, seconds.
+        timeout_s: Timeout of a call, seconds.
     """
 
     uri: str
@@ -57,19 +57,19 @@ class MilvusAddress:
 
 @dataclass(frozen=True, slots=True)
 class RetrieverOptions:
-    """What can be chosen about retrieval.
+    """Options of ingest and retrieval.
 
     Attributes:
         chunk_tokens: Size that chunks are packed to, tokens of the embedder; lowered to what the embedder can read.
-            Between 80 and 200 it hardly matters to what is found (nDCG@10 within 0.005 on XQuAD), so the default is
-            one that leaves a prompt room for several passages.
+            Between 80 and 200 it hardly changes what is found (nDCG@10 within 0.005 on XQuAD), so the default leaves
+            room in a prompt for several passages.
         context_tokens: Most tokens of headings that are embedded with a chunk.
-        parsing: What reading one document may cost.
-        scan_languages: Languages that scanned pages may be in, Tesseract's names joined by ``+``.
-        depth: How deep the two searches go.
-        indexes: When a collection is no longer searched exactly.
-        milvus: A Milvus that collections can be moved to.
-        spool_bytes: Most bytes that accepted documents may come to.
+        parsing: Limits of parsing a document.
+        scan_languages: Languages of scanned pages, Tesseract's names joined by ``+``.
+        depth: Depth of the two searches.
+        indexes: Limits of exact search.
+        milvus: A Milvus server that collections can be moved to.
+        spool_bytes: Most bytes of all queued documents together.
     """
 
     chunk_tokens: int = 120
@@ -82,17 +82,17 @@ class RetrieverOptions:
     spool_bytes: int = 1 << 30
 
 
-class OpenedDirectory:
-    """A data directory in use.
+class OpenDirectory:
+    """An open data directory.
 
     Attributes:
-        identity: Its random id, lower-case hex.
-        library: Takes documents in and hands them out.
+        identity: Random id of the directory, lower-case hex.
+        library: Ingests, lists and removes documents.
         retriever: Finds passages.
-        indexes: The vector indexes behind both.
-        jobs: Keeps what was accepted and is not stored yet.
+        indexes: The vector indexes of both.
+        jobs: Ingest jobs and queued documents.
         backups: Makes backups.
-        collections: Makes, changes and removes collections.
+        collections: Creates, changes and removes collections.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class OpenedDirectory:
         self._resources = resources
 
     def epochs(self) -> dict[str, int]:
-        """Returns the present epoch of each collection, by name."""
+        """Returns the current epoch of each collection, by name."""
         return {collection.name: collection.epoch for collection in self._store.collections()}
 
     def close(self) -> None:
-        """Saves the indexes, ends the parser process and lets the directory go; idempotent.
+        """Saves the indexes, ends the parser process and releases the directory; idempotent.
 
-        Nobody may be using the library or the retriever any more.
+        The library and the retriever must not be in use any more.
         """
         self._resources.close()
 
@@ -132,36 +132,37 @@ class OpenedDirectory:
 def open_data_directory(
     path: Path,
     embedder: Embedder,
-    settings: RetrieverOptions | None = None,
+    options: RetrieverOptions | None = None,
     *,
-    yield_to_queries: Callable[[float], None] = _go_on,
-    forget: Callable[[str, int], None] = _nothing_else,
+    yield_to_queries: Callable[[float], None] = _continue,
+    on_removed: Callable[[str, int], None] = _ignore,
     working: Callable[[], AbstractContextManager[None]] = nullcontext,
     embedding: Embedding | None = None,
-) -> OpenedDirectory:
-    """Opens a data directory, making it if need be.
+) -> OpenDirectory:
+    """Opens a data directory; creates it if necessary.
 
-    Vectors that another embedder made are made anew from the stored text, and indexes that are missing, damaged or out
-    of date are rebuilt, before this returns.
+    Vectors of another embedder are computed again from the stored text, and indexes that are missing, damaged or out of
+    date are rebuilt, before this returns.
 
     Args:
         path: The directory.
-        embedder: Turns text into vectors.
-        settings: What can be chosen; the defaults if None.
-        yield_to_queries: Called between two batches of an ingest with the seconds that the last one took.
-        forget: Called with a collection's name and its epoch after text of it was removed.
-        working: Makes what is entered while chunks of a document are embedded here.
-        embedding: Where vectors of documents and questions come from; the embedder where that is not said. It must give
-            the embedder's own.
+        embedder: The embedder of this box.
+        options: Options; the defaults if None.
+        yield_to_queries: Called between two batches of an ingest with the duration of the last one, seconds; returns
+            when ingest may continue.
+        on_removed: Called with a collection's name and its new epoch after text of it was removed.
+        working: Returns a context that is entered while chunks of a document are embedded on this box.
+        embedding: Source of the vectors of documents and questions; must give the embedder's own. The embedder if None.
 
     Raises:
         DataDirectoryInUse: Another daemon holds it.
-        StorageError: It cannot be used, or was written by a newer version; StorageCorrupt if it is damaged.
-        ConfigurationError: The embedder cannot read chunks as small as these.
-        InferenceFailed: Vectors had to be made anew and the model could not be run.
+        StorageError: It cannot be used, or a newer version wrote it.
+        StorageCorrupt: It is damaged.
+        ConfigurationError: The embedder cannot read chunks of the configured size, or pymilvus is missing.
+        InferenceFailed: Vectors had to be computed again and the model could not be run.
     """
-    settings = settings or RetrieverOptions()
-    limits = _chunk_limits(embedder, settings)
+    options = options or RetrieverOptions()
+    limits = _chunk_limits(embedder, options)
     with ExitStack() as resources:
         resources.enter_context(DataDirectory(path))
         database = Database(path / "documents.sqlite3")
@@ -169,52 +170,52 @@ def open_data_directory(
         store = DocumentStore(database)
         stored = StoredVectors(database)
         reembed(database, store.collections(), embedder, embedding or LocalEmbedding(embedder))
-        vectors = VectorIndexes(_homes(path, embedder, stored, settings), stored, embedder.dimension)
+        vectors = VectorIndexes(_backends(path, embedder, stored, options), stored, embedder.dimension)
         resources.callback(vectors.close)
         vectors.load(store.collections())
         identity = stored.directory()
-        parser = ParserProcess(settings.parsing, settings.scan_languages)
+        parser = ParserProcess(options.parsing, options.scan_languages)
         resources.callback(parser.close)
         library = LocalDocumentLibrary(
-            store, vectors, parser, embedder, limits, yield_to_queries, forget, working, embedding
+            store, vectors, parser, embedder, limits, yield_to_queries, on_removed, working, embedding
         )
         spool = Spool(path / "spool")
-        jobs = JobStore(database, spool, settings.spool_bytes)
+        jobs = JobStore(database, spool, options.spool_bytes)
         jobs.recover()
-        lexical = Bm25Index(database)
+        bm25 = Bm25Index(database)
         allowed = AllowedChunks(database)
-        retriever = HybridRetriever(embedder, store, vectors, lexical, allowed, settings.depth, embedding)
+        retriever = HybridRetriever(embedder, store, vectors, bm25, allowed, options.depth, embedding)
         collections = LocalCollectionLibrary(CollectionStore(database), library)
         backups = Backups(path, database, spool)
-        return OpenedDirectory(
+        return OpenDirectory(
             identity, store, library, retriever, vectors, jobs, backups, collections, resources.pop_all()
         )
 
 
-def _homes(
-    path: Path, embedder: Embedder, stored: StoredVectors, settings: RetrieverOptions
+def _backends(
+    path: Path, embedder: Embedder, stored: StoredVectors, options: RetrieverOptions
 ) -> dict[BackendKind, IndexBackend]:
-    homes: dict[BackendKind, IndexBackend] = {
-        BackendKind.FAISS: LocalIndexes(path / "vectors", embedder.name, embedder.dimension, stored, settings.indexes)
+    backends: dict[BackendKind, IndexBackend] = {
+        BackendKind.FAISS: LocalIndexes(path / "vectors", embedder.name, embedder.dimension, stored, options.indexes)
     }
-    if settings.milvus is not None:
+    if options.milvus is not None:
         try:
-            # pymilvus is an extra, and takes a second to import.
+            # pymilvus is an optional extra and takes a second to import.
             from edge_rag.index.milvus import Milvus, MilvusIndexes
         except ImportError as error:
             raise ConfigurationError(
                 f"retriever.milvus.uri: {error.name} is not installed; pip install 'edge-rag[milvus]'"
             ) from error
-        milvus = Milvus(settings.milvus.uri, settings.milvus.token, settings.milvus.timeout_s)
-        homes[BackendKind.MILVUS] = MilvusIndexes(milvus, stored, embedder.name, embedder.dimension)
-    return homes
+        milvus = Milvus(options.milvus.uri, options.milvus.token, options.milvus.timeout_s)
+        backends[BackendKind.MILVUS] = MilvusIndexes(milvus, stored, embedder.name, embedder.dimension)
+    return backends
 
 
-def _chunk_limits(embedder: Embedder, settings: RetrieverOptions) -> ChunkLimits:
-    target = min(settings.chunk_tokens, embedder.max_tokens - settings.context_tokens - SPECIAL_TOKENS)
-    if target < 1 or settings.context_tokens < 0:
+def _chunk_limits(embedder: Embedder, options: RetrieverOptions) -> ChunkLimits:
+    target = min(options.chunk_tokens, embedder.max_tokens - options.context_tokens - SPECIAL_TOKENS)
+    if target < 1 or options.context_tokens < 0:
         raise ConfigurationError(
-            f"chunks of {settings.chunk_tokens} tokens under {settings.context_tokens} tokens of headings cannot be "
+            f"chunks of {options.chunk_tokens} tokens with {options.context_tokens} tokens of headings cannot be "
             f"embedded: {embedder.name} reads {embedder.max_tokens} tokens"
         )
-    return ChunkLimits(target, settings.context_tokens)
+    return ChunkLimits(target, options.context_tokens)
