@@ -11,8 +11,7 @@ from edge_rag.device.choosing import Choice, choose
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
-from edge_rag.device.profile import DeviceProfile
-from edge_rag.device.profile_file import builtin_profiles, overridden
+from edge_rag.device.profile import DeviceProfile, builtin_profiles, with_overrides
 from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.runtime.session.sessions import provider_devices
@@ -30,7 +29,7 @@ def choose_profile(settings: Settings, facts: DeviceFacts) -> Choice:
     choice = choose(settings.profile, facts, builtin_profiles())
     if settings.profile_file is None:
         return choice
-    return replace(choice, profile=overridden(choice.profile, settings.profile_file))
+    return replace(choice, profile=with_overrides(choice.profile, settings.profile_file))
 
 
 @dataclass(frozen=True, slots=True)

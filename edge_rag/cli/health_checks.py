@@ -25,7 +25,7 @@ from edge_rag.device.advice import advise
 from edge_rag.device.choosing import Choice
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
-from edge_rag.device.placing import outlook
+from edge_rag.device.placing import expected_provider
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.errors import DataDirectoryInUse, EdgeRagError
 
@@ -377,7 +377,7 @@ def plan_object(plan: MemoryPlan) -> dict[str, Any]:
 
 def _stages(profile: DeviceProfile, facts: DeviceFacts) -> Iterator[Check]:
     for stage, wanted in profile.stages.items():
-        provider, reason = outlook(stage, wanted, facts)
+        provider, reason = expected_provider(stage, wanted, facts)
         first = wanted.providers[0].provider
         name = f"{stage.value} on"
         if provider is first:
@@ -392,7 +392,7 @@ def _stages(profile: DeviceProfile, facts: DeviceFacts) -> Iterator[Check]:
 def _stage_objects(profile: DeviceProfile, facts: DeviceFacts) -> dict[str, Any]:
     objects: dict[str, Any] = {}
     for stage, wanted in profile.stages.items():
-        provider, reason = outlook(stage, wanted, facts)
+        provider, reason = expected_provider(stage, wanted, facts)
         objects[stage.value] = {
             "wanted": wanted.providers[0].provider.value,
             "expected": None if provider is None else provider.value,

@@ -1,1 +1,1 @@
-"""What the box is: its facts, the profile for it, and what that plans."""
+"""Facts of the machine, device profiles, placement of stages and the memory plan."""

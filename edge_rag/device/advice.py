@@ -11,18 +11,18 @@ from edge_rag.device.profile import DeviceProfile
 from edge_rag.runtime.session.providers import SPECS
 
 _DYNAMIC_DRIVERS: Final = frozenset({"intel_pstate", "amd-pstate-epp"})
-"""Drivers whose governor ``powersave`` raises the frequency under load all the same."""
+"""Drivers that raise the frequency under load even with the governor ``powersave``."""
 
 _CLOSE_CELSIUS: Final = 5.0
 
 
 def advise(facts: DeviceFacts, profile: DeviceProfile, plan: MemoryPlan | None) -> tuple[str, ...]:
-    """Returns what would make the box faster, what gains most first; empty where nothing is known.
+    """Returns advice that would make the device faster, largest gain first.
 
     Args:
-        facts: What was read off the machine.
+        facts: Facts of the machine.
         profile: Device profile in force.
-        plan: What the memory is used for; None where nothing fits.
+        plan: The memory plan; None where no plan fits.
     """
     return (*_accelerators(facts), *_memory(facts, plan), *_cores(facts, profile), *_clocks(facts, profile))
 

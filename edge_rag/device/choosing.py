@@ -1,4 +1,4 @@
-"""Choosing the profile for a machine: rules over facts, the one of the highest rank that holds wins."""
+"""Chooses the device profile: rules over facts, of which the one with the highest rank that holds wins."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from edge_rag.device.profile import DeviceProfile, Recognition
 from edge_rag.errors import ConfigurationError
 
 AUTO: Final = "auto"
-"""Instead of a profile's name: recognize the board."""
+"""Setting that chooses the profile by the rules, instead of a name."""
 
 _GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing a rule asks for.
+    """One condition of a rule.
 
     Attributes:
-        holds: Whether the machine has it.
-        text: What was asked for and what was found, for people.
+        holds: Whether the machine meets it.
+        text: The condition and the fact, for people.
     """
 
     holds: bool
@@ -32,12 +32,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of a rule.
+    """Result of a rule.
 
     Attributes:
         profile: Name of its profile.
         rank: Its rank.
-        conditions: Everything it asks for.
+        conditions: All its conditions.
     """
 
     profile: str
@@ -46,7 +46,7 @@ class Finding:
 
     @property
     def holds(self) -> bool:
-        """Whether everything it asks for is there."""
+        """Whether all conditions hold."""
         return all(condition.holds for condition in self.conditions)
 
 
@@ -57,7 +57,7 @@ class Choice:
     Attributes:
         profile: The profile.
         configured: Whether the setting `profile` names it.
-        findings: What came of each rule, highest rank first.
+        findings: Result of each rule, highest rank first.
     """
 
     profile: DeviceProfile
@@ -66,7 +66,7 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """The reason in a line."""
+        """The reason in one line."""
         if self.configured:
             return "named in the settings"
         won = next(finding for finding in self.findings if finding.holds)
@@ -74,15 +74,15 @@ class Choice:
 
 
 def choose(wanted: str, facts: DeviceFacts, profiles: Sequence[DeviceProfile]) -> Choice:
-    """Picks a profile.
+    """Chooses a profile.
 
     Args:
         wanted: Name of a profile, or ``auto``.
-        facts: What was read off the machine.
-        profiles: Those to choose from; of rules of one rank the earlier profile's counts.
+        facts: Facts of the machine.
+        profiles: The candidates; of rules with equal rank, the earlier profile's wins.
 
     Raises:
-        ConfigurationError: None of that name, or none for this machine.
+        ConfigurationError: No profile has that name, or none matches this machine.
     """
     pairs = [(rule, profile) for profile in profiles for rule in profile.recognize]
     pairs.sort(key=lambda pair: -pair[0].rank)
@@ -100,7 +100,7 @@ def choose(wanted: str, facts: DeviceFacts, profiles: Sequence[DeviceProfile]) -
 
 
 def conditions_of(rule: Recognition, facts: DeviceFacts) -> Iterator[Condition]:
-    """Yields everything a rule asks for, and whether the machine has it."""
+    """Yields the conditions of a rule on a machine."""
     if rule.compatible:
         names = facts.board.compatible
         match = next((name for name in names if any(fnmatchcase(name, each) for each in rule.compatible)), None)

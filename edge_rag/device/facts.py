@@ -1,4 +1,4 @@
-"""What was read off the machine."""
+"""Facts of the machine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from edge_rag.runtime.session.providers import SPECS
 from edge_rag.runtime.session.providers.spec import Accelerator
 
 _BIG_CORE: Final = 0.5
-"""A core with less of the fastest one's capacity holds up the others in each parallel product."""
+"""Cores with a smaller share of the fastest core's capacity slow down every parallel product."""
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """A processor core, as the kernel schedules on it.
+    """A processor core, as the kernel schedules it.
 
     Attributes:
         number: The kernel's number.
-        capacity: How fast it is, relative to the fastest of the machine, (0, 1].
-        cluster: Number of the group of equal cores that it belongs to, fastest first, from 0.
-        governor: How its frequency is chosen; None where the kernel does not say.
+        capacity: Speed relative to the fastest core of the machine, (0, 1].
+        cluster: Number of its group of equal cores, fastest first, from 0.
+        governor: Frequency governor; None where the kernel does not report it.
     """
 
     number: int
@@ -37,13 +37,13 @@ class ProcessorFacts:
 
     Attributes:
         machine: Instruction set as the kernel names it, for example ``x86_64`` or ``aarch64``.
-        model: Its name; empty where the kernel does not say.
-        features: Extensions that make products of integers fast, as the kernel names them.
+        model: Its name; empty where the kernel does not report it.
+        features: Extensions that make integer products fast, as the kernel names them.
         cores: All cores, by number.
-        allowed: Numbers of those that this process may run on.
+        allowed: Numbers of the cores that this process may run on.
         cpu_quota: Cores' worth of time that cgroups allow; None without a limit.
-        virtual: Whether a hypervisor is below.
-        frequency_driver: What sets the frequency; None where the kernel does not say.
+        virtual: Whether it runs under a hypervisor.
+        frequency_driver: Frequency driver; None where the kernel does not report it.
     """
 
     machine: str
@@ -62,7 +62,7 @@ class ProcessorFacts:
 
     @property
     def big(self) -> tuple[Core, ...]:
-        """Of these, those that are at least half as fast as the fastest of them."""
+        """Usable cores that are at least half as fast as the fastest of them."""
         usable = self.usable
         fastest = max((core.capacity for core in usable), default=1.0)
         return tuple(core for core in usable if core.capacity >= _BIG_CORE * fastest)
@@ -70,12 +70,12 @@ class ProcessorFacts:
 
 @dataclass(frozen=True, slots=True)
 class CgroupLimit:
-    """A limit on memory of a cgroup that this process is in, itself or through one of its parents.
+    """A memory limit of a cgroup that contains this process.
 
     Attributes:
-        file: File that has the limit, below the mount.
+        file: File with the limit, below the mount.
         limit_bytes: The limit.
-        used_bytes: What the cgroup uses, less the page cache it could give back at once.
+        used_bytes: Memory use of the cgroup, without page cache that can be dropped at once.
     """
 
     file: str
@@ -84,7 +84,7 @@ class CgroupLimit:
 
     @property
     def headroom_bytes(self) -> int:
-        """What can still be taken, at least 0."""
+        """Memory left under the limit, at least 0."""
         return max(0, self.limit_bytes - self.used_bytes)
 
 
@@ -93,12 +93,12 @@ class MemoryFacts:
     """The memory.
 
     Attributes:
-        total_bytes: What the kernel manages.
-        available_bytes: What can be had without swapping, as the kernel estimates it.
+        total_bytes: Memory that the kernel manages.
+        available_bytes: Memory available without swapping, by the kernel's estimate.
         swap_bytes: Size of all swap.
-        swap_devices: What it lies on, as the kernel names it.
+        swap_devices: Devices with swap, as the kernel names them.
         limits: Limits of cgroups, the process's own first.
-        own_bytes: What this process has of its own already, page cache not included.
+        own_bytes: Memory of this process, page cache not included.
     """
 
     total_bytes: int
@@ -115,30 +115,30 @@ class MemoryFacts:
 
     @property
     def usable_bytes(self) -> int:
-        """What this process can still take: the kernel's estimate or the least headroom, whichever is less."""
+        """Memory that this process can still get: the kernel's estimate or the least headroom."""
         tightest = self.tightest
         return self.available_bytes if tightest is None else min(self.available_bytes, tightest.headroom_bytes)
 
     @property
     def budget_bytes(self) -> int:
-        """What this process can have all told, with what it has already."""
+        """Memory that this process can have in total, including what it has."""
         return self.usable_bytes + self.own_bytes
 
     @property
     def board_bytes(self) -> int:
-        """What the process could ever have: all memory, or the lowest limit."""
+        """Upper bound of the process's memory: all memory, or the lowest limit."""
         return min([self.total_bytes, *(limit.limit_bytes for limit in self.limits)])
 
 
 @dataclass(frozen=True, slots=True)
 class BoardFacts:
-    """What the board says it is.
+    """Identity of the board.
 
     Attributes:
         model: Name for people; empty where there is none.
         compatible: Names in the device tree, most specific first; empty on boards without one.
         jetson_release: Release of Jetson Linux, for example ``36.4``; None elsewhere.
-        power_mode: Name of the power mode where the board has them; None elsewhere.
+        power_mode: Name of the power mode; None on boards without power modes.
     """
 
     model: str = ""
@@ -149,17 +149,17 @@ class BoardFacts:
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """Accelerators, and what it takes to use them.
+    """Accelerators, their drivers and libraries.
 
     Attributes:
-        accelerators: Those whose driver is in place.
-        without_driver: Cards that are plugged in while no driver of theirs is in place, for people.
-        nodes: Their device files.
-        libraries: Versions of libraries that were found, by name without suffix, for example ``libcudart``; not loaded.
-        packages: Versions of Python packages that bring execution providers, by name.
+        accelerators: Accelerators with a working driver.
+        without_driver: Cards that are plugged in without a driver, for people.
+        nodes: Device files of accelerators.
+        libraries: Versions of the libraries found, by name without suffix, for example ``libcudart``; not loaded.
+        packages: Versions of the Python distributions of execution providers, by name.
         driver: Version of NVIDIA's driver; None without one.
-        gpus: What NVIDIA's driver calls the cards it has, in order.
-        built_for_cuda: Version of CUDA that ONNX Runtime was built for; None where it was built for none.
+        gpus: Names of NVIDIA cards, in the driver's order.
+        built_for_cuda: Version of CUDA that ONNX Runtime was built for; None without CUDA.
     """
 
     accelerators: frozenset[Accelerator] = frozenset()
@@ -177,10 +177,10 @@ class ThermalZone:
     """A temperature sensor.
 
     Attributes:
-        name: What the kernel calls it.
+        name: The kernel's name.
         celsius: Temperature when it was read.
-        passive_celsius: From here on the kernel slows the board down; None where it does not say.
-        critical_celsius: From here on it shuts the board down; None where it does not say.
+        passive_celsius: Temperature from which the kernel throttles the board; None where it is not reported.
+        critical_celsius: Temperature from which the kernel shuts the board down; None where it is not reported.
     """
 
     name: str
@@ -191,7 +191,7 @@ class ThermalZone:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What was read off the machine, once.
+    """All facts of the machine, read once.
 
     Attributes:
         processor: The processor.
@@ -199,7 +199,7 @@ class DeviceFacts:
         board: The board.
         drivers: Accelerators and their libraries.
         thermal: Temperature sensors.
-        devices: What ONNX Runtime says it can run on.
+        devices: Devices that ONNX Runtime reports.
     """
 
     processor: ProcessorFacts
@@ -221,12 +221,12 @@ class DeviceFacts:
 
     @property
     def available_bytes(self) -> int:
-        """Memory that can still be taken."""
+        """Memory that this process can still get."""
         return self.memory.usable_bytes
 
     @property
     def providers(self) -> frozenset[Provider]:
-        """Execution providers that are installed: built into ONNX Runtime, or as a plugin beside it."""
+        """Installed execution providers: built into ONNX Runtime, or as a plugin beside it."""
         plugins = {
             spec.provider
             for spec in SPECS.values()

@@ -1,10 +1,6 @@
-"""Reading what the board says it is, how it may use power, and how warm it is.
+"""Reads board, sensors, processor and memory from the kernel's files.
 
-Reading the processor: cores, how fast each is, and which of them this process may use.
-
-Reading how much memory there is, and how much of it this process may still take.
-
-Small files of the kernel, read below a root, so that a recorded tree can take the machine's place.
+Files are read below a root folder, so that a recorded tree can replace the machine.
 """
 
 from __future__ import annotations
@@ -18,11 +14,11 @@ import psutil
 
 from edge_rag.device.facts import BoardFacts, CgroupLimit, Core, MemoryFacts, ProcessorFacts, ThermalZone
 
-_MOST_CORES: Final = 8192  # what Linux can be built for
+_MOST_CORES: Final = 8192  # the largest that Linux supports
 
 
 def text_of(path: Path) -> str | None:
-    """Returns a file's text without white space around it and without NULs at the end; None where it cannot be read."""
+    """Returns a file's text without surrounding white space and trailing NULs; None where it cannot be read."""
     try:
         return path.read_bytes().decode("utf-8", errors="replace").strip("\0 \t\r\n")
     except OSError:
@@ -30,7 +26,7 @@ def text_of(path: Path) -> str | None:
 
 
 def integer_of(path: Path) -> int | None:
-    """Returns the integer a file holds; None where it cannot be read or holds something else."""
+    """Returns the integer in a file; None where it cannot be read or contains something else."""
     text = text_of(path)
     try:
         return None if text is None else int(text)
@@ -39,7 +35,7 @@ def integer_of(path: Path) -> int | None:
 
 
 def cpu_list(text: str) -> frozenset[int]:
-    """Reads a list of cores as the kernel writes it, for example ``0-3,6``; what is not one is left out."""
+    """Parses a list of cores as the kernel writes it, for example ``0-3,6``; other parts are ignored."""
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -53,10 +49,10 @@ _ABSOLUTE_ZERO = -273.15
 
 
 def read_board(root: Path) -> BoardFacts:
-    """Reads the device tree or, on PCs, what the firmware says; on Jetsons the release and the power mode.
+    """Reads the device tree, or the firmware's names on PCs; on Jetsons also the release and the power mode.
 
     Args:
-        root: Where ``proc``, ``sys``, ``etc`` and ``var`` are.
+        root: Folder that contains ``proc``, ``sys``, ``etc`` and ``var``.
     """
     tree = root / "proc/device-tree"
     compatible = tuple(name for name in (text_of(tree / "compatible") or "").split("\0") if name)
@@ -75,7 +71,7 @@ def read_board(root: Path) -> BoardFacts:
 
 
 def read_thermal(root: Path) -> tuple[ThermalZone, ...]:
-    """Reads the temperature sensors; one that cannot be read now is left out."""
+    """Reads the temperature sensors, except those that cannot be read now."""
     folders = sorted((root / "sys/class/thermal").glob("thermal_zone*"), key=lambda each: (len(each.name), each.name))
     zones: list[ThermalZone] = []
     for folder in folders:
@@ -117,20 +113,20 @@ _FEATURES = frozenset(
     {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve", "sve2", "asimdhp", "bf16"}
 )
 _SAME = 0.02
-"""Cores that differ by less in speed are of one kind: a core's best clock varies a little from die to die."""
+"""Cores whose speeds differ by less are of one kind: the maximum clock varies a little between cores."""
 
 
 def read_processor(root: Path, machine: str, allowed: frozenset[int] | None) -> ProcessorFacts:
     """Reads the processor.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder that contains ``proc`` and ``sys``.
         machine: Instruction set as the kernel names it.
-        allowed: Cores this process may run on; None where the system does not say: all of them.
+        allowed: Cores this process may run on; None where the system does not report them: all of them.
 
     Returns:
-        The facts. How fast a core is comes from ``cpu_capacity``, which boards with cores of several kinds have, else
-        from its highest frequency; where neither is there, all are equal.
+        The facts. The speed of a core comes from ``cpu_capacity``, which boards with several kinds of cores have, else
+        from its highest frequency; without either, all cores are equal.
     """
     info = text_of(root / "proc/cpuinfo") or ""
     cpus = root / "sys/devices/system/cpu"
@@ -181,7 +177,7 @@ def read_memory(root: Path) -> MemoryFacts:
     """Reads the memory.
 
     Args:
-        root: Where ``proc`` and ``sys`` are; where there is no ``proc/meminfo``, the system is asked another way.
+        root: Folder that contains ``proc`` and ``sys``; without ``proc/meminfo``, psutil is used.
     """
     text = text_of(root / "proc/meminfo")
     if text is None:
@@ -201,17 +197,17 @@ def read_memory(root: Path) -> MemoryFacts:
 
 
 _NO_LIMIT: Final = 1 << 60
-"""Version 1 says that there is no limit with a number about as large as there are."""
+"""Version 1 of cgroups reports a number close to 2**63 where there is no limit."""
 
 
 def memory_limits(root: Path) -> tuple[CgroupLimit, ...]:
-    """Reads the limits on memory, those of the process's own cgroup first.
+    """Reads the memory limits, those of the process's own cgroup first.
 
-    In version 2 both ``memory.max``, above which the kernel kills, and ``memory.high``, above which it makes the
-    process wait until memory was given back, count as limits.
+    In version 2 both ``memory.max``, above which the kernel kills, and ``memory.high``, above which it stalls the
+    process until memory is reclaimed, count as limits.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder that contains ``proc`` and ``sys``.
     """
     limits: list[CgroupLimit] = []
     for mount, folder in _folders(root, "memory"):
@@ -231,7 +227,7 @@ def memory_limits(root: Path) -> tuple[CgroupLimit, ...]:
 
 
 def cpu_quota(root: Path) -> float | None:
-    """Reads how many cores' worth of time the process may take; None without a limit."""
+    """Returns how many cores' worth of time the process may use; None without a limit."""
     quotas: list[float] = []
     for _, folder in _folders(root, "cpu"):
         words = (text_of(folder / "cpu.max") or "").split()
@@ -244,7 +240,7 @@ def cpu_quota(root: Path) -> float | None:
 
 
 def _folders(root: Path, controller: str) -> Iterator[tuple[Path, Path]]:
-    """Yields mount and folder of every cgroup that a controller holds the process to, from its own up to the mount."""
+    """Yields mount and folder of every cgroup of a controller that contains the process, innermost first."""
     mounts = list(_mounts(root))
     for line in (text_of(root / "proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
@@ -255,8 +251,8 @@ def _folders(root: Path, controller: str) -> Iterator[tuple[Path, Path]]:
         for mount, inside, kind, options in mounts:
             if kind != ("cgroup2" if unified else "cgroup") or (not unified and controller not in options):
                 continue
-            # Inside a container the mount shows a part of the hierarchy, and the path may be given from its top, or
-            # lead out of what is shown; the mount itself is then all that can be read.
+            # Inside a container the mount shows a part of the hierarchy, and the path may start above it or lead out of
+            # it; then only the mount itself can be read.
             whole = PurePosixPath(path)
             inner = whole.is_relative_to(inside) and ".." not in whole.parts
             folder = mount / whole.relative_to(inside) if inner else mount

@@ -1,4 +1,4 @@
-"""What the memory of a box is used for: everything that grows has a bound, and the bounds fit what can be had."""
+"""Plans the memory of the daemon: everything that grows has a bound, and the bounds fit the budget."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from edge_rag.errors import ConfigurationError
 
 _MIB: Final = 1 << 20
 SMALLEST_STEP: Final = 64
-"""Tokens of a step that are not halved any more."""
+"""Smallest step, tokens; it is not halved further."""
 
 _USUAL_TOKENS: Final = 2048
-"""What question, passages and answer seldom exceed together."""
+"""Context that question, passages and answer seldom exceed together, tokens."""
 
 _RESERVE_SHARE: Final = 8
-"""On a small box the reserve is no more than this part of what can be had."""
+"""The reserve is at most this share of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorNeeds:
-    """What a generator takes.
+    """Memory needs of a generator.
 
     Attributes:
-        weights_bytes: Weights, tokenizer and grammar; mapped weights are counted, since they are slow unless resident.
+        weights_bytes: Weights, tokenizer and grammar; mapped weights count, since they are slow unless resident.
         token_bytes: Intermediate results of one token of a step.
         slot_bytes: Logits of one sequence.
         page_bytes: One KV page over all layers.
         page_tokens: Tokens a page holds.
         max_context: Longest sequence, tokens.
-        least_context: Tokens that the longest sequence must at least have room for.
-        spare_sequences: How many times over full slots are worth having pages for; what is more could only hold cold
-            prefixes.
+        least_context: Tokens of the longest sequence that must fit at least.
+        spare_sequences: Multiple of full slots for which pages are useful; more pages would only hold cold prefixes.
     """
 
     weights_bytes: int
@@ -51,13 +50,13 @@ class GeneratorNeeds:
         return -(-self.max_context // self.page_tokens)
 
     def most_pages(self, slots: int) -> int:
-        """Pages above which more could only hold cold prefixes."""
+        """Pages beyond this number would only hold cold prefixes."""
         return self.spare_sequences * slots * self.sequence_pages
 
     def least_pages(self, slots: int) -> int:
-        """Pages below which so many slots are not worth having: one longest sequence, and room for a usual one in each.
+        """Least pages for a number of slots: one longest sequence, and a usual one in each other slot.
 
-        A usual one is half of the longest, or 2,048 tokens where that is less.
+        A usual sequence is half of the longest, or 2,048 tokens where that is less.
         """
         longest = -(-self.least_context // self.page_tokens)
         usual = min(-(-self.sequence_pages // 2), -(-_USUAL_TOKENS // self.page_tokens))
@@ -66,10 +65,10 @@ class GeneratorNeeds:
 
 @dataclass(frozen=True, slots=True)
 class RerankerNeeds:
-    """What the reranker takes.
+    """Memory needs of the reranker.
 
     Attributes:
-        weights_bytes: Weights and tokenizer; 0 where the embedder does its work.
+        weights_bytes: Weights and tokenizer; 0 where the embedder reranks.
         question_bytes: Vectors or pairs of one question's candidates.
         arena_bytes: Intermediate results of one run.
     """
@@ -81,15 +80,15 @@ class RerankerNeeds:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizes:
-    """What can be made smaller where memory is short.
+    """Sizes that shrink where memory is short.
 
     Attributes:
         slots: Sequences that run at once.
         step_tokens: Tokens computed in one step.
         questions: Questions the reranker scores at once.
-        cache_bytes: Vectors of passages that are kept.
-        least_slots: Slots are not made fewer.
-        least_step_tokens: Tokens of a step are not made fewer.
+        cache_bytes: Cached passage vectors.
+        least_slots: Lower bound of slots.
+        least_step_tokens: Lower bound of a step's tokens.
     """
 
     slots: int
@@ -100,7 +99,7 @@ class BatchSizes:
     least_step_tokens: int = SMALLEST_STEP
 
     def halved(self) -> BatchSizes:
-        """Returns half of everything, as far as it goes."""
+        """Returns half of every size, within the lower bounds."""
         return replace(
             self,
             slots=max(self.least_slots, self.slots // 2),
@@ -112,13 +111,13 @@ class BatchSizes:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBounds:
-    """What may be taken.
+    """Bounds of the plan.
 
     Attributes:
-        budget_bytes: What can be had, all told.
-        reserve_bytes: Of that, what is left alone.
+        budget_bytes: Memory that the process can have in total.
+        reserve_bytes: Part of it that stays free.
         kv_share: Share of the budget that KV pages may take, (0, 1].
-        kv_bytes: What KV pages may take by the settings; None leaves it to the share.
+        kv_bytes: Size of the KV cache by the settings; None to use the share.
     """
 
     budget_bytes: int
@@ -129,15 +128,15 @@ class MemoryBounds:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What the memory is used for.
+    """The use of the memory.
 
     Attributes:
-        budget_bytes: What can be had.
+        budget_bytes: Memory that the process can have in total.
         items: Every use, the KV pages last.
         pages: KV pages.
         sizes: Slots, step and batches.
-        shrink_steps: How many times these were halved to fit.
-        spare_bytes: What nothing is planned for.
+        shrink_steps: How many times the sizes were halved.
+        spare_bytes: Unplanned memory.
     """
 
     budget_bytes: int
@@ -149,7 +148,7 @@ class MemoryPlan:
 
     @property
     def summary(self) -> MemoryPlanReport:
-        """What is reported of it."""
+        """The plan as it is reported in the status."""
         return MemoryPlanReport(self.budget_bytes, self.items, self.shrink_steps)
 
     @property
@@ -159,7 +158,7 @@ class MemoryPlan:
 
     @property
     def planned_bytes(self) -> int:
-        """All uses together, the reserve not among them."""
+        """All uses together, without the reserve."""
         return sum(item.bytes for item in self.items)
 
 
@@ -170,29 +169,31 @@ def plan_memory(
     generator: GeneratorNeeds,
     wanted: BatchSizes,
 ) -> MemoryPlan:
-    """Divides the memory. Where not everything wanted fits, slots, step and batches are halved together until it does.
+    """Divides the memory. Where not everything fits, slots, step and batches are halved together until it does.
 
     Args:
-        bounds: What may be taken.
-        fixed: Uses that have one size: the process, the embedder, indexes.
-        reranker: What the reranker takes.
-        generator: What the generator takes.
-        wanted: Slots, step and batches of a box with memory enough.
+        bounds: Bounds of the plan.
+        fixed: Uses of one size: the process, the embedder, indexes.
+        reranker: Needs of the reranker.
+        generator: Needs of the generator.
+        wanted: Slots, step and batches with enough memory.
 
     Raises:
-        ConfigurationError: Not even the smallest plan fits; has the numbers and what to change.
+        ConfigurationError: The smallest plan does not fit; has the numbers and what to change.
     """
-    asked = None if bounds.kv_bytes is None else _asked_for(bounds.kv_bytes, generator, wanted.slots)
-    # What the settings say has been weighed by whoever said it.
-    reserve = min(bounds.reserve_bytes, bounds.budget_bytes // _RESERVE_SHARE) if asked is None else 0
+    configured = None if bounds.kv_bytes is None else _configured_pages(bounds.kv_bytes, generator, wanted.slots)
+    # A size in the settings replaces share and reserve.
+    reserve = min(bounds.reserve_bytes, bounds.budget_bytes // _RESERVE_SHARE) if configured is None else 0
     share = int(bounds.budget_bytes * bounds.kv_share) // generator.page_bytes
     sizes, shrink_steps = wanted, 0
     while True:
         items = [*fixed, *_sized(reranker, generator, sizes)]
         room = bounds.budget_bytes - reserve - sum(item.bytes for item in items)
-        least = generator.least_pages(sizes.slots) if asked is None else asked
+        least = generator.least_pages(sizes.slots) if configured is None else configured
         if room // generator.page_bytes >= least:
-            pages = asked or min(room // generator.page_bytes, max(least, share), generator.most_pages(sizes.slots))
+            pages = configured or min(
+                room // generator.page_bytes, max(least, share), generator.most_pages(sizes.slots)
+            )
             kv = MemoryItem("KV pages", pages * generator.page_bytes, f"{pages} of {generator.page_tokens} tokens")
             return MemoryPlan(bounds.budget_bytes, (*items, kv), pages, sizes, shrink_steps, room - kv.bytes + reserve)
         smaller = sizes.halved()
@@ -216,8 +217,8 @@ def _sized(reranker: RerankerNeeds, generator: GeneratorNeeds, sizes: BatchSizes
     ]
 
 
-def _asked_for(kv_bytes: int, generator: GeneratorNeeds, slots: int) -> int:
-    """Returns how many pages fit what the settings say; those that could only hold cold prefixes are left out."""
+def _configured_pages(kv_bytes: int, generator: GeneratorNeeds, slots: int) -> int:
+    """Returns how many pages fit the bounds, without those that would only hold cold prefixes."""
     pages, least = kv_bytes // generator.page_bytes, generator.least_pages(1)
     if pages < least:
         raise ConfigurationError(
@@ -229,7 +230,7 @@ def _asked_for(kv_bytes: int, generator: GeneratorNeeds, slots: int) -> int:
 
 def _nothing_fits(bounds: MemoryBounds, uses: Sequence[MemoryItem], sizes: BatchSizes) -> ConfigurationError:
     needed = sum(item.bytes for item in uses)
-    advice = "give the box or the cgroup more memory, end other programs, or choose a smaller generator"
+    advice = "give the device or the cgroup more memory, end other programs, or choose a smaller generator"
     if bounds.kv_bytes is not None:
         advice = f"lower generator.kv_memory_mib, {advice}"
     if sizes.least_slots > 1 or sizes.least_step_tokens > SMALLEST_STEP:

@@ -1,4 +1,4 @@
-"""Opens a stage on the provider its profile prefers, or reports why another one runs it."""
+"""Places stages on providers: opens the first that works, and predicts it from the facts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _CUDA: Final = "libcudart"
 def place(
     stage: ModelStage, wanted: StageProfile, open_on: Callable[[ProviderChoice], _Opened]
 ) -> tuple[_Opened, Placement]:
-    """Opens a stage on the first provider that it can be opened on.
+    """Opens a stage on the first of its providers that works.
 
     Args:
-        stage: Which one.
-        wanted: Its providers, in order, and what to do where the first cannot be had.
-        open_on: Opens it on one; raises ProviderUnavailable where that provider cannot be had.
+        stage: The stage.
+        wanted: Its providers, preferred first, and what to do where the first is unavailable.
+        open_on: Opens it on a provider; raises ProviderUnavailable where that does not work.
 
     Returns:
-        What was opened, and where it runs.
+        The opened stage and its placement.
 
     Raises:
-        ConfigurationError: The wanted provider cannot be had and the profile says to stop, or none of them can be had;
-            has every reason.
+        ConfigurationError: The preferred provider is unavailable and the profile says to stop, or all are; has every
+            reason.
     """
     first = wanted.providers[0]
     reasons: list[str] = []
@@ -60,7 +60,7 @@ def device_name(placement: Placement) -> str:
 
 
 def obstacles(provider: Provider, facts: DeviceFacts) -> tuple[str, ...]:
-    """Returns what a provider lacks on a machine, for people, as far as can be seen without loading anything."""
+    """Returns what a provider lacks on a machine, for people; loads nothing."""
     if provider is Provider.CPU:
         return ()
     spec, drivers = SPECS[provider], facts.drivers
@@ -87,16 +87,16 @@ def _major(version: str) -> str:
     return version.split(".")[0]
 
 
-def outlook(stage: ModelStage, wanted: StageProfile, facts: DeviceFacts) -> tuple[Provider | None, str]:
-    """Says where a stage is likely to run.
+def expected_provider(stage: ModelStage, wanted: StageProfile, facts: DeviceFacts) -> tuple[Provider | None, str]:
+    """Predicts where a stage will run.
 
     Args:
-        stage: Which one.
-        wanted: Its providers, in order.
-        facts: What was read off the machine.
+        stage: The stage.
+        wanted: Its providers, preferred first.
+        facts: Facts of the machine.
 
     Returns:
-        The first provider with nothing in its way, None where all have something; and why, for people.
+        The first provider without obstacles, None where all have some; and the reason, for people.
     """
     reasons: list[str] = []
     for choice in wanted.providers:

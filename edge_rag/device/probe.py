@@ -25,7 +25,7 @@ def probe(devices: tuple[ProviderDevice, ...] = ()) -> DeviceFacts:
     """Reads the facts of this machine.
 
     Args:
-        devices: What ONNX Runtime says it can run on; only the runtime can ask it.
+        devices: Devices that ONNX Runtime reports; only ``runtime`` may import it.
     """
     allowed = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     return read_facts(
@@ -42,16 +42,16 @@ def read_facts(
     library_folders: Iterable[Path] = (),
     built_for_cuda: str | None = None,
 ) -> DeviceFacts:
-    """Reads the facts of a machine whose files lie below a root.
+    """Reads the facts of a machine whose files are below a root.
 
     Args:
-        root: ``/``, or where a recorded machine's files are.
+        root: ``/``, or the folder of a recorded machine.
         machine: Instruction set as the kernel names it.
         allowed: Cores this process may run on; None for all.
-        packages: Versions of Python packages that bring execution providers, by name.
-        devices: What ONNX Runtime says it can run on.
-        library_folders: Further folders that libraries may lie in.
-        built_for_cuda: Version of CUDA that ONNX Runtime was built for; None where it was built for none.
+        packages: Versions of the Python distributions of execution providers, by name.
+        devices: Devices that ONNX Runtime reports.
+        library_folders: Further folders of libraries.
+        built_for_cuda: Version of CUDA that ONNX Runtime was built for; None without CUDA.
     """
     return DeviceFacts(
         processor=read_processor(root, machine, allowed),
@@ -74,7 +74,7 @@ def _packages() -> dict[str, str]:
 
 
 def _built_for_cuda() -> str | None:
-    """Looks into a file that ONNX Runtime's package for CUDA has; importing it would load the libraries."""
+    """Reads the CUDA version from a file of ONNX Runtime's package; importing it would load the libraries."""
     spec = importlib.util.find_spec("onnxruntime")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         text = text_of(Path(place) / "capi" / "build_and_package_info.py") or ""
@@ -98,13 +98,13 @@ def read_drivers(
     library_folders: Iterable[Path] = (),
     built_for_cuda: str | None = None,
 ) -> DriverFacts:
-    """Looks for accelerators.
+    """Looks for accelerators, drivers and libraries.
 
     Args:
-        root: Where ``proc``, ``sys``, ``dev``, ``usr`` and ``opt`` are.
-        packages: Versions of Python distributions of execution providers, by name.
-        library_folders: Further folders that libraries may be in.
-        built_for_cuda: Version of CUDA that ONNX Runtime was built for.
+        root: Folder that contains ``proc``, ``sys``, ``dev``, ``usr`` and ``opt``.
+        packages: Versions of the Python distributions of execution providers, by name.
+        library_folders: Further folders of libraries.
+        built_for_cuda: Version of CUDA that ONNX Runtime was built for; None without CUDA.
     """
     nodes = tuple(_nodes(root))
     driver = _driver(root)
@@ -133,7 +133,7 @@ def _nodes(root: Path) -> Iterator[str]:
 
 
 def _without_driver(root: Path, found: frozenset[Accelerator]) -> Iterator[str]:
-    """Yields display cards that are plugged in while their driver is missing, for people."""
+    """Yields display cards that are plugged in without a driver, for people."""
     cards = {each.pci_vendor: each for each in ACCELERATORS.values() if each.pci_vendor is not None}
     for device in sorted((root / "sys/bus/pci/devices").glob("*")):
         card = cards.get(text_of(device / "vendor") or "")
@@ -142,7 +142,7 @@ def _without_driver(root: Path, found: frozenset[Accelerator]) -> Iterator[str]:
 
 
 def _libraries(root: Path, further: Iterable[Path]) -> dict[str, str]:
-    """Returns the highest version of each library, as far as its file's name has it."""
+    """Returns the highest version of each library, as far as its file name contains one."""
     best: dict[str, tuple[int, ...]] = {}
     patterns = (*_FOLDERS, *(pattern for spec in SPECS.values() for pattern in spec.library_folders))
     folders = [folder for pattern in patterns for folder in sorted(root.glob(pattern))]

@@ -1,19 +1,27 @@
-"""Device profiles: what a kind of board gets."""
+"""Device profiles: settings of a kind of board, read from TOML files in which every key is checked."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib.resources import files
 from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from edge_rag.core.placement import ModelStage, OnUnavailable, Precision, Provider
 from edge_rag.device.facts import DeviceFacts
+from edge_rag.errors import ConfigurationError
+from edge_rag.runtime.session.providers import ACCELERATORS
 from edge_rag.runtime.session.providers.spec import Accelerator
 
 
 class ComputingCores(Enum):
-    """Which cores compute: all of them, or, where there are several kinds, only those of the faster ones."""
+    """Which cores compute: all, or only the faster ones where there are several kinds."""
 
     ALL = "all"
     BIG = "big"
@@ -24,8 +32,8 @@ class ProviderChoice:
     """A provider that a stage may run on.
 
     Attributes:
-        provider: Which one.
-        precision: What it computes in there.
+        provider: The provider.
+        precision: Precision that the stage computes in there.
         options: Options of the provider, as ONNX Runtime names them.
     """
 
@@ -36,11 +44,11 @@ class ProviderChoice:
 
 @dataclass(frozen=True, slots=True)
 class StageProfile:
-    """Where a stage runs.
+    """Providers of a stage.
 
     Attributes:
-        providers: At least one, the wanted one first, no provider twice.
-        on_unavailable: What to do where the first cannot be had.
+        providers: At least one, the preferred one first, none twice.
+        on_unavailable: What to do where the first is unavailable.
     """
 
     providers: tuple[ProviderChoice, ...]
@@ -49,13 +57,13 @@ class StageProfile:
 
 @dataclass(frozen=True, slots=True)
 class ThermalPolicy:
-    """How a box slows down when it is hot or takes too much power.
+    """Throttling by temperature and power.
 
     Attributes:
-        throttle_celsius: Above this temperature of the hottest zone it does less.
-        resume_celsius: Below this one it does more again; lower than ``throttle_celsius``.
-        min_slots: Sequences that still run at once when it does least, at least 1.
-        power_budget_watts: Most power to take where the board measures it; None for no budget.
+        throttle_celsius: Temperature of the hottest zone above which the load is reduced.
+        resume_celsius: Temperature below which the load is raised again; lower than ``throttle_celsius``.
+        min_slots: Slots at the strongest throttling, at least 1.
+        power_budget_watts: Power limit where the board measures power; None for no limit.
     """
 
     throttle_celsius: float
@@ -66,17 +74,17 @@ class ThermalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """A rule that recognizes a kind of board: holds where everything it asks for does.
+    """A rule that recognizes a kind of board: all its conditions must hold.
 
     Attributes:
-        rank: Of the rules that hold, the highest rank wins: a board has one above its chip, a chip one above its
-            accelerator, and an instruction set the lowest.
-        machines: Instruction sets, one of which it has; empty for any.
-        compatible: Patterns with ``*``, one of which a name in its device tree matches; empty for any.
-        accelerators: What it has with a driver in place, all of them.
-        providers: Execution providers that are installed, all of them.
-        min_memory_gib: Least memory it has, GiB.
-        max_memory_gib: It has less memory than this, GiB.
+        rank: The highest rank of the rules that hold wins: a board ranks above its chip, a chip above its accelerator,
+            and an instruction set lowest.
+        machines: Instruction sets, one of which the machine has; empty for any.
+        compatible: Patterns with ``*``, one of which matches a name in the device tree; empty for any.
+        accelerators: Accelerators with a working driver, all of them.
+        providers: Installed execution providers, all of them.
+        min_memory_gib: Least memory, GiB.
+        max_memory_gib: Upper bound of the memory, GiB, exclusive.
     """
 
     rank: int
@@ -90,21 +98,21 @@ class Recognition:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
-    """What a kind of board gets.
+    """Settings of a kind of board.
 
     Attributes:
         name: Name of the profile.
-        title: What it is for, for people.
+        title: The boards, for people.
         recognize: Rules, any of which recognizes the board.
         computing_cores: Which cores compute.
         threads_share: Computing threads as a share of these cores, (0, 1].
         kv_memory_share: Share of the available memory that KV pages may take, (0, 1].
-        reserve_bytes: Memory that is left alone, for what is not planned and for others, bytes.
+        reserve_bytes: Memory that stays free for other processes and unplanned use, bytes.
         max_slots: Sequences that run at once.
         max_step_tokens: Tokens computed in one step.
-        prefill_share: Share of a step that prompts keep however many sequences decode, (0, 1).
-        stages: Where each stage runs.
-        thermal: What happens when the box is hot.
+        prefill_share: Share of a step that is reserved for prompts, (0, 1).
+        stages: Providers of each stage.
+        thermal: Throttling by temperature and power.
     """
 
     name: str
@@ -121,10 +129,10 @@ class DeviceProfile:
     thermal: ThermalPolicy
 
     def threads(self, facts: DeviceFacts) -> int:
-        """Returns the number of computing threads, at least 1: no more than cgroups give time for.
+        """Returns the number of computing threads, at least 1 and at most what cgroups allow.
 
-        Threads share each product equally, so one on a core that is much slower would hold up the others: on boards
-        with cores of several kinds only the big ones count. The kernel's scheduler keeps busy threads on them.
+        Every thread gets an equal share of each product, so a thread on a much slower core would delay the others: on
+        boards with several kinds of cores only the fast ones count. The kernel's scheduler keeps busy threads on them.
         """
         processor = facts.processor
         cores = len(processor.big if self.computing_cores is ComputingCores.BIG else processor.usable)
@@ -132,3 +140,223 @@ class DeviceProfile:
         if processor.cpu_quota is not None:
             threads = min(threads, ceil(processor.cpu_quota))
         return max(1, threads)
+
+
+def _known_accelerator(name: str) -> str:
+    if name not in ACCELERATORS:
+        raise ValueError(f"must be one of {', '.join(ACCELERATORS)}")
+    return name
+
+
+_Share = Annotated[float, Field(gt=0, le=1)]
+_AcceleratorName = Annotated[str, AfterValidator(_known_accelerator)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _RecognitionTable(_Table):
+    rank: int = Field(ge=1, le=1000)
+    machines: tuple[str, ...] = ()
+    compatible: tuple[str, ...] = ()
+    accelerators: tuple[_AcceleratorName, ...] = ()
+    providers: tuple[Provider, ...] = ()
+    min_memory_gib: float | None = Field(default=None, gt=0)
+    max_memory_gib: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _asks(self) -> Self:
+        if not (self.machines or self.compatible or self.accelerators):
+            raise ValueError("a rule must name machines, compatible or accelerators")
+        return self
+
+    def value(self) -> Recognition:
+        accelerators = tuple(ACCELERATORS[name] for name in self.accelerators)
+        return Recognition(**(self.model_dump() | {"accelerators": accelerators}))
+
+
+class _ThreadsTable(_Table):
+    cores: ComputingCores
+    share: _Share
+
+
+class _MemoryTable(_Table):
+    kv_share: _Share
+    reserve_mib: int = Field(ge=0, le=1 << 20)
+
+
+class _BatchTable(_Table):
+    max_slots: int = Field(ge=1, le=256)
+    max_step_tokens: int = Field(ge=16, le=8192)
+    prefill_share: float = Field(gt=0, lt=1)
+
+
+class _ThermalTable(_Table):
+    throttle_celsius: float = Field(gt=0, le=150)
+    resume_celsius: float = Field(gt=0, le=150)
+    min_slots: int = Field(default=1, ge=1, le=256)
+    power_budget_watts: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.resume_celsius >= self.throttle_celsius:
+            raise ValueError("resume_celsius must be below throttle_celsius")
+        return self
+
+
+class _ProviderTable(_Table):
+    precision: Precision = Precision.MODEL
+    options: dict[str, str] = {}
+
+
+class _StageBase(_Table):
+    providers: tuple[Provider, ...] = Field(min_length=1)
+    on_unavailable: OnUnavailable | None = None
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        if len(set(self.providers)) < len(self.providers):
+            raise ValueError("providers names one twice")
+        return self
+
+    def value(self, on_unavailable: OnUnavailable) -> StageProfile:
+        tables: dict[str, _ProviderTable] = dict(self)
+        choices = tuple(
+            ProviderChoice(each, tables[each.value].precision, tables[each.value].options) for each in self.providers
+        )
+        return StageProfile(choices, self.on_unavailable or on_unavailable)
+
+
+if TYPE_CHECKING:
+    _StageTable = _StageBase
+else:
+    # One optional table for each provider.
+    _StageTable = create_model(
+        "_StageTable",
+        __base__=_StageBase,
+        **{provider.value: (_ProviderTable, _ProviderTable()) for provider in Provider},
+    )
+
+
+class _StagesTable(_Table):
+    embedder: _StageTable
+    reranker: _StageTable
+    generator: _StageTable
+
+
+class _ProfileTable(_Table):
+    title: str = Field(min_length=1)
+    on_unavailable: OnUnavailable
+    recognize: tuple[_RecognitionTable, ...] = ()
+    threads: _ThreadsTable
+    memory: _MemoryTable
+    batch: _BatchTable
+    thermal: _ThermalTable
+    stages: _StagesTable
+
+
+def builtin_profiles() -> tuple[DeviceProfile, ...]:
+    """Returns the built-in profiles, by name.
+
+    Raises:
+        ConfigurationError: A profile file is damaged; names it and the key.
+    """
+    folder = files("edge_rag.device") / "profiles"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return tuple(
+        parse_profile(name.removesuffix(".toml"), name, (folder / name).read_text(encoding="utf-8")) for name in names
+    )
+
+
+def with_overrides(profile: DeviceProfile, file: Path) -> DeviceProfile:
+    """Merges an operator's file into a built-in profile: tables are merged, other values are replaced.
+
+    Args:
+        profile: The profile.
+        file: TOML with any of a profile's keys except ``recognize``.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or a key is unknown or has an invalid value; names file and key.
+    """
+    try:
+        own = _toml(str(file), file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"profile_file: {file} cannot be read: {error}") from error
+    if "recognize" in own:
+        raise ConfigurationError(f"{file}: recognize: cannot be changed; name a profile with the key `profile`")
+    folder = files("edge_rag.device") / "profiles"
+    given = _toml(profile.name, (folder / f"{profile.name}.toml").read_text(encoding="utf-8"))
+    return _checked(profile.name, str(file), _merged(given, own))
+
+
+def parse_profile(name: str, source: str, text: str) -> DeviceProfile:
+    """Parses a profile.
+
+    Args:
+        name: Name of the profile.
+        source: The file, for errors.
+        text: TOML.
+
+    Raises:
+        ConfigurationError: A key is missing, unknown or has an invalid value; names the file and the key.
+    """
+    return _checked(name, source, _toml(source, text))
+
+
+def _toml(source: str, text: str) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{source}: not a TOML file: {error}") from error
+    _reject_renamed_keys(source, values)
+    return values
+
+
+def _reject_renamed_keys(source: str, values: Mapping[str, Any], path: str = "") -> None:
+    for key, value in values.items():
+        if key == "when_unmet":
+            successor = 'is now on_unavailable, and its value "step-down" is now "fallback"'
+            raise ConfigurationError(f"{source}: {path}{key} {successor}")
+        if isinstance(value, Mapping):
+            _reject_renamed_keys(source, value, f"{path}{key}.")
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _checked(name: str, source: str, values: dict[str, Any]) -> DeviceProfile:
+    try:
+        table = _ProfileTable.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()
+        )
+        raise ConfigurationError(f"{source}: {problems}") from error
+    stages = {
+        ModelStage.EMBEDDER: table.stages.embedder.value(table.on_unavailable),
+        ModelStage.RERANKER: table.stages.reranker.value(table.on_unavailable),
+        ModelStage.GENERATOR: table.stages.generator.value(table.on_unavailable),
+    }
+    thermal = table.thermal
+    return DeviceProfile(
+        name=name,
+        title=table.title,
+        recognize=tuple(rule.value() for rule in table.recognize),
+        computing_cores=table.threads.cores,
+        threads_share=table.threads.share,
+        kv_memory_share=table.memory.kv_share,
+        reserve_bytes=table.memory.reserve_mib << 20,
+        max_slots=table.batch.max_slots,
+        max_step_tokens=table.batch.max_step_tokens,
+        prefill_share=table.batch.prefill_share,
+        stages=stages,
+        thermal=ThermalPolicy(
+            thermal.throttle_celsius, thermal.resume_celsius, thermal.min_slots, thermal.power_budget_watts
+        ),
+    )

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from edge_rag.core.placement import ModelStage
-from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.device.profile import builtin_profiles
 from edge_rag.runtime.encoder.bert_graph import BertShape, Floats, WeightPrecision, build_encoder
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.encoders import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu

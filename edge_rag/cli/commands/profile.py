@@ -42,7 +42,7 @@ Examples:
 def list_profiles(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     """Lists the profiles, and marks the one that this box gets."""
     from edge_rag.bootstrap.device import inspect_device
-    from edge_rag.device.profile_file import builtin_profiles
+    from edge_rag.device.profile import builtin_profiles
 
     choice = inspect_device(settings_of(config, data_dir)).choice
     chosen: str | None = None

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.placement import ModelStage
-from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.device.profile import builtin_profiles
 from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 

@@ -10,8 +10,7 @@ import pytest
 from edge_rag.bootstrap.encoders import EncoderOpener, engine_identity
 from edge_rag.core.placement import ModelStage, Precision, Provider
 from edge_rag.device.facts import DeviceFacts
-from edge_rag.device.profile import ProviderChoice
-from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.device.profile import ProviderChoice, builtin_profiles
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.runtime.encoder.gpu.encoders import EngineIdentity
 from tests.support.npu import CROSS_ENCODER, EMBEDDER

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from edge_rag.bootstrap.provider_trial import ProviderTrial, try_stage
 from edge_rag.cli.main import main
 from edge_rag.core.placement import ModelStage
-from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.device.profile import builtin_profiles
 
 
 @pytest.fixture

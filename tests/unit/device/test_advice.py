@@ -8,9 +8,9 @@ from edge_rag.device.advice import advise
 from edge_rag.device.choosing import choose
 from edge_rag.device.facts import DeviceFacts, ThermalZone
 from edge_rag.device.memory_plan import BatchSizes, MemoryPlan
-from edge_rag.device.placing import obstacles, outlook
+from edge_rag.device.placing import expected_provider, obstacles
 from edge_rag.device.probe import read_facts
-from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.device.profile import builtin_profiles
 from tests.unit.device.recorded_boards import recorded
 
 
@@ -83,7 +83,7 @@ def test_libraries_of_another_cuda_than_onnx_runtime_was_built_for_are_in_the_wa
     facts = recorded("pc-nvidia-old-cuda", tmp_path)
     assert obstacles(Provider.CUDA, facts) == ("CUDA 12.6.68 is there, this ONNX Runtime was built for 13.0",)
     wanted = choose("auto", facts, builtin_profiles()).profile.stages[ModelStage.GENERATOR]
-    assert outlook(ModelStage.GENERATOR, wanted, facts)[0] is Provider.CPU
+    assert expected_provider(ModelStage.GENERATOR, wanted, facts)[0] is Provider.CPU
 
 
 def test_a_card_whose_files_a_service_may_not_see_is_still_its_card_and_says_so(tmp_path: Path) -> None:
@@ -99,5 +99,8 @@ def test_a_card_whose_files_a_service_may_not_see_is_still_its_card_and_says_so(
 def test_the_outlook_of_a_stage_is_the_first_provider_with_nothing_in_its_way(tmp_path: Path) -> None:
     thor = recorded("jetson-agx-thor", tmp_path)
     embedder = choose("auto", thor, builtin_profiles()).profile.stages[ModelStage.EMBEDDER]
-    assert outlook(ModelStage.EMBEDDER, embedder, thor) == (Provider.CUDA, "tensorrt: libnvinfer is not found")
-    assert outlook(ModelStage.EMBEDDER, replace(embedder, providers=embedder.providers[:1]), thor)[0] is None
+    assert expected_provider(ModelStage.EMBEDDER, embedder, thor) == (
+        Provider.CUDA,
+        "tensorrt: libnvinfer is not found",
+    )
+    assert expected_provider(ModelStage.EMBEDDER, replace(embedder, providers=embedder.providers[:1]), thor)[0] is None

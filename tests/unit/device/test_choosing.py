@@ -4,7 +4,7 @@ import pytest
 
 from edge_rag.device.choosing import choose
 from edge_rag.device.facts import DeviceFacts, MemoryFacts, ProcessorFacts
-from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.device.profile import builtin_profiles
 from edge_rag.errors import ConfigurationError
 from tests.unit.device.recorded_boards import BOARDS, recorded
 

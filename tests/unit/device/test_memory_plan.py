@@ -71,15 +71,15 @@ def test_where_nothing_fits_the_error_has_every_number_and_what_to_change() -> N
         plan_memory(bounds(500), [PROCESS], RERANKER, GENERATOR, SIZES)
     assert str(refused.value) == (
         "memory: 500 MiB can be had, at least 601 are needed: process 150, reranker 8, generator's weights 350, "
-        "generator's steps 6, KV pages 25, reserve 63; give the box or the cgroup more memory, end other programs, or "
-        "choose a smaller generator"
+        "generator's steps 6, KV pages 25, reserve 63; give the device or the cgroup more memory, end other programs, "
+        "or choose a smaller generator"
     )
 
 
 def test_pages_that_the_settings_ask_for_are_had_or_refused() -> None:
     plan = plan_memory(bounds(900, kv_mib=100), [PROCESS], RERANKER, GENERATOR, SIZES)
     assert plan.pages == 100 * MIB // (400 * 1024)
-    with pytest.raises(ConfigurationError, match=r"KV pages 400; lower generator\.kv_memory_mib, give the box"):
+    with pytest.raises(ConfigurationError, match=r"KV pages 400; lower generator\.kv_memory_mib, give the device"):
         plan_memory(bounds(880, kv_mib=500), [PROCESS], RERANKER, GENERATOR, SIZES)
     with pytest.raises(
         ConfigurationError, match=r"generator\.kv_memory_mib: 10 MiB hold 800 tokens, one sequence needs 2048"

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.placement import ModelStage, OnUnavailable, Precision, Provider
-from edge_rag.device.profile_file import builtin_profiles, overridden, parse_profile
+from edge_rag.device.profile import builtin_profiles, parse_profile, with_overrides
 from edge_rag.errors import ConfigurationError
 
 X86 = (files("edge_rag.device") / "profiles" / "cpu-x86.toml").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ X86 = (files("edge_rag.device") / "profiles" / "cpu-x86.toml").read_text(encodin
             r"^mine\.toml: stages\.embedder\.when_unmet is now on_unavailable, .*\"fallback\"",
         ),
         ("rank = 100", "rank = 0", r"mine\.toml: recognize\.0\.rank: "),
-        ('machines = ["x86_64", "AMD64"]', "", r"mine\.toml: recognize\.0: .*must ask for"),
+        ('machines = ["x86_64", "AMD64"]', "", r"mine\.toml: recognize\.0: .*must name"),
         ("title = ", "title ", r"mine\.toml: not a TOML file"),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_file_of_the_operators_replaces_any_key_of_a_profile_and_leaves_the_ot
         '[stages.embedder.cuda.options]\ngpu_mem_limit = "1000000"\n[thermal]\npower_budget_watts = 12.5\n'
     )
     before = next(profile for profile in builtin_profiles() if profile.name == "jetson-orin-nano-8g")
-    after = overridden(before, file)
+    after = with_overrides(before, file)
     assert (after.max_slots, after.max_step_tokens) == (3, before.max_step_tokens)
     assert (after.thermal.power_budget_watts, after.thermal.throttle_celsius) == (12.5, before.thermal.throttle_celsius)
     assert after.recognize == before.recognize
@@ -86,4 +86,4 @@ def test_an_unusable_file_of_the_operators_is_refused_with_its_name_and_key(
     file = tmp_path / "mine.toml"
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigurationError, match=message):
-        overridden(builtin_profiles()[0], file)
+        with_overrides(builtin_profiles()[0], file)

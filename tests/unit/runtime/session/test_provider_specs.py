@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.placement import ModelStage, Precision, Provider
-from edge_rag.device.profile_file import builtin_profiles
+from edge_rag.device.profile import builtin_profiles
 from edge_rag.errors import ConfigurationError
 from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.encoder.gpu.encoders import rows_of, shape_range
