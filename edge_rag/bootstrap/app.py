@@ -14,7 +14,7 @@ from edge_rag.bootstrap.device import choose_profile, make_board_monitor, make_m
 from edge_rag.bootstrap.encoders import COMPILED_FOLDER, EncoderOpener, Encoders
 from edge_rag.bootstrap.generators import GeneratorFactory, KvDisk
 from edge_rag.bootstrap.memory_planner import MemoryPlanner, parsing_bytes
-from edge_rag.bootstrap.offload import make_loan, make_offloading
+from edge_rag.bootstrap.offload import make_encoder_offload, make_offloading
 from edge_rag.bootstrap.startup_log import log_memory_plan, log_profile
 from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
@@ -30,7 +30,7 @@ from edge_rag.index.local import IndexLimits
 from edge_rag.ingest.embedding import TEXTS_AT_ONCE
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.model_store.roles import fill_roles, store_of
-from edge_rag.offload.encoding.client import Encoders as EncoderModels
+from edge_rag.offload.encoding.client import EncoderModels
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
 from edge_rag.offload.encoding.reranker import OffloadingReranker
 from edge_rag.offload.generation.generator import OffloadingGenerator
@@ -220,7 +220,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         )
         if offloading is not None:
             built.callback(offloading.close)
-        encoder_offload = make_loan(
+        encoder_offload = make_encoder_offload(
             settings.offload,
             offloading,
             EncoderModels(embedder.name, embedder.dimension, encoders.reranker_name),

@@ -30,7 +30,7 @@ from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.model_swap import Installed
+from edge_rag.generator.model_swap import InstalledGenerator
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
 from edge_rag.generator.prompt.popularity_file import HeatFile
 from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, PromptSettings
@@ -175,7 +175,7 @@ class GeneratorFactory:
     def _disk_failed(problem: str) -> None:
         _log.error("kv disk", problem=problem)
 
-    def make(self, name: str) -> Installed:
+    def make(self, name: str) -> InstalledGenerator:
         """Makes a generator, not started yet.
 
         Args:
@@ -188,7 +188,7 @@ class GeneratorFactory:
         """
         return self._make(name, self._plan(name))
 
-    def make_beside(self, name: str) -> Installed:
+    def make_beside(self, name: str) -> InstalledGenerator:
         """Makes a generator while another one is running.
 
         Raises:
@@ -205,7 +205,7 @@ class GeneratorFactory:
             )
         return self._make(name, plan)
 
-    def _make(self, name: str, plan: _Plan) -> Installed:
+    def _make(self, name: str, plan: _Plan) -> InstalledGenerator:
         runner, placement = place(ModelStage.GENERATOR, self._placing, plan.open)
         runner.run(FIRST_STEP)
         wanted = self._settings
@@ -242,7 +242,7 @@ class GeneratorFactory:
         )
         model = ModelInUse(name, plan.detail, placement)
         log_placement(model)
-        return Installed(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
+        return InstalledGenerator(generator, model, runner.page_tokens, plan.cache_bytes // runner.pages)
 
     def _plan(self, name: str) -> _Plan:
         folder = self.store.find(name)

@@ -1,4 +1,4 @@
-"""Makes what borrows other machines, out of the settings."""
+"""Makes the offloading generator and encoders from the settings."""
 
 from __future__ import annotations
 
@@ -13,82 +13,82 @@ from edge_rag.core.monitoring.resources import Throttling
 from edge_rag.core.placement import OffloadMode, OffloadUse
 from edge_rag.core.ports import AuditSink
 from edge_rag.generator.model_swap import ModelSwapper
-from edge_rag.offload.encoding.client import EncoderCaller, EncoderOffload, Encoders, EncoderState
-from edge_rag.offload.events import EncodingAnnouncer
+from edge_rag.offload.encoding.client import EncoderCaller, EncoderModels, EncoderOffload, EncoderState
+from edge_rag.offload.events import EncoderEventRecorder
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
 from edge_rag.offload.generation.redaction import Redactor
-from edge_rag.offload.generation.timeouts import Bounds
+from edge_rag.offload.generation.timeouts import Timeouts
 from edge_rag.offload.ports import Remote, UsageSink
-from edge_rag.offload.remotes.circuit_breaker import Breaker
+from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote
 from edge_rag.offload.remotes.tls_trust import Trust
 
-_LOOK_EVERY_S: Final = 5.0
+_BATTERY_INTERVAL_S: Final = 5.0
 
 
 def make_offloading(
     settings: OffloadSettings,
     local: ModelSwapper,
-    books: UsageSink,
+    usage: UsageSink,
     throttling: Callable[[], Throttling],
-    unread_s: float,
+    slow_client_s: float,
 ) -> OffloadingGenerator | None:
-    """Returns a generator over this box's and the configured machines; None where offload is off.
+    """Returns a generator over the local one and the configured remotes; None if offload is off.
 
     Args:
-        settings: What the operator chose.
+        settings: The operator's settings.
         local: This box's generator.
-        books: Keep the trail, and what clients used.
-        throttling: Returns what holds this box back.
-        unread_s: Longest time that an answer waits for its reader, seconds.
+        usage: Writes audit events and counts usage.
+        throttling: Returns the present throttling.
+        slow_client_s: Longest time that an answer stays paused for its client, seconds.
 
     Raises:
-        ConfigurationError: A pattern to redact by is unusable.
+        ConfigurationError: A redaction pattern is invalid.
     """
     redactor = Redactor(settings.redact)
     if settings.mode is OffloadMode.NEVER:
         return None
     limits = OffloadLimits(
         mode=settings.mode,
-        bounds=Bounds(settings.first_token_timeout_seconds, settings.stall_seconds, unread_s),
-        breaker=Breaker(settings.breaker_failures, settings.breaker_open_seconds),
+        timeouts=Timeouts(settings.first_token_timeout_seconds, settings.stall_seconds, slow_client_s),
+        breaker=CircuitBreaker(settings.breaker_failures, settings.breaker_open_seconds),
     )
     remotes = [_remote(each) for each in settings.remotes]
-    return OffloadingGenerator(local, remotes, limits, redactor, books, _Strain(settings, throttling))
+    return OffloadingGenerator(local, remotes, limits, redactor, usage, _Constrained(settings, throttling))
 
 
-def make_loan(
+def make_encoder_offload(
     settings: OffloadSettings,
     offloading: OffloadingGenerator | None,
-    models: Encoders,
-    decisions: AuditSink,
+    models: EncoderModels,
+    audit: AuditSink,
     throttling: Callable[[], Throttling],
 ) -> EncoderOffload | None:
-    """Returns what borrows other machines' encoders; None where none is used for that. Asks them which they have.
+    """Returns the offload of embedding and reranking, or None if no remote is used for it; checks the remotes' models.
 
     Args:
-        settings: What the operator chose.
-        offloading: What talks to the machines.
+        settings: The operator's settings.
+        offloading: Has the connections to the remotes.
         models: This box's encoders.
-        decisions: Keeps the trail.
-        throttling: Returns what holds this box back.
+        audit: Writes audit events.
+        throttling: Returns the present throttling.
     """
     if offloading is None:
         return None
-    dispatch = offloading.dispatch
-    desks = {
-        name: EncoderState(desk, EdgeRagEncoders(desk.remote.connection))
-        for name, desk in dispatch.desks.items()
-        if isinstance(desk.remote, EdgeRagRemote) and desk.remote.uses != {OffloadUse.GENERATE}
+    context = offloading.context
+    states = {
+        name: EncoderState(state, EdgeRagEncoders(state.remote.connection))
+        for name, state in context.remotes.states.items()
+        if isinstance(state.remote, EdgeRagRemote) and state.remote.uses != {OffloadUse.GENERATE}
     }
-    if not desks:
+    if not states:
         return None
-    courier = EncoderCaller(dispatch, models, EncodingAnnouncer(decisions))
-    strained = _Strain(settings, throttling)
-    loan = EncoderOffload(courier, desks, settings.mode, settings.first_token_timeout_seconds, strained)
-    loan.introduce()
-    return loan
+    caller = EncoderCaller(context.loop, context.remotes, models, EncoderEventRecorder(audit))
+    constrained = _Constrained(settings, throttling)
+    offload = EncoderOffload(caller, states, settings.mode, settings.first_token_timeout_seconds, constrained)
+    offload.check_models()
+    return offload
 
 
 def _remote(settings: RemoteSettings) -> Remote:
@@ -100,8 +100,8 @@ def _remote(settings: RemoteSettings) -> Remote:
             return OpenAiRemote(settings.name, settings.address, settings.model or "", trust)
 
 
-class _Strain:
-    """Whether this box is held back or on battery; the battery is looked at every few seconds at most."""
+class _Constrained:
+    """Whether this box is throttled or on battery; the battery is read every few seconds at most."""
 
     def __init__(
         self,
@@ -114,14 +114,14 @@ class _Strain:
         self._when_on_battery = settings.on_battery
         self._clock = clock
         self._on_battery = False
-        self._look_at = clock()
+        self._read_battery_at = clock()
 
     def __call__(self) -> bool:
         if self._when_throttled and self._throttling().causes:
             return True
         now = self._clock()
-        if self._when_on_battery and now >= self._look_at:
-            self._look_at = now + _LOOK_EVERY_S
+        if self._when_on_battery and now >= self._read_battery_at:
+            self._read_battery_at = now + _BATTERY_INTERVAL_S
             battery = psutil.sensors_battery()
             self._on_battery = battery is not None and battery.power_plugged is False
         return self._on_battery

@@ -1,7 +1,4 @@
-"""What the generator stage is asked and what it reports.
-
-What was said of an answer, in a form that whoever holds the passages can check and go on from.
-"""
+"""Requests to the generator stage, its events, and chunks: raw output of a generator that another machine verifies."""
 
 from __future__ import annotations
 
@@ -89,10 +86,10 @@ GenerationEvent = TextDelta | Citation | Unsupported | Generated | GenerationFai
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """The next text of an answer that is written freely, before markers and sentences are looked at.
+    """Text of a free answer, before citation markers and sentences are processed.
 
     Attributes:
-        text: Whole characters, at least one.
+        text: Complete characters, at least one.
     """
 
     text: str
@@ -100,7 +97,7 @@ class TextChunk:
 
 @dataclass(frozen=True, slots=True)
 class TokenChunk:
-    """The next tokens of such an answer; for those who have the same vocabulary.
+    """Tokens of a free answer, for a client with the same vocabulary.
 
     Attributes:
         tokens: Token ids, at least one.
@@ -111,7 +108,7 @@ class TokenChunk:
 
 @dataclass(frozen=True, slots=True)
 class QuoteChunk:
-    """The next sentence of an answer that quotes.
+    """A sentence quoted in QUOTE mode.
 
     Attributes:
         passage: 0-based position of its passage.

@@ -1,9 +1,9 @@
-"""An answer that somebody else writes: held to the request's rules word by word, and gone on with where they stop.
+"""An answer generated elsewhere: verified chunk by chunk, and resumed by the local engine if the chunks stop.
 
-say          what was said elsewhere is checked, told to the listener and remembered
-finish       it was all of the answer
-go_on        what was said becomes part of the prompt, and the engine writes the rest into the same stream
-close        nothing more comes, however it ended; until then the engine that is to go on is kept
+append          verifies a chunk, emits it and remembers its tokens
+finish          the answer is complete
+resume_locally  appends the tokens so far to the prompt; the engine writes the rest into the same stream
+close           no more chunks come; until then the engine is kept from being closed
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 
 @runtime_checkable
 class TextSink(TokenSink, Protocol):
-    """Where text goes that did not come as tokens."""
+    """A token sink that also takes text."""
 
-    def hear(self, text: str) -> bool:
+    def extend_text(self, text: str) -> bool:
         """Takes the next text; returns True if the answer ends here, whatever would follow."""
         ...
 
-    def remember(self, tokens: Sequence[int]) -> None:
-        """Takes the tokens of the text heard so far, after which tokens follow."""
+    def set_context(self, tokens: Sequence[int]) -> None:
+        """Takes the tokens of the text so far, after which tokens follow."""
         ...
 
 
 class Continuation:
-    """An answer on its way. For one thread at a time.
+    """For one thread at a time.
 
     Args:
-        prompt: What is answered.
-        request: The same for the engine, nothing said yet.
-        sink: Where the answer goes.
+        prompt: The prompt.
+        request: The engine's request for the whole answer.
+        sink: Receives the answer.
         tokenizer: The engine's.
         vocabulary_size: Number of its tokens.
-        submit: Hands a request to the engine and returns how to cancel it.
+        submit: Submits a request to the engine and returns a function that cancels it.
     """
 
     def __init__(
@@ -66,141 +66,141 @@ class Continuation:
         self._submit = submit
         self._tokens: list[int] = []
         self._text: list[str] = []
-        self._heard = 0
-        self._release = _nothing
+        self._text_tokens = 0
+        self._on_close: Callable[[], None] = _do_nothing
 
     @property
-    def said_tokens(self) -> int:
-        """Number of tokens said so far; of text, as the tokenizer here cuts its pieces."""
-        return len(self._tokens) + self._heard
+    def generated_tokens(self) -> int:
+        """Number of tokens so far; of text, each chunk tokenized on its own."""
+        return len(self._tokens) + self._text_tokens
 
-    def say(self, said: GeneratedChunk) -> FinishReason | None:
-        """Takes what was said next and tells it.
+    def append(self, chunk: GeneratedChunk) -> FinishReason | None:
+        """Verifies a chunk and emits it.
 
         Returns:
-            Why the answer ends here, so that ``finish`` is to follow; None where it goes on.
+            Why the answer ends here, so that ``finish`` has to follow; None if it goes on.
 
         Raises:
-            RemoteFailed: It may not be said; nothing of it was told.
+            RemoteFailed: The chunk violates the request's constraints; nothing of it was emitted.
         """
-        match said:
+        match chunk:
             case QuoteChunk():
-                ended = self._extend(self._sentence(said))
+                ended = self._append_tokens(self._quoted_tokens(chunk))
             case TokenChunk():
-                ended = self._extend(said.tokens)
+                ended = self._append_tokens(chunk.tokens)
             case TextChunk():
-                ended = self._hear(said.text)
+                ended = self._append_text(chunk.text)
         if ended:
             return FinishReason.STOP
-        return FinishReason.LENGTH if self.said_tokens >= self._request.sampling.max_tokens else None
+        return FinishReason.LENGTH if self.generated_tokens >= self._request.sampling.max_tokens else None
 
     def finish(self, reason: FinishReason, usage: Usage | None, queue_s: float, compute_s: float) -> None:
-        """Ends the answer well.
+        """Ends the answer successfully.
 
         Args:
-            reason: Why it ended, as whoever wrote it says, or ``say``.
-            usage: What it used there; None where they do not say. Of that only what cannot be counted here is believed,
-                and no more of it than there can be.
-            queue_s: How long it waited, seconds.
-            compute_s: How long it was written, seconds.
+            reason: From the remote, or from ``append``.
+            usage: As the remote reports it, or None. Tokens are counted here; other counters are clamped to what is
+                possible.
+            queue_s: Queueing time, seconds.
+            compute_s: Time of generation, seconds.
 
         Raises:
-            RemoteFailed: It cannot end here; nothing was told.
+            RemoteFailed: The answer is empty or incomplete; nothing was emitted.
         """
-        if not self.said_tokens:
-            raise RemoteFailed("it ended without a word")
-        if reason is not FinishReason.LENGTH and self._must_go_on():
-            raise RemoteFailed("it ended before the answer had its form")
-        self._sink.finish(Outcome(reason, self._counted(usage or Usage()), queue_s, compute_s))
+        if not self.generated_tokens:
+            raise RemoteFailed("the remote ended the answer without a token")
+        if reason is not FinishReason.LENGTH and self._is_incomplete():
+            raise RemoteFailed("the remote ended the answer before it was complete in its format")
+        self._sink.finish(Outcome(reason, self._clamped(usage or Usage()), queue_s, compute_s))
 
     def fail(self, error: EdgeRagError) -> None:
-        """Ends the answer badly."""
+        """Ends the answer with an error."""
         self._sink.fail(error)
 
-    def when_closed(self, release: Callable[[], None]) -> None:
-        """Has something done once it is closed."""
-        self._release = release
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Sets what ``close`` calls, once."""
+        self._on_close = callback
 
     def close(self) -> None:
-        """Lets the engine go; idempotent."""
-        release, self._release = self._release, _nothing
-        release()
+        """Releases the engine; idempotent."""
+        callback, self._on_close = self._on_close, _do_nothing
+        callback()
 
-    def go_on(self) -> Callable[[], None]:
-        """Has the engine write the rest; from here on the engine's thread tells.
+    def resume_locally(self) -> Callable[[], None]:
+        """Lets the engine write the rest; from here on the engine's thread emits.
 
         Returns:
-            Cancels it, idempotent and from any thread.
+            A function that cancels it, idempotent and from any thread.
 
         Raises:
-            Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: The engine does not take it.
+            Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: The engine did not admit it.
         """
-        said = self._tokens
+        tokens = self._tokens
         if self._text:
-            said = self._tokenizer.encode("".join(self._text))
+            tokens = self._tokenizer.encode("".join(self._text))
             assert isinstance(self._sink, TextSink)
-            self._sink.remember(said)
-        left = self._request.sampling.max_tokens - len(said)
-        if left <= 0:
-            self._sink.finish(Outcome(FinishReason.LENGTH, Usage(len(self._request.prompt), 0, len(said)), 0.0, 0.0))
-            return _nothing
+            self._sink.set_context(tokens)
+        remaining = self._request.sampling.max_tokens - len(tokens)
+        if remaining <= 0:
+            self._sink.finish(Outcome(FinishReason.LENGTH, Usage(len(self._request.prompt), 0, len(tokens)), 0.0, 0.0))
+            return _do_nothing
         request = replace(
             self._request,
-            prompt=(*self._request.prompt, *said),
+            prompt=(*self._request.prompt, *tokens),
             constraint=self._constraint,
-            sampling=replace(self._request.sampling, max_tokens=left),
+            sampling=replace(self._request.sampling, max_tokens=remaining),
         )
-        return self._submit(request, _Rest(self._sink, len(said)))
+        return self._submit(request, _ResumedSink(self._sink, len(tokens)))
 
-    def _counted(self, claimed: Usage) -> Usage:
-        prompt, said = len(self._request.prompt), self.said_tokens
+    def _clamped(self, reported: Usage) -> Usage:
+        prompt, generated = len(self._request.prompt), self.generated_tokens
         return Usage(
             prompt_tokens=prompt,
-            cached_prompt_tokens=min(claimed.cached_prompt_tokens, prompt),
-            copied_prompt_tokens=min(claimed.copied_prompt_tokens, prompt),
-            generated_tokens=said,
-            forced_tokens=min(claimed.forced_tokens, said),
-            model_steps=min(claimed.model_steps, prompt + said),
+            cached_prompt_tokens=min(reported.cached_prompt_tokens, prompt),
+            copied_prompt_tokens=min(reported.copied_prompt_tokens, prompt),
+            generated_tokens=generated,
+            forced_tokens=min(reported.forced_tokens, generated),
+            model_steps=min(reported.model_steps, prompt + generated),
         )
 
-    def _sentence(self, said: QuoteChunk) -> tuple[int, ...]:
+    def _quoted_tokens(self, quote: QuoteChunk) -> tuple[int, ...]:
         """Returns the tokens of a sentence that may be quoted next."""
         quotation, passages = self._constraint, self.prompt.passages
-        if not isinstance(quotation, Quotation) or not 0 <= said.passage < len(passages):
-            raise RemoteFailed("it quoted what was not there to be quoted")
-        sentences = passages[said.passage].sentences
-        if quotation.ended or not 0 <= said.sentence < len(sentences):
-            raise RemoteFailed("it quoted what was not there to be quoted")
-        place = said.passage, sentences[said.sentence].start
+        if not isinstance(quotation, Quotation) or not 0 <= quote.passage < len(passages):
+            raise RemoteFailed("the remote quoted a sentence that it was not sent")
+        sentences = passages[quote.passage].sentences
+        if quotation.ended or not 0 <= quote.sentence < len(sentences):
+            raise RemoteFailed("the remote quoted a sentence that it was not sent")
+        place = quote.passage, sentences[quote.sentence].start
         for candidate in quotation.left:
             if (candidate.passage, candidate.start) == place:
                 return candidate.tokens
-        raise RemoteFailed("it quoted a sentence that may not follow")
+        raise RemoteFailed("the remote quoted a sentence that is not allowed here")
 
-    def _extend(self, tokens: tuple[int, ...]) -> bool:
-        room = self._request.sampling.max_tokens - self.said_tokens
+    def _append_tokens(self, tokens: tuple[int, ...]) -> bool:
+        limit = self._request.sampling.max_tokens - self.generated_tokens
         if self._text or not tokens:
-            raise RemoteFailed("it mixed text and tokens")
+            raise RemoteFailed("the remote sent no tokens, or tokens after text")
         constraint = self._constraint
-        for token in tokens[:room]:
+        for token in tokens[:limit]:
             if not self._allows(constraint.next(), token):
-                raise RemoteFailed("it said what the answer's form does not allow")
+                raise RemoteFailed("the remote sent a token that the answer's constraint does not allow")
             constraint = constraint.after((token,))
         self._constraint = constraint
-        self._tokens += tokens[:room]
-        return self._sink.extend(tokens[:room]) or isinstance(constraint.next(), Ended)
+        self._tokens += tokens[:limit]
+        return self._sink.extend(tokens[:limit]) or isinstance(constraint.next(), Ended)
 
-    def _hear(self, text: str) -> bool:
+    def _append_text(self, text: str) -> bool:
         if not isinstance(self._sink, TextSink) or self._tokens or not text:
-            raise RemoteFailed("it said text where the answer has another form")
+            raise RemoteFailed("the remote sent no text, or text where tokens or quotes are required")
         self._text.append(text)
-        self._heard += len(self._tokenizer.encode(text))
-        return self._sink.hear(text)
+        self._text_tokens += len(self._tokenizer.encode(text))
+        return self._sink.extend_text(text)
 
-    def _must_go_on(self) -> bool:
-        """Whether an answer with a form of its own is not complete yet; quotations are after each sentence."""
-        free = isinstance(self._sink, TextSink) or isinstance(self._constraint, Quotation)
-        return not free and not isinstance(self._constraint.next(), Ended)
+    def _is_incomplete(self) -> bool:
+        """Whether a formatted answer is not complete; quotations are complete after each sentence."""
+        unformatted = isinstance(self._sink, TextSink) or isinstance(self._constraint, Quotation)
+        return not unformatted and not isinstance(self._constraint.next(), Ended)
 
     def _allows(self, move: Move, token: int) -> bool:
         match move:
@@ -216,12 +216,12 @@ class Continuation:
                 return False
 
 
-class _Rest:
-    """The rest of an answer whose beginning the engine took for a part of the prompt. A ``TokenSink``."""
+class _ResumedSink:
+    """A ``TokenSink`` that corrects usage: the engine counts the resumed beginning of the answer as prompt."""
 
-    def __init__(self, sink: TokenSink, said: int) -> None:
+    def __init__(self, sink: TokenSink, resumed_tokens: int) -> None:
         self._sink = sink
-        self._said = said
+        self._resumed = resumed_tokens
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
         return self._sink.extend(tokens)
@@ -229,8 +229,8 @@ class _Rest:
     def finish(self, outcome: Outcome) -> None:
         usage = replace(
             outcome.usage,
-            prompt_tokens=max(0, outcome.usage.prompt_tokens - self._said),
-            generated_tokens=outcome.usage.generated_tokens + self._said,
+            prompt_tokens=max(0, outcome.usage.prompt_tokens - self._resumed),
+            generated_tokens=outcome.usage.generated_tokens + self._resumed,
         )
         usage = replace(usage, cached_prompt_tokens=min(usage.cached_prompt_tokens, usage.prompt_tokens))
         self._sink.finish(replace(outcome, usage=usage))
@@ -239,5 +239,5 @@ class _Rest:
         self._sink.fail(error)
 
 
-def _nothing() -> None:
-    """There is nothing to do."""
+def _do_nothing() -> None:
+    pass

@@ -1,4 +1,4 @@
-"""Questions with passages in, answer events out: prompt, constraint and stream around the engine."""
+"""Generates answers to questions with passages: prompt, constraint and event stream around the engine."""
 
 from __future__ import annotations
 
@@ -25,28 +25,37 @@ from edge_rag.generator.constraints.quote import Quotable, Quotation, QuoteRules
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.generator.streams.answer_stream import FixedStream, FormattedStream, FreeStream, Listener, QuoteStream
-from edge_rag.generator.streams.chunk_stream import SaidListener, SaidSentenceStream, SaidTextStream, SaidTokenStream
-from edge_rag.generator.streams.cite_stream import CheckedText, CiteStream
+from edge_rag.generator.streams import (
+    CheckedText,
+    ChunkListener,
+    CiteStream,
+    FormattedStream,
+    FreeStream,
+    Listener,
+    NotFoundStream,
+    QuoteChunkStream,
+    QuoteStream,
+    TextChunkStream,
+    TokenChunkStream,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class QuoteSettings:
-    """How quotations are chosen.
+    """How quoted sentences are chosen.
 
-    Measured with the default models on XQuAD questions over 120 paragraphs, as share of answers that contain a gold
-    answer. Weight 1000: 82% with one sentence, 92% with up to two (1.85 on average; 90% with half the margin,
-    1.45), as without a language model; weight 100: one question of 612 less; weight 10: 2 points less. Over harder
-    passages: weight 0: 33%, 1: 50%, 4: 71%, 8: 75%, 20: 78%, no model: 79%. So the default weight leaves this model
-    only ties. Evidence of 0.25 keeps 98% of these questions and turns away 94% of the same questions asked of the
-    paragraphs of all other articles.
+    Measured with the default models on XQuAD questions over 120 paragraphs, as the share of answers that contain a gold
+    answer. Weight 1000: 82% with one sentence, 92% with up to two (1.85 on average; 90% with half the margin, 1.45),
+    the same as without a language model; weight 100: one question of 612 less; weight 10: 2 points less. With harder
+    passages: weight 0: 33%, 1: 50%, 4: 71%, 8: 75%, 20: 78%, no model: 79%. The default weight therefore lets this
+    model decide ties only. An evidence threshold of 0.25 answers 98% of these questions and rejects 94% of the same
+    questions over the paragraphs of all other articles.
 
     Attributes:
         prior_weight: Weight of the retrieval side's evidence against the model's logits, at least 0.
-        margin: How much less evidence than the best sentence quoted is enough for a second one, where more are allowed;
-            half of it for a third, and so on.
-        not_found_below: Where less evidence than this speaks for there being an answer, 0 to 1, it is the not-found
-            answer.
+        margin: How far below the best quoted sentence the evidence of a second one may be; half of it for a third, and
+            so on.
+        not_found_below: Evidence below which the answer is the not-found answer, 0 to 1.
     """
 
     prior_weight: float = 1000.0
@@ -56,11 +65,11 @@ class QuoteSettings:
 
 @dataclass(frozen=True, slots=True)
 class CiteSettings:
-    """How free text is checked.
+    """How the text of CITE mode is checked.
 
     Attributes:
-        make_stemmer: Makes what compares words, one for each request.
-        unsupported: What becomes of sentences that no passage supports.
+        make_stemmer: Makes a stemmer, one for each request.
+        unsupported: Whether unsupported sentences are marked or dropped.
     """
 
     make_stemmer: Callable[[], Stemmer]
@@ -68,38 +77,38 @@ class CiteSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class AnswerHandle:
     """A request that was admitted."""
 
     _engine: Engine
     _sequence: SequenceId
 
-    def cancel(self, why: EdgeRagError | None = None) -> None:
+    def cancel(self, error: EdgeRagError | None = None) -> None:
         """Ends the request at the next step boundary; see ``pipeline.ports.GenerationHandle``."""
-        self._engine.cancel(self._sequence, why)
+        self._engine.cancel(self._sequence, error)
 
     def pause(self) -> None:
-        """Takes the request out of the steps until ``resume``."""
+        """Suspends generation until ``resume``."""
         self._engine.pause(self._sequence)
 
     def resume(self) -> None:
-        """Lets a paused request go on."""
+        """Continues generation."""
         self._engine.resume(self._sequence)
 
 
 class AnswerGenerator:
-    """Writes answers with an engine. All methods may be called from any thread.
+    """Generates answers with an engine. All methods may be called from any thread.
 
     Args:
-        engine: Runs the model. Whoever uses the generator starts and closes it.
-        end_tokens: Tokens with which the model ends its turn.
-        tokenizer: The model's.
-        grammars: Compiles formats for the model.
-        prompt: Texts around the question.
-        quote: How quotations are chosen.
-        cite: How free text is checked.
-        prompts: Encodes prompts.
-        clock: The engine's.
+        engine: Runs the model. The owner of the generator starts and closes it.
+        end_tokens: The model's end-of-turn tokens.
+        tokenizer: The model's tokenizer.
+        grammars: Compiles answer formats.
+        prompt: Texts of the prompt.
+        quote: How quoted sentences are chosen.
+        cite: How the text of CITE mode is checked.
+        prompts: Renders prompts.
+        clock: The engine's clock.
     """
 
     def __init__(
@@ -130,31 +139,31 @@ class AnswerGenerator:
         return self.engine.stats()
 
     def prefetch(self, request: GenerationRequest) -> None:
-        """Notes that a request is likely to come; encoding happens here, on the caller's thread.
+        """Prefills a probable request; the prompt is rendered on the caller's thread.
 
-        If other passages come, or in another order, as much is of use as begins alike.
+        If the passages or their order turn out different, the common prefix is still of use.
         """
         if not self.engine.prefetch_enabled:
             return
-        with suppress(EdgeRagError):  # what is wrong with it is for the request itself to say
+        with suppress(EdgeRagError):  # the request itself will report what is wrong
             prompt = self._prompts.encode(request, self.engine.capacity)
             self.engine.prefetch(_tokens(request, prompt.tokens, NoGeneration(FinishReason.NOT_FOUND)))
 
-    def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
-        """Admits a request; see ``pipeline.ports.Generator``. Encoding happens here, on the caller's thread.
+    def submit(self, request: GenerationRequest, listener: Listener) -> AnswerHandle:
+        """Admits a request; see ``pipeline.ports.Generator``. The prompt is rendered on the caller's thread.
 
         Raises:
             InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
         """
         try:
-            asked, sink = self._prepare(request, listener)
+            tokens, sink = self._prepare(request, listener)
         except EdgeRagError as error:
             self.engine.refused(_tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), error)
             raise
-        return Handle(self.engine, self.engine.submit(asked, sink))
+        return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
 
-    def dictation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
-        """Begins an answer that somebody else writes; None where there is nothing to write.
+    def open_continuation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
+        """Prepares an answer that another machine generates; None for the not-found answer.
 
         Raises:
             InvalidRequest, RequestTooLarge: It could not be answered here either.
@@ -165,22 +174,22 @@ class AnswerGenerator:
         prompt, constraint, sink = self._compose(request, grammar, listener)
 
         def submit(rest: TokenRequest, rest_sink: TokenSink) -> Callable[[], None]:
-            return Handle(self.engine, self.engine.submit(rest, rest_sink)).cancel
+            return AnswerHandle(self.engine, self.engine.submit(rest, rest_sink)).cancel
 
         tokens = _tokens(request, prompt.tokens, constraint)
         return Continuation(prompt, tokens, sink, self._tokenizer, self.engine.vocabulary_size, submit)
 
-    def write(self, request: GenerationRequest, vocabulary: str, listener: SaidListener) -> Handle:
-        """Admits a request of somebody who holds the passages and will check what is said; see ``submit``.
+    def submit_chunks(self, request: GenerationRequest, vocabulary: str, listener: ChunkListener) -> AnswerHandle:
+        """Admits a request of another machine, which holds the passages and verifies the chunks; see ``submit``.
 
-        Passages are put before the model in the order in which they come, since what it says may number them. Quoted
-        sentences are told by their places, other answers as tokens to those who have the same vocabulary, else
-        as text. Whether the passages may hold an answer is theirs to say.
+        The prompt has the passages in the given order, since the answer may number them. Quoted sentences are emitted
+        by position, other answers as tokens if the vocabularies are the same, else as text. The not-found decision is
+        left to the caller.
 
         Args:
-            request: What to answer.
-            vocabulary: What they call theirs; ours is ``vocabulary``.
-            listener: Hears what is said.
+            request: The request.
+            vocabulary: Identity of the caller's vocabulary; compared with ``vocabulary``.
+            listener: Receives the chunks.
 
         Raises:
             InvalidRequest, Overloaded, RequestTooLarge, DeadlineExceeded, NotReady: It was not admitted.
@@ -191,29 +200,31 @@ class AnswerGenerator:
         constraint: Constraint = FreeText(self._end_tokens)
         if request.mode is AnswerMode.QUOTE:
             state = constraint = self._quotation(request, prompt)
-            places = {(p, s.start): n for p, r in enumerate(prompt.passages) for n, s in enumerate(r.sentences)}
-            sink = SaidSentenceStream(listener, self._clock, state, places)
+            positions = {(p, s.start): n for p, r in enumerate(prompt.passages) for n, s in enumerate(r.sentences)}
+            sink = QuoteChunkStream(listener, self._clock, state, positions)
         elif vocabulary == self.vocabulary:
-            sink = SaidTokenStream(listener, self._clock, detokenizer, stops)
+            sink = TokenChunkStream(listener, self._clock, detokenizer, stops)
         else:
-            sink = SaidTextStream(listener, self._clock, detokenizer, stops)
+            sink = TextChunkStream(listener, self._clock, detokenizer, stops)
         if request.format is not None:
             constraint = self._grammars.compile(request.format)
-        return Handle(self.engine, self.engine.submit(_tokens(request, prompt.tokens, constraint), sink))
+        return AnswerHandle(self.engine, self.engine.submit(_tokens(request, prompt.tokens, constraint), sink))
 
     def _prepare(self, request: GenerationRequest, listener: Listener) -> tuple[TokenRequest, TokenSink]:
-        """Returns what the engine is asked, and where its answer goes."""
+        """Returns the engine's request and the sink of its tokens."""
         grammar = None if request.format is None else self._grammars.compile(request.format)
         if not self._may_hold_an_answer(request):
             text = self._prompt.not_found if grammar is None else ""
-            return _tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), FixedStream(listener, self._clock, text)
+            return _tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), NotFoundStream(
+                listener, self._clock, text
+            )
         prompt, constraint, sink = self._compose(request, grammar, listener)
         return replace(_tokens(request, prompt.tokens, constraint), spans=prompt.spans), sink
 
     def _compose(
         self, request: GenerationRequest, grammar: Constraint | None, listener: Listener
     ) -> tuple[Prompt, Constraint, TokenSink]:
-        """Returns the prompt, what may be said, and where it goes."""
+        """Returns the prompt, the constraint and the sink."""
         prompt = self._prompts.encode(request, self.engine.capacity)
         kept, numbering = prompt.passages, prompt.numbering
         passages = [ranked.passage for ranked in kept]
@@ -237,13 +248,13 @@ class AnswerGenerator:
         return sentences and request.evidence >= self._quote.not_found_below
 
     def _quotation(self, request: GenerationRequest, prompt: Prompt) -> Quotation:
-        """Makes the sentences of the prompt's passages the only thing that can be said."""
+        """Returns the constraint to sentences of the prompt's passages."""
         number = {index: place for place, index in enumerate(prompt.numbering, 1)}
         spans = [(index, ranked.passage, s) for index, ranked in enumerate(prompt.passages) for s in ranked.sentences]
-        said = self._tokenizer.encode_all([f" {p.text[s.start : s.end]} [{number[i]}]" for i, p, s in spans])
+        encoded = self._tokenizer.encode_all([f" {p.text[s.start : s.end]} [{number[i]}]" for i, p, s in spans])
         candidates = [
             Quotable(i, s.start, s.end, p.text[s.start : s.end], tuple(tokens), s.evidence)
-            for (i, p, s), tokens in zip(spans, said, strict=True)
+            for (i, p, s), tokens in zip(spans, encoded, strict=True)
         ]
         rules = QuoteRules(
             end_token=min(self._end_tokens),

@@ -1,7 +1,4 @@
-"""What everything that is computed elsewhere shares: the event loop, what is known of each machine, the trail.
-
-What all flights share: this box's generator, and what is known of it and of the remotes.
-"""
+"""What the offloaded work of all kinds shares: an event loop thread, the state of each remote, this box's generator."""
 
 from __future__ import annotations
 
@@ -14,35 +11,27 @@ from typing import Any, TypeVar
 
 from edge_rag.core.generation import Generated, GenerationRequest
 from edge_rag.core.placement import OffloadRule, OffloadUse
-from edge_rag.offload.events import OffloadAnnouncer
+from edge_rag.offload.events import OffloadEventRecorder
 from edge_rag.offload.generation.redaction import Redactor
-from edge_rag.offload.generation.request_builder import PromptText, ReplyMapping, release
-from edge_rag.offload.generation.timeouts import Bounds
+from edge_rag.offload.generation.request_builder import PromptText, ReplyMapping, build
+from edge_rag.offload.generation.timeouts import Timeouts
 from edge_rag.offload.ports import LocalGenerator, UsageSink
-from edge_rag.offload.remotes.circuit_breaker import Breaker
+from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.latency_model import Estimate, LatencyModel, Sample
-from edge_rag.offload.remotes.remote_state import Kind, RemoteState, kind_of
+from edge_rag.offload.remotes.remote_state import AnswerKind, RemoteState, kind_of
 
 _Out = TypeVar("_Out")
 
+_DEFAULT_ANSWER_TOKENS = 128
+"""Assumed length of an answer before any was measured."""
+
 
 class LoopThread:
-    """Its event loop runs on a thread of its own.
+    """An asyncio event loop on a thread of its own."""
 
-    Args:
-        desks: The machines, by name.
-        announcer: Tells what is decided.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(
-        self, desks: Mapping[str, RemoteState], announcer: OffloadAnnouncer, clock: Callable[[], float]
-    ) -> None:
-        self.desks = desks
-        self.announcer = announcer
-        self.clock = clock
+    def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._beginning = threading.Lock()
+        self._submitting = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="offload", daemon=True)
 
@@ -50,177 +39,213 @@ class LoopThread:
         """Starts the thread."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Gives up what is under way, lets connections go and ends the thread; idempotent."""
-        with self._beginning:
+    def stop(self, cleanup: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Cancels all tasks, runs ``cleanup`` on the loop and ends the thread; idempotent."""
+        with self._submitting:
             if self._stopped:
                 return
             self._stopped = True
-        asyncio.run_coroutine_threadsafe(self._close(), self.loop).result()
+        asyncio.run_coroutine_threadsafe(self._close(cleanup), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
 
-    def post(self, what: Callable[[], None]) -> None:
-        """Has something done on the event loop, in order; any thread. Nothing happens once it has ended."""
+    def post(self, callback: Callable[[], None]) -> None:
+        """Runs a callback on the loop, in order; any thread. Does nothing after ``stop``."""
         if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(what)
+            self.loop.call_soon_threadsafe(callback)
 
-    def begin(self, what: Coroutine[Any, Any, _Out]) -> Future[_Out]:
-        """Has something done on the event loop; any thread.
+    def submit(self, coroutine: Coroutine[Any, Any, _Out]) -> Future[_Out]:
+        """Runs a coroutine on the loop; any thread.
 
         Returns:
-            What comes of it. Is cancelled once the loop ends, or at once where it has ended.
+            Its future, which is cancelled when the loop stops, or at once if it has stopped.
         """
-        with self._beginning:
+        with self._submitting:
             if not self._stopped:
-                return asyncio.run_coroutine_threadsafe(what, self.loop)
-        what.close()
-        nothing: Future[_Out] = Future()
-        nothing.cancel()
-        nothing.set_running_or_notify_cancel()
-        return nothing
+                return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        coroutine.close()
+        cancelled: Future[_Out] = Future()
+        cancelled.cancel()
+        cancelled.set_running_or_notify_cancel()
+        return cancelled
 
-    def is_loop_thread(self) -> bool:
-        """Whether the caller is on the event loop's thread."""
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
-    def sending(self, desk: RemoteState, size: int, reading: asyncio.Task[object]) -> None:
-        """Notes that a machine is sent something, and waits for what it says."""
-        desk.in_flight += 1
-        desk.sent_bytes += size
-        reading.add_done_callback(lambda _: self._landed(desk))
-        self.tried(desk)
-
-    def tried(self, desk: RemoteState) -> None:
-        """Notes that a machine is asked something; it must have been let through."""
-        now = self.clock()
-        self._use(desk, desk.breaker.sent(now), now)
-
-    def succeeded(self, desk: RemoteState) -> None:
-        """Notes that a machine did what it was asked."""
-        now = self.clock()
-        self._use(desk, desk.breaker.succeeded(now), now)
-
-    def went_wrong(self, desk: RemoteState, problem: str, busy: bool) -> None:
-        """Notes that a machine failed; one that only had no room is not held against it."""
-        desk.last_problem = problem
-        if busy:
-            return
-        desk.failures += 1
-        now = self.clock()
-        self._use(desk, desk.breaker.failed(now), now)
-
-    def _use(self, desk: RemoteState, breaker: Breaker, now: float) -> None:
-        changed = desk.use(breaker)
-        if changed is not None:
-            given = {"failures": float(breaker.failures), "open_s": breaker.open_s}
-            self.announcer.breaker(desk.remote.name, changed, given, now)
-
-    def _landed(self, desk: RemoteState) -> None:
-        desk.in_flight -= 1
-
-    async def _close(self) -> None:
-        ours = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not ours]
+    async def _close(self, cleanup: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        current = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not current]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for desk in self.desks.values():
-            await desk.remote.close()
+        await cleanup()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
 
-_USUAL_TOKENS = 128
-"""How long an answer is taken to be until one was measured."""
+class RemoteRegistry:
+    """The state of every remote, updated by the outcome of requests. For the event loop; any thread may read.
+
+    Args:
+        states: The remotes, by name.
+        events: Records changes of circuit breakers.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, states: Mapping[str, RemoteState], events: OffloadEventRecorder, clock: Callable[[], float]
+    ) -> None:
+        self.states = states
+        self.clock = clock
+        self._events = events
+
+    def track(self, state: RemoteState, sent_bytes: int, task: asyncio.Task[object]) -> None:
+        """Counts a request as in flight until its task ends."""
+        state.in_flight += 1
+        state.sent_bytes += sent_bytes
+        task.add_done_callback(lambda _: self._untrack(state))
+        self.record_attempt(state)
+
+    def record_attempt(self, state: RemoteState) -> None:
+        """Records that a request is sent; the breaker must have allowed it."""
+        now = self.clock()
+        self._set_breaker(state, state.breaker.on_attempt(now), now)
+
+    def record_success(self, state: RemoteState) -> None:
+        """Records that a request succeeded."""
+        now = self.clock()
+        self._set_breaker(state, state.breaker.on_success(now), now)
+
+    def record_failure(self, state: RemoteState, problem: str, busy: bool) -> None:
+        """Records that a request failed; a remote that was only busy keeps its breaker as it is."""
+        state.last_problem = problem
+        if busy:
+            return
+        state.failures += 1
+        now = self.clock()
+        self._set_breaker(state, state.breaker.on_failure(now), now)
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        for state in self.states.values():
+            await state.remote.close()
+
+    def _set_breaker(self, state: RemoteState, breaker: CircuitBreaker, now: float) -> None:
+        changed = state.set_breaker(breaker)
+        if changed is not None:
+            values = {"failures": float(breaker.failures), "open_s": breaker.open_s}
+            self._events.breaker(state.remote.name, changed, values, now)
+
+    def _untrack(self, state: RemoteState) -> None:
+        state.in_flight -= 1
 
 
-class OffloadContext(LoopThread):
-    """Shared by all flights.
+class OffloadContext:
+    """What all hedged requests share.
 
     Args:
         local: This box's generator.
-        desks: The remotes, by name.
-        bounds: How long remotes are waited for.
-        redactor: Knows what must not leave where it is redacted.
-        announcer: Tells what is decided.
-        books: Keep what clients used.
+        states: The remotes, by name.
+        timeouts: The operator's timeouts.
+        redactor: Redacts requests of collections that leave only redacted.
+        events: Records decisions in the audit log.
+        usage: Counts what clients used.
         clock: Monotonic seconds.
+
+    Attributes:
+        loop: Where remotes are called and callbacks run.
+        remotes: The state of the remotes.
     """
 
     def __init__(
         self,
         local: LocalGenerator,
-        desks: Mapping[str, RemoteState],
-        bounds: Bounds,
+        states: Mapping[str, RemoteState],
+        timeouts: Timeouts,
         redactor: Redactor,
-        announcer: OffloadAnnouncer,
-        books: UsageSink,
+        events: OffloadEventRecorder,
+        usage: UsageSink,
         clock: Callable[[], float],
     ) -> None:
-        super().__init__(desks, announcer, clock)
+        self.loop = LoopThread()
+        self.remotes = RemoteRegistry(states, events, clock)
         self.local = local
-        self.bounds = bounds
-        self.books = books
+        self.timeouts = timeouts
+        self.events = events
+        self.usage = usage
+        self.clock = clock
         self._redactor = redactor
         self._salt = secrets.token_bytes(16)
-        self._meters = {kind: LatencyModel() for kind in Kind}
+        self._local_models = {kind: LatencyModel() for kind in AnswerKind}
 
-    def at(self, when: float, what: Callable[[], None]) -> asyncio.TimerHandle:
-        """Does something at a time on its clock; on the event loop."""
-        return self.loop.call_later(max(0.0, when - self.clock()), what)
+    def start(self) -> None:
+        """Starts the event loop thread."""
+        self.loop.start()
+
+    def stop(self) -> None:
+        """Cancels requests in flight, closes connections and ends the thread; idempotent."""
+        self.loop.stop(self.remotes.close)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Schedules a callback at a time of ``clock``; on the event loop."""
+        return self.loop.loop.call_later(max(0.0, when - self.clock()), callback)
 
     @property
     def can_redact(self) -> bool:
-        """Whether there are patterns to redact by."""
+        """Whether redaction patterns are configured."""
         return bool(self._redactor)
 
-    def seal(self, desk: RemoteState, request: GenerationRequest, prompt: PromptText) -> tuple[bytes, ReplyMapping]:
-        """Returns exactly what a remote is sent, and what makes sense of what comes back.
+    def serialize(
+        self, state: RemoteState, request: GenerationRequest, prompt: PromptText
+    ) -> tuple[bytes, ReplyMapping]:
+        """Returns the exact bytes for a remote, and the mapping of its reply to local passages and text.
 
         Raises:
-            PermissionDenied: Nothing of the collection may leave.
+            PermissionDenied: The collection's rule forbids sending it.
         """
-        order, homecoming = release(request, prompt, self.local.vocabulary, self._salt, self._redactor)
-        return desk.remote.seal(order), homecoming
+        outbound, mapping = build(request, prompt, self.local.vocabulary, self._salt, self._redactor)
+        return state.remote.serialize(outbound), mapping
 
-    def went_well(self, desk: RemoteState) -> None:
-        """Notes that a remote finished an answer."""
-        desk.answers += 1
-        self.succeeded(desk)
+    def record_answer(self, state: RemoteState) -> None:
+        """Records that a remote completed an answer."""
+        state.answers += 1
+        self.remotes.record_success(state)
 
     def measure_local(self, request: GenerationRequest, generated: Generated) -> None:
-        """Takes what an answer took here."""
+        """Adds a local answer to the latency model."""
         if generated.first_token_s is None or not generated.usage.model_steps:
             return
         finish = generated.queue_s + generated.compute_s
-        prompt, said = max(1, generated.usage.prompt_tokens), max(1, generated.usage.generated_tokens)
-        sample = Sample(generated.queue_s, min(generated.first_token_s, finish), finish, prompt, said)
-        self._meters[kind_of(request.mode)].observe(sample)
+        prompt, tokens = max(1, generated.usage.prompt_tokens), max(1, generated.usage.generated_tokens)
+        sample = Sample(generated.queue_s, min(generated.first_token_s, finish), finish, prompt, tokens)
+        self._local_models[kind_of(request.mode)].observe(sample)
 
-    def local_outlook(self, request: GenerationRequest, prompt_tokens: int) -> Estimate:
-        """Returns what is expected here of a request that came now."""
-        busy = self.local.stats()
-        meter = self._meters[kind_of(request.mode)]
-        return meter.outlook(
-            prompt_tokens, request.sampling.max_tokens, busy.slots_busy + busy.waiting, max(1, busy.slots)
+    def local_estimate(self, request: GenerationRequest, prompt_tokens: int) -> Estimate:
+        """Predicts a request that the local generator would receive now."""
+        load = self.local.stats()
+        return self._local_models[kind_of(request.mode)].estimate(
+            prompt_tokens, request.sampling.max_tokens, load.slots_busy + load.waiting, max(1, load.slots)
         )
 
     def has_free_slot(self) -> bool:
-        """Whether a request that came now would not wait here."""
-        busy = self.local.stats()
-        return busy.waiting == 0 and busy.slots_busy < busy.slots
+        """Whether the local generator would start a request at once."""
+        load = self.local.stats()
+        return load.waiting == 0 and load.slots_busy < load.slots
 
-    def usual_tokens(self, request: GenerationRequest) -> int:
-        """Returns how long an answer of its kind mostly is, tokens."""
+    def typical_tokens(self, request: GenerationRequest) -> int:
+        """Returns the largest mean answer length measured for this kind of answer, tokens."""
         kind = kind_of(request.mode)
-        known = [meter.tokens for meter in (self._meters[kind], *(desk.meters[kind] for desk in self.desks.values()))]
-        return round(max((tokens for tokens in known if tokens is not None), default=_USUAL_TOKENS))
+        models = (self._local_models[kind], *(state.models[kind] for state in self.remotes.states.values()))
+        lengths = [model.tokens for model in models if model.tokens is not None]
+        return round(max(lengths, default=_DEFAULT_ANSWER_TOKENS))
 
-    def able(self, desk: RemoteState, request: GenerationRequest) -> bool:
-        """Whether a remote can write such an answer."""
+    def supports(self, state: RemoteState, request: GenerationRequest) -> bool:
+        """Whether a remote is used for generation and supports this mode and format."""
         redacted = request.offload is OffloadRule.REDACTED
-        return OffloadUse.GENERATE in desk.remote.uses and desk.remote.able(request.mode, request.format, redacted)
+        return OffloadUse.GENERATE in state.remote.uses and state.remote.supports(
+            request.mode, request.format, redacted
+        )

@@ -1,7 +1,4 @@
-"""Decisions about where to compute, put into words and numbers for the trail.
-
-Decisions about where to embed and rerank, put into words and numbers for the trail.
-"""
+"""Audit events of offload: where answers are generated and texts are encoded, what was sent, and what failed."""
 
 from __future__ import annotations
 
@@ -13,101 +10,99 @@ from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import NO_CONTEXT, RequestContext
-from edge_rag.offload.encoding.routing import EncodingFacts, Work
+from edge_rag.offload.encoding.routing import EncoderRoutingInputs, EncoderWork
 from edge_rag.offload.encoding.routing import numbers as encoding_numbers
-from edge_rag.offload.generation.routing import Choice, Facts, Place, numbers
+from edge_rag.offload.generation.routing import Place, RoutingDecision, RoutingInputs, numbers
 from edge_rag.offload.remotes.circuit_breaker import BreakerState
 
-_PLACES = {Place.LOCAL: "here", Place.REMOTE: "on another machine", Place.BOTH: "on both sides"}
+_PLACES = {Place.LOCAL: "locally", Place.REMOTE: "on a remote", Place.BOTH: "locally and on a remote"}
 _BREAKERS = {
-    BreakerState.OPEN: "is left alone",
-    BreakerState.HALF_OPEN: "is tried with one request",
-    BreakerState.CLOSED: "is asked again",
+    BreakerState.OPEN: "gets no requests: its circuit breaker is open",
+    BreakerState.HALF_OPEN: "gets one trial request: its circuit breaker is half open",
+    BreakerState.CLOSED: "gets requests again: its circuit breaker is closed",
+}
+_WORK = {
+    EncoderWork.PASSAGES: "embedding passages",
+    EncoderWork.QUESTIONS: "embedding the question",
+    EncoderWork.RANKS: "reranking passages",
 }
 
 
-class OffloadAnnouncer:
-    """Makes decisions of what is offloaded and hands them on.
+class OffloadEventRecorder:
+    """Records decisions about answers."""
 
-    Args:
-        sink: Where they go.
-    """
+    def __init__(self, audit: AuditSink) -> None:
+        self._audit = audit
 
-    def __init__(self, sink: AuditSink) -> None:
-        self._sink = sink
+    def placed(self, request: GenerationRequest, inputs: RoutingInputs, decision: RoutingDecision, now: float) -> None:
+        """Records where an answer is generated."""
+        reason = f"generating {_PLACES[decision.place]}: {decision.reason}"
+        self._record(AuditEventKind.PLACED, request, reason, numbers(inputs), now)
 
-    def placed(self, request: GenerationRequest, facts: Facts, choice: Choice, now: float) -> None:
-        """It was decided where an answer is written."""
-        reason = f"written {_PLACES[choice.place]}: {choice.reason}"
-        self._say(AuditEventKind.PLACED, request, reason, numbers(facts), now)
-
-    def sent(self, request: GenerationRequest, remote: str, sealed: bytes, passages: int, now: float) -> None:
-        """Something was sent to a remote."""
-        told = "redacted" if request.offload is OffloadRule.REDACTED else "as it is"
-        reason = f"sent to {remote}, {told}, SHA-256 {hashlib.sha256(sealed).hexdigest()}"
-        self._say(AuditEventKind.SENT, request, reason, {"bytes": len(sealed), "passages": passages}, now)
+    def sent(self, request: GenerationRequest, remote: str, body: bytes, passages: int, now: float) -> None:
+        """Records that a request was sent to a remote."""
+        form = "redacted" if request.offload is OffloadRule.REDACTED else "unredacted"
+        reason = f"sent to {remote}, {form}, SHA-256 {hashlib.sha256(body).hexdigest()}"
+        self._record(AuditEventKind.SENT, request, reason, {"bytes": len(body), "passages": passages}, now)
 
     def hedged(self, request: GenerationRequest, side: str, reason: str, waited_s: float, now: float) -> None:
-        """The answer was begun on the other side as well."""
-        self._say(AuditEventKind.HEDGED, request, f"begun {side} as well: {reason}", {"waited_s": waited_s}, now)
+        """Records that a second generation was started; ``side`` is "locally" or "on a remote"."""
+        self._record(AuditEventKind.HEDGED, request, f"also started {side}: {reason}", {"waited_s": waited_s}, now)
 
     def taken_over(
-        self, request: GenerationRequest, remote: str, problem: str, given: Mapping[str, float], now: float
+        self, request: GenerationRequest, remote: str, problem: str, values: Mapping[str, float], now: float
     ) -> None:
-        """The answer goes on here."""
-        self._say(AuditEventKind.TAKEN_OVER, request, f"goes on here instead of {remote}: {problem}", given, now)
+        """Records that the local generator continues a remote's answer."""
+        self._record(AuditEventKind.TAKEN_OVER, request, f"continues locally; {remote}: {problem}", values, now)
 
-    def breaker(self, remote: str, state: BreakerState, given: Mapping[str, float], now: float) -> None:
-        """Whether a remote is asked has changed."""
+    def breaker(self, remote: str, state: BreakerState, values: Mapping[str, float], now: float) -> None:
+        """Records that a circuit breaker changed its state."""
         reason = f"{remote} {_BREAKERS[state]}"
-        self._sink.record(AuditEvent(AuditEventKind.BREAKER, None, "", None, reason, given, now))
+        self._audit.record(AuditEvent(AuditEventKind.BREAKER, None, "", None, reason, values, now))
 
-    def _say(
-        self, kind: AuditEventKind, request: GenerationRequest, reason: str, given: Mapping[str, float], now: float
+    def _record(
+        self, kind: AuditEventKind, request: GenerationRequest, reason: str, values: Mapping[str, float], now: float
     ) -> None:
-        self._sink.record(AuditEvent(kind, request.request_id, request.client, request.priority, reason, given, now))
+        self._audit.record(AuditEvent(kind, request.request_id, request.client, request.priority, reason, values, now))
 
 
-_DONE = {Work.PASSAGES: "passages embedded", Work.QUESTIONS: "question embedded", Work.RANKS: "passages ranked"}
+class EncoderEventRecorder:
+    """Records decisions about embedding and reranking."""
 
+    def __init__(self, audit: AuditSink) -> None:
+        self._audit = audit
 
-class EncodingAnnouncer:
-    """Makes decisions of what is encoded elsewhere and hands them on.
+    def placed(
+        self, context: RequestContext, inputs: EncoderRoutingInputs, decision: RoutingDecision, now: float
+    ) -> None:
+        """Records where texts are encoded."""
+        reason = f"{_WORK[inputs.work]} {_PLACES[decision.place]}: {decision.reason}"
+        self._record(AuditEventKind.PLACED, context, reason, encoding_numbers(inputs), now)
 
-    Args:
-        sink: Where they go.
-    """
+    def sent(
+        self, context: RequestContext, remote: str, work: EncoderWork, body: bytes, texts: int, now: float
+    ) -> None:
+        """Records that texts were sent to a remote."""
+        reason = f"sent to {remote} for {_WORK[work]}, unredacted, SHA-256 {hashlib.sha256(body).hexdigest()}"
+        self._record(AuditEventKind.SENT, context, reason, {"bytes": len(body), "texts": texts}, now)
 
-    def __init__(self, sink: AuditSink) -> None:
-        self._sink = sink
-
-    def placed(self, context: RequestContext, facts: EncodingFacts, choice: Choice, now: float) -> None:
-        """It was decided where texts are encoded."""
-        reason = f"{_DONE[facts.work]} {_PLACES[choice.place]}: {choice.reason}"
-        self._say(AuditEventKind.PLACED, context, reason, encoding_numbers(facts), now)
-
-    def sent(self, context: RequestContext, remote: str, work: Work, sealed: bytes, texts: int, now: float) -> None:
-        """Something was sent to a remote."""
-        reason = f"sent to {remote} for {work.value}, as it is, SHA-256 {hashlib.sha256(sealed).hexdigest()}"
-        self._say(AuditEventKind.SENT, context, reason, {"bytes": len(sealed), "texts": texts}, now)
-
-    def hedged(self, context: RequestContext, work: Work, waited_s: float, now: float) -> None:
-        """It is done here as well."""
-        reason = f"{_DONE[work]} here as well: the other machine takes longer than it mostly does"
-        self._say(AuditEventKind.HEDGED, context, reason, {"waited_s": waited_s}, now)
+    def hedged(self, context: RequestContext, work: EncoderWork, waited_s: float, now: float) -> None:
+        """Records that the local encoder started the same work."""
+        reason = f"{_WORK[work]} also locally: the remote takes longer than usual"
+        self._record(AuditEventKind.HEDGED, context, reason, {"waited_s": waited_s}, now)
 
     def taken_over(
-        self, context: RequestContext, work: Work, remote: str, problem: str, texts: int, now: float
+        self, context: RequestContext, work: EncoderWork, remote: str, problem: str, texts: int, now: float
     ) -> None:
-        """It is done here."""
-        reason = f"{_DONE[work]} here instead of {remote}: {problem}"
-        self._say(AuditEventKind.TAKEN_OVER, context, reason, {"texts": texts}, now)
+        """Records that the local encoder does the work of a remote that failed."""
+        reason = f"{_WORK[work]} locally; {remote}: {problem}"
+        self._record(AuditEventKind.TAKEN_OVER, context, reason, {"texts": texts}, now)
 
-    def unfit(self, remote: str, work: Work, problem: str, now: float) -> None:
-        """A machine is not asked for such work, whatever its breaker says."""
-        self._say(AuditEventKind.BREAKER, NO_CONTEXT, f"{remote} is not asked for {work.value}: {problem}", {}, now)
+    def incompatible(self, remote: str, work: EncoderWork, problem: str, now: float) -> None:
+        """Records that a remote is excluded from this work, independently of its breaker."""
+        self._record(AuditEventKind.BREAKER, NO_CONTEXT, f"{remote} is not used for {_WORK[work]}: {problem}", {}, now)
 
-    def _say(
-        self, kind: AuditEventKind, context: RequestContext, reason: str, given: Mapping[str, float], now: float
+    def _record(
+        self, kind: AuditEventKind, context: RequestContext, reason: str, values: Mapping[str, float], now: float
     ) -> None:
-        self._sink.record(AuditEvent(kind, context.request_id, context.client, context.priority, reason, given, now))
+        self._audit.record(AuditEvent(kind, context.request_id, context.client, context.priority, reason, values, now))

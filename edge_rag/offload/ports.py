@@ -1,4 +1,4 @@
-"""What the room needs of others: remotes, and the generator of this box."""
+"""What this room needs: remotes that generate, the local generator, and sinks for audit events and usage."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from edge_rag.core.placement import OffloadUse
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import AnswerFormat, AnswerMode
 from edge_rag.errors import EdgeRagError
-from edge_rag.offload.generation.request_builder import Order, PromptText
+from edge_rag.offload.generation.request_builder import OutboundRequest, PromptText
 
 Listener = Callable[[GenerationEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
-    """How busy a remote says that it is.
+class RemoteLoad:
+    """Load that a remote reports.
 
     Attributes:
-        waiting: Requests that wait there.
+        waiting: Requests in its queue.
         running: Slots in use.
-        slots: Slots there are, at least 1.
+        slots: Slots in total, at least 1.
     """
 
     waiting: int
@@ -34,14 +34,14 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A remote's answer is over.
+class RemoteFinished:
+    """The end of a remote's answer.
 
     Attributes:
-        reason: Why.
-        usage: What it used there; None where it does not say.
-        queue_s: How long it waited there, seconds; 0 where it does not say.
-        compute_s: How long it was written there, seconds; 0 where it does not say.
+        reason: Why it ended.
+        usage: What it used there; None if not reported.
+        queue_s: Time in the remote's queue, seconds; 0 if not reported.
+        compute_s: Time of generation, seconds; 0 if not reported.
     """
 
     reason: FinishReason
@@ -50,111 +50,111 @@ class Ended:
     compute_s: float = 0.0
 
 
-Heard = GeneratedChunk | Busy | Ended
+RemoteEvent = GeneratedChunk | RemoteLoad | RemoteFinished
 
 
 class Remote(Protocol):
-    """Another machine that may write answers. Used from one event loop."""
+    """Another machine that may generate answers. Used from one event loop."""
 
     @property
     def name(self) -> str:
-        """What it is called in settings, status and trail."""
+        """Its name in settings, status and audit log."""
         ...
 
     @property
     def kind(self) -> str:
-        """What it is, for people."""
+        """Its kind, for display."""
         ...
 
     @property
     def address(self) -> str:
-        """Where it is, for people."""
+        """Its address, for display."""
         ...
 
     @property
     def uses(self) -> frozenset[OffloadUse]:
-        """What it is used for."""
+        """The work it is used for."""
         ...
 
-    def able(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
-        """Whether it can write such an answer."""
+    def supports(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
+        """Whether it can generate such an answer."""
         ...
 
-    def seal(self, order: Order) -> bytes:
-        """Returns exactly the bytes that will be sent as the request's body."""
+    def serialize(self, outbound: OutboundRequest) -> bytes:
+        """Returns the exact bytes of the request body."""
         ...
 
-    def send(self, sealed: bytes, within_s: float | None) -> AsyncGenerator[Heard, None]:
-        """Sends a request and yields what comes back; ``Ended`` last. Closing the iterator ends the call.
+    def send(self, body: bytes, timeout_s: float | None) -> AsyncGenerator[RemoteEvent, None]:
+        """Sends a request and yields its events, ``RemoteFinished`` last. Closing the iterator cancels the call.
 
         Args:
-            sealed: From ``seal``.
-            within_s: Time to the deadline, seconds, which the remote is told; None without one.
+            body: From ``serialize``.
+            timeout_s: Time to the deadline, seconds, which is passed to the remote; None without a deadline.
 
         Raises:
-            RemoteFailed: Whatever goes wrong; nothing else is raised.
+            RemoteFailed: On any failure; no other error is raised.
         """
         ...
 
     async def close(self) -> None:
-        """Lets connections go."""
+        """Closes its connections."""
         ...
 
 
-class Handle(Protocol):
+class LocalHandle(Protocol):
     """A request that a generator has admitted; see ``pipeline.ports.GenerationHandle``. Any thread."""
 
-    def cancel(self, why: EdgeRagError | None = None) -> None:
+    def cancel(self, error: EdgeRagError | None = None) -> None:
         """Ends it; idempotent."""
         ...
 
     def pause(self) -> None:
-        """Has it wait for its reader until ``resume``."""
+        """Suspends generation until ``resume``."""
         ...
 
     def resume(self) -> None:
-        """Lets it go on."""
+        """Continues generation."""
         ...
 
 
-class Continuation(Protocol):
-    """An answer that is written elsewhere and checked here. For one thread at a time."""
+class ResumableAnswer(Protocol):
+    """An answer that a remote generates: checked here, and continued here if the remote fails. One thread at a time."""
 
     @property
     def prompt(self) -> PromptText:
-        """What is answered."""
+        """The prompt."""
         ...
 
     @property
-    def said_tokens(self) -> int:
-        """Tokens said so far."""
+    def generated_tokens(self) -> int:
+        """Tokens accepted so far."""
         ...
 
-    def say(self, said: GeneratedChunk) -> FinishReason | None:
-        """Takes what was said next; returns why the answer ends here, if it does.
+    def append(self, chunk: GeneratedChunk) -> FinishReason | None:
+        """Checks and emits a chunk; returns the finish reason if the answer ends with it.
 
         Raises:
-            RemoteFailed: It may not be said; nothing of it was told.
+            RemoteFailed: The chunk violates the request's constraints; nothing of it was emitted.
         """
         ...
 
     def finish(self, reason: FinishReason, usage: Usage | None, queue_s: float, compute_s: float) -> None:
-        """Ends the answer well.
+        """Ends the answer successfully.
 
         Raises:
-            RemoteFailed: It cannot end here; nothing was told.
+            RemoteFailed: The answer is incomplete; nothing was emitted.
         """
         ...
 
     def close(self) -> None:
-        """Nothing more comes: lets go of the generator that would have gone on; idempotent."""
+        """Releases the local generator that was kept for a continuation; idempotent."""
         ...
 
-    def go_on(self) -> Callable[[], None]:
-        """Has the local generator write the rest, on its own thread; returns what cancels that.
+    def resume_locally(self) -> Callable[[], None]:
+        """Has the local generator write the rest, on its own thread; returns a function that cancels it.
 
         Raises:
-            EdgeRagError: It does not take it.
+            EdgeRagError: The local generator did not admit it.
         """
         ...
 
@@ -164,18 +164,18 @@ class LocalGenerator(Protocol):
 
     @property
     def vocabulary(self) -> str:
-        """What its tokens are of."""
+        """Identity of its vocabulary."""
         ...
 
-    def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
+    def submit(self, request: GenerationRequest, listener: Listener) -> LocalHandle:
         """Admits a request; see ``pipeline.ports.Generator``."""
         ...
 
-    def dictation(self, request: GenerationRequest, listener: Listener) -> Continuation | None:
-        """Begins an answer that is written elsewhere; None where there is nothing to write.
+    def open_continuation(self, request: GenerationRequest, listener: Listener) -> ResumableAnswer | None:
+        """Prepares an answer that a remote generates; None if there is nothing to generate.
 
         Raises:
-            EdgeRagError: It could not be answered here either.
+            EdgeRagError: The request could not be answered locally either.
         """
         ...
 
@@ -185,14 +185,14 @@ class LocalGenerator(Protocol):
 
 
 class UsageSink(AuditSink, Protocol):
-    """Keeps the trail of decisions, and what clients used. Any thread; must return at once and not raise."""
+    """Writes audit events and counts usage. Any thread; methods return at once and do not raise."""
 
-    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
-        """Takes what other machines wrote of an answer that is over.
+    def record_remote(self, client: str, usage: Usage, remote_only: bool) -> None:
+        """Adds what remotes generated of a completed answer.
 
         Args:
-            client: Who asked.
-            usage: Tokens they wrote; the prompt's where it was not computed here.
-            alone: Whether the generator here had no part in it, and so reports no request.
+            client: The client.
+            usage: Tokens they generated; those of the prompt if the local generator did not compute it.
+            remote_only: Whether the local generator took no part, and so reports no request of its own.
         """
         ...

@@ -121,9 +121,9 @@ class EngineObserver:
         if report.per_token_s is not None:
             self.latencies.add(LatencyMetric.PER_TOKEN, (report.per_token_s,))
 
-    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
-        """Other machines wrote an answer, or a part of one; see ``UsageMeter.written_elsewhere``."""
-        self.usage.written_elsewhere(client, usage, alone)
+    def record_remote(self, client: str, usage: Usage, alone: bool) -> None:
+        """Other machines wrote an answer, or a part of one; see ``UsageMeter.record_remote``."""
+        self.usage.record_remote(client, usage, alone)
 
     def record(self, decision: AuditEvent) -> None:
         """A decision was made."""

@@ -50,7 +50,7 @@ class UsageMeter:
                 slot_s=so_far.slot_s + report.slot_s,
             )
 
-    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
+    def record_remote(self, client: str, usage: Usage, alone: bool) -> None:
         """Adds what other machines wrote of an answer that is over.
 
         Args:

@@ -20,9 +20,9 @@ from edge_rag.reranker.scoring import TokenVectorizer
 from edge_rag.runtime.encoder.npu.encoders import open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from tests.e2e.support.running_daemon import start_daemon
-from tests.support.borrowing_encoders import Borrower, borrowing
 from tests.support.gpu import padded_text_encoder
 from tests.support.npu import EMBEDDER, ignore, needs_npu, small_embedder
+from tests.support.offloading_encoders import OffloadingBox, offloading
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.
 pytestmark = pytest.mark.daemon
@@ -44,12 +44,12 @@ class Encoder(Embedder, TokenVectorizer, Protocol):
 class BorrowedEncoder:
     """What a box embeds with that borrows another's encoder; token vectors are its own."""
 
-    def __init__(self, borrower: Borrower) -> None:
-        self._borrower = borrower
-        own = borrower.own
+    def __init__(self, box: OffloadingBox) -> None:
+        self._borrower = box
+        own = box.local
         self.name, self.dimension, self.max_tokens = own.name, own.dimension, own.max_tokens
         self.count_tokens, self.token_vectors = own.count_tokens, own.token_vectors
-        self.embed, self.embed_questions = borrower.passages, borrower.questions
+        self.embed, self.embed_questions = box.passages, box.questions
 
 
 @contextmanager
@@ -58,10 +58,10 @@ def borrowed_encoder(folder: Path) -> Iterator[Encoder]:
     own = TextEncoder.open(EMBEDDER)
     lender = start_daemon(folder / "lender", folder / "lender.log")
     try:
-        with borrowing(own, MaxSimReranker(own), [lender.address]) as borrower:
-            yield BorrowedEncoder(borrower)
-            assert borrower.desks["m0"].embedded_texts > len(TEXTS)
-            assert not borrower.trail.kinds[AuditEventKind.TAKEN_OVER]
+        with offloading(own, MaxSimReranker(own), [lender.address]) as box:
+            yield BorrowedEncoder(box)
+            assert box.states["m0"].embedded_texts > len(TEXTS)
+            assert not box.audit.kinds[AuditEventKind.TAKEN_OVER]
     finally:
         lender.kill()
 

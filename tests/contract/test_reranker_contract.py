@@ -24,9 +24,9 @@ from edge_rag.reranker.max_sim import MaxSimReranker
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 from tests.e2e.support.running_daemon import start_daemon
-from tests.support.borrowing_encoders import Borrower, borrowing
 from tests.support.gpu import padded_pair_encoder
 from tests.support.npu import needs_npu, npu_pair_encoder
+from tests.support.offloading_encoders import OffloadingBox, offloading
 
 # One of them is a daemon's, which is given up where the machine is busy with something else.
 pytestmark = pytest.mark.daemon
@@ -63,8 +63,8 @@ def encoder() -> TextEncoder:
 class BorrowedReranker:
     """What a box ranks with that borrows another's reranker."""
 
-    def __init__(self, borrower: Borrower) -> None:
-        self.rerank = borrower.rank
+    def __init__(self, box: OffloadingBox) -> None:
+        self.rerank = box.rank
 
 
 @pytest.fixture(scope="module")
@@ -89,16 +89,16 @@ def borrowed(encoder: TextEncoder, tmp_path_factory: pytest.TempPathFactory) -> 
             config += f"[reranker]\nbatch = {len(QUESTIONS)}\n"
             lender = start_daemon(folder / "lender", folder / "lender.log", config)
             stack.callback(lender.kill)
-            borrower = stack.enter_context(borrowing(encoder, reranker, [lender.address], named=name))
-            stack.callback(was_used, borrower)
-            return BorrowedReranker(borrower)
+            box = stack.enter_context(offloading(encoder, reranker, [lender.address], reranker_name=name))
+            stack.callback(was_used, box)
+            return BorrowedReranker(box)
 
         yield cache(borrow)
 
 
-def was_used(borrower: Borrower) -> None:
-    assert borrower.desks["m0"].reranked > 10
-    assert not borrower.trail.kinds[AuditEventKind.TAKEN_OVER]
+def was_used(box: OffloadingBox) -> None:
+    assert box.states["m0"].reranked > 10
+    assert not box.audit.kinds[AuditEventKind.TAKEN_OVER]
 
 
 @pytest.fixture(

@@ -1,4 +1,4 @@
-"""Machines that were to write an answer and do something else, over the real wire: gRPC and HTTP."""
+"""Remotes that fail or misbehave when they should generate, over real gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HttpBehaviour = Callable[[bytes, asyncio.StreamWriter], Any]
 
 
 def message(**event: Any) -> bytes:
-    """Returns a message of an answer as bytes."""
+    """Returns a serialized message of an answer."""
     return generation_pb2.GenerateResponse(**event).SerializeToString()
 
 
@@ -25,7 +25,7 @@ FINISHED = message(finished=rag_pb2.Finished(reason=rag_pb2.FINISH_REASON_STOP))
 
 
 async def silent(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Takes the request and never says a word."""
+    """Never answers."""
     await asyncio.Event().wait()
     yield b""
 
@@ -36,45 +36,45 @@ async def empty(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> 
         yield b""
 
 
-async def wordless(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Ends the answer without a word."""
+async def no_tokens(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+    """Finishes without a token."""
     yield FINISHED
 
 
 async def garbage(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Sends bytes that are no message."""
+    """Sends bytes that are not a message."""
     while True:
         yield b"\xff\xfe<html>"
 
 
 async def endless(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Never comes to an end."""
+    """Never finishes."""
     while True:
         yield message(text="and so on ")
 
 
-async def endlessly_nothing(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Keeps the stream busy without a word."""
+async def empty_forever(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+    """Sends empty messages forever."""
     while True:
         yield message(text="")
 
 
-async def lying(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Says what is in no passage: sentences, tokens and vocabularies that do not exist."""
+async def invalid_chunks(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+    """Sends sentences and tokens that do not exist."""
     yield message(quoted=generation_pb2.QuotedSentence(passage=77, sentence=1))
     yield message(tokens=generation_pb2.TokenChunk(ids=[4_000_000_000]))
     yield FINISHED
 
 
 async def dying(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Breaks off at once, as a process that is killed."""
+    """Fails at once, as a killed process does."""
     if request:
         await context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
     yield b""
 
 
 async def hanging(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-    """Says something, then nothing any more."""
+    """Sends one chunk, then nothing."""
     yield message(text="The ")
     await asyncio.Event().wait()
 
@@ -82,22 +82,22 @@ async def hanging(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -
 BEHAVIOURS: tuple[Behaviour, ...] = (
     silent,
     empty,
-    wordless,
+    no_tokens,
     garbage,
     endless,
-    endlessly_nothing,
-    lying,
+    empty_forever,
+    invalid_chunks,
     dying,
     hanging,
 )
 
 
 @contextmanager
-def wayward(behaviour: Behaviour, certificate: tuple[bytes, bytes] | None = None) -> Iterator[str]:
-    """Serves a behaviour as the Generation service on loopback and gives its address.
+def faulty_remote(behaviour: Behaviour, certificate: tuple[bytes, bytes] | None = None) -> Iterator[str]:
+    """Serves a behaviour as the Generation service on loopback and yields its address.
 
     Args:
-        behaviour: What it does.
+        behaviour: The behaviour.
         certificate: Key and certificate, PEM, to serve TLS with.
     """
 
@@ -110,7 +110,7 @@ def wayward(behaviour: Behaviour, certificate: tuple[bytes, bytes] | None = None
         yield address
 
 
-def said(text: str, reason: str | None = None) -> bytes:
+def text_event(text: str, reason: str | None = None) -> bytes:
     """Returns an event of an OpenAI-compatible server."""
     ended = "null" if reason is None else f'"{reason}"'
     return event(f'{{"choices": [{{"delta": {{"content": "{text}"}}, "finish_reason": {ended}}}]}}')
@@ -136,12 +136,12 @@ async def http_garbage(body: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD + event("{]") + event("[1, 2]") + event('{"choices": [7]}'))
 
 
-async def http_half_a_character(body: bytes, writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + said("\\ud800"))
+async def http_unpaired_surrogate(body: bytes, writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + text_event("\\ud800"))
 
 
-async def http_broken_off(body: bytes, writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + said("The ") + chunk(b"data: {"))
+async def http_truncated(body: bytes, writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + text_event("The ") + chunk(b"data: {"))
     await writer.drain()
     writer.close()
 
@@ -149,7 +149,7 @@ async def http_broken_off(body: bytes, writer: asyncio.StreamWriter) -> None:
 async def http_endless(body: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD)
     while not writer.is_closing():
-        writer.write(said("and so on "))
+        writer.write(text_event("and so on "))
         await writer.drain()
 
 
@@ -160,7 +160,7 @@ async def http_endless_line(body: bytes, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-async def http_endlessly_nothing(body: bytes, writer: asyncio.StreamWriter) -> None:
+async def http_comments_forever(body: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD)
     while not writer.is_closing():
         writer.write(chunk(b": still here\n\n"))
@@ -173,16 +173,16 @@ HTTP_BEHAVIOURS: tuple[HttpBehaviour, ...] = (
     http_empty,
     http_page,
     http_garbage,
-    http_half_a_character,
-    http_broken_off,
+    http_unpaired_surrogate,
+    http_truncated,
     http_endless,
     http_endless_line,
-    http_endlessly_nothing,
+    http_comments_forever,
 )
 
 
 @contextmanager
-def wayward_http(behaviour: HttpBehaviour) -> Iterator[HttpServer]:
+def faulty_http_remote(behaviour: HttpBehaviour) -> Iterator[HttpServer]:
     """Serves a behaviour over HTTP on loopback."""
     server = HttpServer(behaviour)
     try:

@@ -25,31 +25,31 @@ def openai_server(generator: AnswerGenerator) -> Iterator[HttpServer]:
     """Serves a generator on loopback."""
 
     async def complete(body: bytes, writer: asyncio.StreamWriter) -> None:
-        loop, heard = asyncio.get_running_loop(), asyncio.Queue[ChunkEvent]()
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[ChunkEvent]()
 
-        def hear(said: ChunkEvent) -> None:
-            loop.call_soon_threadsafe(heard.put_nowait, said)
+        def on_chunk(chunk_event: ChunkEvent) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, chunk_event)
 
         try:
-            handle = generator.write(_request(json.loads(body)), "", hear)
+            handle = generator.submit_chunks(_request(json.loads(body)), "", on_chunk)
         except EdgeRagError:
             writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
             return
         try:
             writer.write(HEAD)
-            while not isinstance(said := await heard.get(), Generated | GenerationFailed):
-                assert isinstance(said, TextChunk)
-                writer.write(_choice({"content": said.text}, None))
+            while not isinstance(chunk_event := await events.get(), Generated | GenerationFailed):
+                assert isinstance(chunk_event, TextChunk)
+                writer.write(_choice({"content": chunk_event.text}, None))
                 await writer.drain()
-            if isinstance(said, Generated):
+            if isinstance(chunk_event, Generated):
                 usage = {
-                    "prompt_tokens": said.usage.prompt_tokens,
-                    "completion_tokens": said.usage.generated_tokens,
+                    "prompt_tokens": chunk_event.usage.prompt_tokens,
+                    "completion_tokens": chunk_event.usage.generated_tokens,
                 }
-                writer.write(_choice({}, _ENDS.get(said.reason, "stop")) + event(json.dumps({"usage": usage})))
+                writer.write(_choice({}, _ENDS.get(chunk_event.reason, "stop")) + event(json.dumps({"usage": usage})))
                 writer.write(event("[DONE]"))
             else:
-                writer.write(event(json.dumps({"error": {"message": str(said.error)}})))
+                writer.write(event(json.dumps({"error": {"message": str(chunk_event.error)}})))
             writer.write(chunk(b""))
             await writer.drain()
         finally:

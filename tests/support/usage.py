@@ -20,8 +20,8 @@ class UsageRecorder:
     def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)
 
-    def written_elsewhere(self, client: str, usage: Usage, alone: bool) -> None:
-        self.ledger.written_elsewhere(client, usage, alone)
+    def record_remote(self, client: str, usage: Usage, alone: bool) -> None:
+        self.ledger.record_remote(client, usage, alone)
 
     @property
     def kinds(self) -> Counter[AuditEventKind]:

@@ -1,8 +1,8 @@
-"""A batch of requests, each encoded here or elsewhere; all of them are done in the end, whatever becomes of the others.
+"""A batch of requests, each encoded locally or on a remote. Every request is answered, whatever happens to a remote.
 
-REMOTE   a machine does it ── fails, or takes too long ──> this box does it
-                           ── takes unusually long ──────> this box does it as well
-BOTH     whoever is first
+REMOTE   a remote does it ── failure or timeout ──────> the local encoder does it
+                          ── slower than usual ───────> the local encoder does it as well
+BOTH     the first result is taken
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from edge_rag.errors import EdgeRagError
 from edge_rag.offload.encoding.client import EncoderCall, EncodeRequest, EncoderOffload, EncoderState
-from edge_rag.offload.encoding.routing import Work
+from edge_rag.offload.encoding.routing import EncoderWork
 from edge_rag.offload.generation.routing import Place
 
 _In = TypeVar("_In")
@@ -26,195 +26,194 @@ _Out = TypeVar("_Out")
 
 @dataclass(frozen=True, slots=True)
 class BatchItem(Generic[_Out]):
-    """A request of a batch.
+    """A request of a batch: what routing needs of it, and the call to a remote."""
 
-    Attributes:
-        wanted: What is decided on.
-        parcel: What a machine is brought.
-    """
-
-    wanted: EncodeRequest
-    parcel: EncoderCall[_Out]
+    request: EncodeRequest
+    call: EncoderCall[_Out]
 
 
 @dataclass(slots=True)
-class _Trip(Generic[_Out]):
+class _InFlight(Generic[_Out]):
     future: Future[_Out]
-    desk: EncoderState
+    state: EncoderState
     started: float
     hedge_at: float | None
     hedged: bool = False
 
 
-class Sharing(Generic[_In, _Out]):
-    """For one thread at a time.
+class BatchEncoder(Generic[_In, _Out]):
+    """Encodes batches. For one thread at a time.
 
     Args:
-        loan: Decides, and knows the machines.
-        work: What is done.
-        here: Does it here, in order; called by one thread at a time.
-        errand: Returns what a request is to others.
+        offload: Decides, and calls remotes.
+        work: Kind of work.
+        local: Encodes locally, in order; called by one thread at a time.
+        make_item: Returns the batch item of a request.
     """
 
     def __init__(
         self,
-        loan: EncoderOffload,
-        work: Work,
-        here: Callable[[Sequence[_In]], Sequence[_Out]],
-        errand: Callable[[_In], BatchItem[_Out]],
+        offload: EncoderOffload,
+        work: EncoderWork,
+        local: Callable[[Sequence[_In]], Sequence[_Out]],
+        make_item: Callable[[_In], BatchItem[_Out]],
     ) -> None:
-        self._loan = loan
+        self._offload = offload
         self._work = work
-        self._here = here
-        self._errand = errand
-        self._one_at_a_time = threading.Lock()
-        self._beside = ThreadPoolExecutor(1, f"offload-{work.value}")
+        self._local = local
+        self._make_item = make_item
+        self._local_lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(1, f"offload-{work.value}")
 
-    def compute(self, requests: Sequence[_In]) -> list[_Out]:
-        """Answers each request, in order.
+    def encode(self, inputs: Sequence[_In]) -> list[_Out]:
+        """Encodes each input, in order.
 
         Raises:
-            EdgeRagError: It cannot be done here.
+            EdgeRagError: The local encoder failed.
         """
-        errands = [self._errand(request) for request in requests]
-        owed, trips = self._depart(errands)
-        if not trips:
-            return list(self._timed(requests, errands))
-        return _Batch(self._loan, self._work, requests, errands, owed, trips, self._begin_here).finish()
+        items = [self._make_item(each) for each in inputs]
+        pending, in_flight = self._dispatch(items)
+        if not in_flight:
+            return list(self._run_local(inputs, items))
+        return _Batch(self._offload, self._work, inputs, items, pending, in_flight, self._submit_local).result()
 
     def close(self) -> None:
-        """Lets what is done here finish."""
-        self._beside.shutdown()
+        """Waits for local work in progress."""
+        self._executor.shutdown()
 
-    def _depart(self, errands: Sequence[BatchItem[_Out]]) -> tuple[list[int], dict[int, _Trip[_Out]]]:
-        owed: list[int] = []
-        trips: dict[int, _Trip[_Out]] = {}
-        ahead, given = 0, Counter[str]()
-        for index, errand in enumerate(errands):
-            choice = self._loan.place(errand.wanted, ahead, given)
-            if choice.place is not Place.REMOTE:
-                owed.append(index)
-                ahead += errand.wanted.texts
-            if choice.place is not Place.LOCAL:
-                trips[index] = self._send(self._loan.desks[choice.remotes[0]], errand)
-                given[choice.remotes[0]] += 1
-        return owed, trips
+    def _dispatch(self, items: Sequence[BatchItem[_Out]]) -> tuple[list[int], dict[int, _InFlight[_Out]]]:
+        """Sends items to remotes; returns the indices that are left to the local encoder, and the calls in flight."""
+        pending: list[int] = []
+        in_flight: dict[int, _InFlight[_Out]] = {}
+        ahead, assigned = 0, Counter[str]()
+        for index, item in enumerate(items):
+            decision = self._offload.place(item.request, ahead, assigned)
+            if decision.place is not Place.REMOTE:
+                pending.append(index)
+                ahead += item.request.texts
+            if decision.place is not Place.LOCAL:
+                in_flight[index] = self._send(self._offload.states[decision.remotes[0]], item)
+                assigned[decision.remotes[0]] += 1
+        return pending, in_flight
 
-    def _send(self, desk: EncoderState, errand: BatchItem[_Out]) -> _Trip[_Out]:
-        now, patience = self._loan.clock(), self._loan.waiting(desk, errand.wanted)
-        courier = self._loan.courier
-        future = courier.dispatch.begin(courier.carry(desk, errand.parcel, patience.give_up_s))
-        return _Trip(future, desk, now, None if patience.hedge_s is None else now + patience.hedge_s)
+    def _send(self, state: EncoderState, item: BatchItem[_Out]) -> _InFlight[_Out]:
+        now, timeouts = self._offload.clock(), self._offload.timeouts(state, item.request)
+        caller = self._offload.caller
+        future = caller.loop.submit(caller.call(state, item.call, timeouts.timeout_s))
+        return _InFlight(future, state, now, None if timeouts.hedge_s is None else now + timeouts.hedge_s)
 
-    def _begin_here(self, requests: Sequence[_In], errands: Sequence[BatchItem[_Out]]) -> Future[Sequence[_Out]]:
-        return self._beside.submit(copy_context().run, self._timed, requests, errands)
+    def _submit_local(self, inputs: Sequence[_In], items: Sequence[BatchItem[_Out]]) -> Future[Sequence[_Out]]:
+        return self._executor.submit(copy_context().run, self._run_local, inputs, items)
 
-    def _timed(self, requests: Sequence[_In], errands: Sequence[BatchItem[_Out]]) -> Sequence[_Out]:
-        with self._one_at_a_time:
-            began = self._loan.clock()
-            done = self._here(requests)
-            self._loan.measure(self._work, sum(errand.wanted.texts for errand in errands), self._loan.clock() - began)
-            return done
+    def _run_local(self, inputs: Sequence[_In], items: Sequence[BatchItem[_Out]]) -> Sequence[_Out]:
+        with self._local_lock:
+            started = self._offload.clock()
+            results = self._local(inputs)
+            texts = sum(item.request.texts for item in items)
+            self._offload.measure_local(self._work, texts, self._offload.clock() - started)
+            return results
 
 
 class _Batch(Generic[_In, _Out]):
-    """A batch of which something is elsewhere."""
+    """A batch with calls in flight."""
 
     def __init__(
         self,
-        loan: EncoderOffload,
-        work: Work,
-        requests: Sequence[_In],
-        errands: Sequence[BatchItem[_Out]],
-        owed: list[int],
-        trips: dict[int, _Trip[_Out]],
-        begin_here: Callable[[Sequence[_In], Sequence[BatchItem[_Out]]], Future[Sequence[_Out]]],
+        offload: EncoderOffload,
+        work: EncoderWork,
+        inputs: Sequence[_In],
+        items: Sequence[BatchItem[_Out]],
+        pending: list[int],
+        in_flight: dict[int, _InFlight[_Out]],
+        submit_local: Callable[[Sequence[_In], Sequence[BatchItem[_Out]]], Future[Sequence[_Out]]],
     ) -> None:
-        self._loan = loan
+        self._offload = offload
         self._work = work
-        self._requests = requests
-        self._errands = errands
-        self._owed = owed
-        self._trips = trips
-        self._begin_here = begin_here
-        self._done: dict[int, _Out] = {}
+        self._inputs = inputs
+        self._items = items
+        self._pending = pending
+        self._in_flight = in_flight
+        self._submit_local = submit_local
+        self._results: dict[int, _Out] = {}
         self._local: Future[Sequence[_Out]] | None = None
-        self._local_of: list[int] = []
+        self._local_indices: list[int] = []
 
-    def finish(self) -> list[_Out]:
-        """Waits until all of it is done."""
+    def result(self) -> list[_Out]:
+        """Waits until every item has a result."""
         try:
-            while len(self._done) < len(self._requests):
-                self._go_on_here()
-                pending: list[Future[Any]] = [trip.future for trip in self._trips.values()]
+            while len(self._results) < len(self._inputs):
+                self._start_local()
+                futures: list[Future[Any]] = [call.future for call in self._in_flight.values()]
                 if self._local is not None:
-                    pending.append(self._local)
-                wait(pending, self._next_look(), FIRST_COMPLETED)
-                self._take_local()
-                self._take_trips()
+                    futures.append(self._local)
+                wait(futures, self._until_next_hedge(), FIRST_COMPLETED)
+                self._collect_local()
+                self._collect_remote()
         finally:
-            for trip in self._trips.values():
-                self._drop(trip)
+            for call in self._in_flight.values():
+                self._cancel(call)
             if self._local is not None:
-                self._local.cancel()  # where it has begun, nobody hears what comes of it
-        return [self._done[index] for index in range(len(self._requests))]
+                self._local.cancel()  # if it runs already, its result is ignored
+        return [self._results[index] for index in range(len(self._inputs))]
 
-    def _go_on_here(self) -> None:
-        if self._local is None and self._owed:
-            self._local_of, self._owed = self._owed, []
-            self._local = self._begin_here(
-                [self._requests[index] for index in self._local_of], [self._errands[index] for index in self._local_of]
+    def _start_local(self) -> None:
+        if self._local is None and self._pending:
+            self._local_indices, self._pending = self._pending, []
+            self._local = self._submit_local(
+                [self._inputs[index] for index in self._local_indices],
+                [self._items[index] for index in self._local_indices],
             )
 
-    def _take_local(self) -> None:
+    def _collect_local(self) -> None:
         if self._local is None or not self._local.done():
             return
         local, self._local = self._local, None
-        for index, out in zip(self._local_of, local.result(), strict=True):
-            if index not in self._done:
-                self._done[index] = out
-                if (trip := self._trips.pop(index, None)) is not None:
-                    self._drop(trip)
-        self._local_of = []
+        for index, result in zip(self._local_indices, local.result(), strict=True):
+            if index not in self._results:
+                self._results[index] = result
+                if (call := self._in_flight.pop(index, None)) is not None:
+                    self._cancel(call)
+        self._local_indices = []
 
-    def _take_trips(self) -> None:
-        now = self._loan.clock()
-        for index, trip in tuple(self._trips.items()):
-            if trip.future.done():
-                del self._trips[index]
-                self._come_back(index, trip, now)
-            elif trip.hedge_at is not None and now >= trip.hedge_at:
-                trip.hedge_at = None
-                if not self._has_it_here(index):
-                    trip.hedged = True
-                    context = self._errands[index].wanted.context
-                    self._loan.courier.announcer.hedged(context, self._work, now - trip.started, now)
-                    self._owed.append(index)
+    def _collect_remote(self) -> None:
+        now = self._offload.clock()
+        for index, call in tuple(self._in_flight.items()):
+            if call.future.done():
+                del self._in_flight[index]
+                self._take_result(index, call, now)
+            elif call.hedge_at is not None and now >= call.hedge_at:
+                call.hedge_at = None
+                if not self._is_local(index):
+                    call.hedged = True
+                    context = self._items[index].request.context
+                    self._offload.caller.events.hedged(context, self._work, now - call.started, now)
+                    self._pending.append(index)
 
-    def _come_back(self, index: int, trip: _Trip[_Out], now: float) -> None:
+    def _take_result(self, index: int, call: _InFlight[_Out], now: float) -> None:
         try:
-            self._done[index] = trip.future.result()
+            self._results[index] = call.future.result()
             return
         except EdgeRagError as error:
             problem = str(error)
         except CancelledError:
             problem = "the daemon is shutting down"
-        if not self._has_it_here(index):
-            wanted = self._errands[index].wanted
-            announcer = self._loan.courier.announcer
-            announcer.taken_over(wanted.context, self._work, trip.desk.name, problem, wanted.texts, now)
-            self._owed.append(index)
+        if not self._is_local(index):
+            request = self._items[index].request
+            events = self._offload.caller.events
+            events.taken_over(request.context, self._work, call.state.name, problem, request.texts, now)
+            self._pending.append(index)
 
-    def _has_it_here(self, index: int) -> bool:
-        return index in self._local_of or index in self._owed
+    def _is_local(self, index: int) -> bool:
+        return index in self._local_indices or index in self._pending
 
-    def _drop(self, trip: _Trip[_Out]) -> None:
-        trip.future.cancel()
-        if trip.hedged:
-            dispatch, desk = self._loan.courier.dispatch, trip.desk.desk
-            dispatch.post(lambda: dispatch.went_wrong(desk, "this box was asked later and was done first", busy=False))
+    def _cancel(self, call: _InFlight[_Out]) -> None:
+        call.future.cancel()
+        if call.hedged:
+            caller, shared = self._offload.caller, call.state.shared
+            problem = "the local encoder started later and was first"
+            caller.loop.post(lambda: caller.remotes.record_failure(shared, problem, busy=False))
 
-    def _next_look(self) -> float | None:
-        now = self._loan.clock()
-        looks = [trip.hedge_at for trip in self._trips.values() if trip.hedge_at is not None]
-        return max(0.0, min(looks) - now) if looks else None
+    def _until_next_hedge(self) -> float | None:
+        now = self._offload.clock()
+        hedges = [call.hedge_at for call in self._in_flight.values() if call.hedge_at is not None]
+        return max(0.0, min(hedges) - now) if hedges else None

@@ -1,10 +1,6 @@
-"""Brings texts to another machine's encoders and what they computed back: whatever comes of it, it ends in time.
+"""Calls remote encoders, and decides when to: deadlines, model identity, validation and latency of every call.
 
-Which models a machine has is asked before the first text is sent to it, and one that has others gets none.
-
-What borrowing encoders needs, whatever they do: who is there, what the operator chose, and how fast this box is.
-
-A machine that encodes, as seen from here: which models it has, and how fast it is.
+A remote is asked for its models before the first text is sent to it; a remote with other models gets no texts.
 """
 
 from __future__ import annotations
@@ -20,127 +16,126 @@ import structlog
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.core.query import RequestContext
 from edge_rag.errors import EdgeRagError, RemoteFailed, RemoteIncompatible
-from edge_rag.offload.context import LoopThread
-from edge_rag.offload.encoding.messages import Embedded, Ranks, SentCandidates, SentTexts
+from edge_rag.offload.context import LoopThread, RemoteRegistry
+from edge_rag.offload.encoding.messages import OutboundCandidates, OutboundTexts, RemoteRanks, RemoteVectors
 from edge_rag.offload.encoding.routing import (
     STAGE_SHARE,
-    EncoderFacts,
-    EncodingFacts,
-    Waiting,
-    Work,
+    EncoderInputs,
+    EncoderRoutingInputs,
+    EncoderTimeouts,
+    EncoderWork,
     choose_encoder,
-    waiting,
+    encoder_timeouts,
 )
-from edge_rag.offload.events import EncodingAnnouncer
-from edge_rag.offload.generation.routing import Candidate, Choice
-from edge_rag.offload.remotes.latency_model import Pace
+from edge_rag.offload.events import EncoderEventRecorder
+from edge_rag.offload.generation.routing import AffinityCandidate, RoutingDecision
+from edge_rag.offload.remotes.latency_model import EncoderLatency
 from edge_rag.offload.remotes.remote_state import RemoteState
 
 RECHECK_S: Final = 60.0
-"""Time after which a machine that had other models is asked again which it has, seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Encoders:
-    """The models that encode, by what names their results.
-
-    Attributes:
-        embedder: Names the vectors.
-        dimension: Length of a vector.
-        reranker: Names the scores.
-    """
-
-    embedder: str
-    dimension: int
-    reranker: str
-
-    def differs(self, other: Encoders, work: Work) -> str:
-        """Returns how another machine's differ where that matters for work; empty where they do not."""
-        if work is Work.RANKS:
-            same, there, here = self.reranker == other.reranker, other.reranker, self.reranker
-        else:
-            same = (self.embedder, self.dimension) == (other.embedder, other.dimension)
-            there, here = f"{other.embedder} ({other.dimension})", f"{self.embedder} ({self.dimension})"
-        role = "reranker" if work is Work.RANKS else "embedder"
-        return "" if same else f"its {role} is {there[:200]}, the one here is {here}"
-
-
-class EncodingRemote(Protocol):
-    """Another machine that encodes. Used from one event loop; calls raise RemoteFailed and nothing else."""
-
-    def seal_texts(self, sent: SentTexts) -> bytes:
-        """Returns exactly the bytes that will be sent."""
-        ...
-
-    def seal_candidates(self, sent: SentCandidates) -> bytes:
-        """Returns exactly the bytes that will be sent."""
-        ...
-
-    def describe(self, within_s: float) -> Awaitable[Encoders]:
-        """Asks which models it has."""
-        ...
-
-    def embed(self, sealed: bytes, within_s: float) -> Awaitable[Embedded]:
-        """Has texts embedded."""
-        ...
-
-    def rerank(self, sealed: bytes, within_s: float) -> Awaitable[Ranks]:
-        """Has passages ranked."""
-        ...
-
-
-class EncoderState:
-    """Keeps what is known of it. The event loop writes, any thread reads.
-
-    Args:
-        desk: What else it is asked, its circuit breaker and counts.
-        remote: How it is asked to encode.
-    """
-
-    def __init__(self, desk: RemoteState, remote: EncodingRemote) -> None:
-        self.desk = desk
-        self.remote = remote
-        self.paces = {work: Pace() for work in Work}
-        self.known: Encoders | None = None
-        self._unfit: dict[Work, float] = {}
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.desk.remote.name
-
-    def able(self, work: Work, now: float) -> bool:
-        """Whether it is used for such work, and not known to have another model."""
-        return work.use in self.desk.remote.uses and now >= self._unfit.get(work, now)
-
-    def unfit(self, work: Work, now: float) -> None:
-        """Notes that it has another model; it is asked again after a while."""
-        self.known = None
-        self._unfit[work] = now + RECHECK_S
-
-    def fit(self, work: Work) -> None:
-        """Notes that it has the same model."""
-        self._unfit.pop(work, None)
-
-    def facts(self, work: Work, now: float) -> EncoderFacts:
-        """Returns what a decision is made on."""
-        pace = self.paces[work]
-        candidate = Candidate(self.name, pace.texts_per_s, self.desk.in_flight)
-        return EncoderFacts(candidate, pace, self.desk.breaker.lets_through(now), self.able(work, now))
-
+"""Time after which an incompatible remote is asked for its models again, seconds."""
 
 _Out = TypeVar("_Out")
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderResult(Generic[_Out]):
-    """What a machine computed, checked.
+class EncoderModels:
+    """Identities of the models that encode.
 
     Attributes:
-        value: What it is.
-        queue_s: How long it waited there, as stated, seconds.
-        compute_s: How long it was worked on there, as stated, seconds.
+        embedder: Identifies the vectors.
+        dimension: Length of a vector.
+        reranker: Identifies the scores.
+    """
+
+    embedder: str
+    dimension: int
+    reranker: str
+
+    def difference(self, other: EncoderModels, work: EncoderWork) -> str:
+        """Returns how a remote's models differ for this work; empty if they do not."""
+        if work is EncoderWork.RANKS:
+            same, remote, local = self.reranker == other.reranker, other.reranker, self.reranker
+        else:
+            same = (self.embedder, self.dimension) == (other.embedder, other.dimension)
+            remote, local = f"{other.embedder} ({other.dimension})", f"{self.embedder} ({self.dimension})"
+        role = "reranker" if work is EncoderWork.RANKS else "embedder"
+        return "" if same else f"its {role} is {remote[:200]}, the local one is {local}"
+
+
+class EncodingRemote(Protocol):
+    """A remote that encodes. Used from one event loop; calls raise RemoteFailed and nothing else."""
+
+    def serialize_texts(self, outbound: OutboundTexts) -> bytes:
+        """Returns the exact bytes to send."""
+        ...
+
+    def serialize_candidates(self, outbound: OutboundCandidates) -> bytes:
+        """Returns the exact bytes to send."""
+        ...
+
+    def describe(self, timeout_s: float) -> Awaitable[EncoderModels]:
+        """Returns the models it has."""
+        ...
+
+    def embed(self, body: bytes, timeout_s: float) -> Awaitable[RemoteVectors]:
+        """Embeds texts."""
+        ...
+
+    def rerank(self, body: bytes, timeout_s: float) -> Awaitable[RemoteRanks]:
+        """Ranks passages."""
+        ...
+
+
+class EncoderState:
+    """What is known of a remote's encoders. The event loop writes, any thread may read.
+
+    Args:
+        shared: State of the remote: circuit breaker and counters.
+        remote: Calls its encoders.
+    """
+
+    def __init__(self, shared: RemoteState, remote: EncodingRemote) -> None:
+        self.shared = shared
+        self.remote = remote
+        self.latencies = {work: EncoderLatency() for work in EncoderWork}
+        self.models: EncoderModels | None = None
+        self._incompatible_until: dict[EncoderWork, float] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the remote."""
+        return self.shared.remote.name
+
+    def supports(self, work: EncoderWork, now: float) -> bool:
+        """Whether it is used for such work and is not known to have another model."""
+        return work.use in self.shared.remote.uses and now >= self._incompatible_until.get(work, now)
+
+    def mark_incompatible(self, work: EncoderWork, now: float) -> None:
+        """Excludes it from such work until the next check of its models."""
+        self.models = None
+        self._incompatible_until[work] = now + RECHECK_S
+
+    def mark_compatible(self, work: EncoderWork) -> None:
+        """Records that it has the same model."""
+        self._incompatible_until.pop(work, None)
+
+    def routing_inputs(self, work: EncoderWork, now: float) -> EncoderInputs:
+        """Returns the inputs of a routing decision."""
+        latency = self.latencies[work]
+        candidate = AffinityCandidate(self.name, latency.texts_per_s, self.shared.in_flight)
+        return EncoderInputs(candidate, latency, self.shared.breaker.allows(now), self.supports(work, now))
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderResult(Generic[_Out]):
+    """A validated result.
+
+    Attributes:
+        value: The result.
+        queue_s: Queueing time as reported, seconds.
+        compute_s: Compute time as reported, seconds.
     """
 
     value: _Out
@@ -150,144 +145,143 @@ class EncoderResult(Generic[_Out]):
 
 @dataclass(frozen=True, slots=True)
 class EncoderCall(Generic[_Out]):
-    """What is brought to a machine.
+    """A call to a remote encoder.
 
     Attributes:
-        work: What is to be done.
-        context: For whom.
-        texts: How many texts it is, at least 1.
-        seal: Returns exactly the bytes that are sent; raises PermissionDenied where nothing may leave.
-        ask: Sends them and returns what came back, checked; given the longest time, seconds. Raises RemoteFailed.
+        work: Kind of work.
+        context: The request it belongs to.
+        texts: Number of texts, at least 1.
+        serialize: Returns the exact bytes to send; raises PermissionDenied if the collection's rule forbids it.
+        execute: Sends them with a timeout in seconds and returns the validated result. Raises RemoteFailed.
     """
 
-    work: Work
+    work: EncoderWork
     context: RequestContext
     texts: int
-    seal: Callable[[EncodingRemote], bytes]
-    ask: Callable[[EncodingRemote, bytes, float], Awaitable[EncoderResult[_Out]]]
+    serialize: Callable[[EncodingRemote], bytes]
+    execute: Callable[[EncodingRemote, bytes, float], Awaitable[EncoderResult[_Out]]]
 
 
 class EncoderCaller:
-    """Used on the event loop of a dispatch.
+    """Calls remote encoders.
 
     Args:
-        dispatch: The event loop, and what is noted of each machine.
-        models: This box's encoders.
-        announcer: Tells what is decided.
+        loop: The event loop of the calls.
+        remotes: Records their outcomes.
+        models: The local models.
+        events: Records decisions in the audit log.
     """
 
-    def __init__(self, dispatch: LoopThread, models: Encoders, announcer: EncodingAnnouncer) -> None:
-        self.dispatch = dispatch
+    def __init__(
+        self, loop: LoopThread, remotes: RemoteRegistry, models: EncoderModels, events: EncoderEventRecorder
+    ) -> None:
+        self.loop = loop
+        self.remotes = remotes
         self.models = models
-        self.announcer = announcer
+        self.events = events
 
-    async def carry(self, desk: EncoderState, parcel: EncoderCall[_Out], within_s: float) -> _Out:
-        """Has a machine do something; on the event loop.
-
-        Args:
-            desk: The machine.
-            parcel: What it is to do.
-            within_s: Longest time, seconds.
+    async def call(self, state: EncoderState, call: EncoderCall[_Out], timeout_s: float) -> _Out:
+        """Calls a remote encoder and returns the validated result; on the event loop.
 
         Raises:
-            RemoteFailed: It did not, or not as it must; that is noted.
-            PermissionDenied: Nothing may leave; nothing was sent.
+            RemoteFailed: The call failed, timed out or returned an invalid result; the failure is recorded.
+            PermissionDenied: The collection's rule forbids sending the texts; nothing was sent.
         """
-        desk.desk.in_flight += 1
+        state.shared.in_flight += 1
         try:
-            async with asyncio.timeout(within_s):
-                return await self._ask(desk, parcel, within_s)
+            async with asyncio.timeout(timeout_s):
+                return await self._execute(state, call, timeout_s)
         except TimeoutError as error:
-            raise self._wrong(desk, RemoteFailed("it was not done in the time it had")) from error
+            raise self._failed(state, RemoteFailed(f"the remote did not answer within {timeout_s:.3g} s")) from error
         except RemoteIncompatible as error:
-            self._unfit(desk, parcel.work, str(error))
+            self._exclude(state, call.work, str(error))
             raise
         except RemoteFailed as error:
-            raise self._wrong(desk, error) from error
+            raise self._failed(state, error) from error
         except EdgeRagError:
             raise
         except Exception as error:
-            raise self._wrong(desk, RemoteFailed(f"asking it failed: {error!r}")) from error
+            raise self._failed(state, RemoteFailed(f"the call failed: {error!r}")) from error
         finally:
-            desk.desk.in_flight -= 1
+            state.shared.in_flight -= 1
 
-    async def introduce(self, desk: EncoderState, within_s: float) -> None:
-        """Asks a machine which models it has, before anything is to be done, and says so aloud where it has others."""
-        for work in Work:
-            if work.use in desk.desk.remote.uses:
+    async def check_models(self, state: EncoderState, timeout_s: float) -> None:
+        """Asks a remote for its models before there is work for it, so that a difference is logged at start."""
+        for work in EncoderWork:
+            if work.use in state.shared.remote.uses:
                 try:
-                    async with asyncio.timeout(within_s):
-                        await self._agree(desk, work, within_s)
+                    async with asyncio.timeout(timeout_s):
+                        await self._require_same_model(state, work, timeout_s)
                 except RemoteIncompatible as error:
-                    self._unfit(desk, work, str(error))
+                    self._exclude(state, work, str(error))
                 except (RemoteFailed, TimeoutError) as error:
-                    desk.desk.last_problem = str(error) or "it does not answer"
+                    state.shared.last_problem = str(error) or f"the remote did not answer within {timeout_s:.3g} s"
                     return
 
-    def lied(self, desk: EncoderState, work: Work) -> None:
-        """Notes that a machine gives out vectors of another model as those of this one; on the event loop."""
-        problem = "a vector it sent is not the one that its model gives here; it is asked no more for now"
-        self._wrong(desk, RemoteFailed(problem))
-        self._unfit(desk, work, problem)
+    def reject(self, state: EncoderState, work: EncoderWork) -> None:
+        """Records that a remote returned vectors that the local model does not reproduce; on the event loop."""
+        problem = "a vector of the remote differs from the vector of the same text computed locally"
+        self._failed(state, RemoteFailed(problem))
+        self._exclude(state, work, problem)
 
-    async def _ask(self, desk: EncoderState, parcel: EncoderCall[_Out], within_s: float) -> _Out:
-        dispatch, began = self.dispatch, self.dispatch.clock()
-        if not desk.desk.breaker.lets_through(began):
-            raise RemoteFailed("it is left alone", busy=True)
-        dispatch.tried(desk.desk)
-        await self._agree(desk, parcel.work, within_s)
-        sealed = parcel.seal(desk.remote)
-        asked = dispatch.clock()
-        self.announcer.sent(parcel.context, desk.name, parcel.work, sealed, parcel.texts, asked)
-        desk.desk.sent_bytes += len(sealed)
-        arrived = await parcel.ask(desk.remote, sealed, max(0.001, within_s - (asked - began)))
-        took = dispatch.clock() - asked
-        pace = desk.paces[parcel.work]
-        desk.paces[parcel.work] = pace.after(parcel.texts, took, arrived.queue_s, arrived.compute_s)
-        if parcel.work.use is OffloadUse.RERANK:
-            desk.desk.reranked += 1
+    async def _execute(self, state: EncoderState, call: EncoderCall[_Out], timeout_s: float) -> _Out:
+        started = self.remotes.clock()
+        if not state.shared.breaker.allows(started):
+            raise RemoteFailed("its circuit breaker is open", busy=True)
+        self.remotes.record_attempt(state.shared)
+        await self._require_same_model(state, call.work, timeout_s)
+        body = call.serialize(state.remote)
+        sent_at = self.remotes.clock()
+        self.events.sent(call.context, state.name, call.work, body, call.texts, sent_at)
+        state.shared.sent_bytes += len(body)
+        result = await call.execute(state.remote, body, max(0.001, timeout_s - (sent_at - started)))
+        elapsed = self.remotes.clock() - sent_at
+        latency = state.latencies[call.work]
+        state.latencies[call.work] = latency.after(call.texts, elapsed, result.queue_s, result.compute_s)
+        if call.work.use is OffloadUse.RERANK:
+            state.shared.reranked += 1
         else:
-            desk.desk.embedded_texts += parcel.texts
-        dispatch.succeeded(desk.desk)
-        return arrived.value
+            state.shared.embedded_texts += call.texts
+        self.remotes.record_success(state.shared)
+        return result.value
 
-    async def _agree(self, desk: EncoderState, work: Work, within_s: float) -> None:
-        if desk.known is None:
-            desk.known = await desk.remote.describe(within_s)
-        problem = self.models.differs(desk.known, work)
+    async def _require_same_model(self, state: EncoderState, work: EncoderWork, timeout_s: float) -> None:
+        if state.models is None:
+            state.models = await state.remote.describe(timeout_s)
+        problem = self.models.difference(state.models, work)
         if problem:
             raise RemoteIncompatible(problem)
-        desk.fit(work)
+        state.mark_compatible(work)
 
-    def _unfit(self, desk: EncoderState, work: Work, problem: str) -> None:
-        now = self.dispatch.clock()
-        desk.unfit(work, now)
-        desk.desk.last_problem = problem
-        self.dispatch.succeeded(desk.desk)  # it is there and does what it can
-        self.announcer.unfit(desk.name, work, problem, now)
-        _log.error("a machine has other models than this box and is not asked", remote=desk.name, problem=problem)
+    def _exclude(self, state: EncoderState, work: EncoderWork, problem: str) -> None:
+        now = self.remotes.clock()
+        state.mark_incompatible(work, now)
+        state.shared.last_problem = problem
+        self.remotes.record_success(state.shared)  # it is reachable: only this work is excluded
+        self.events.incompatible(state.name, work, problem, now)
+        _log.error("remote_incompatible", remote=state.name, work=work.value, problem=problem)
 
-    def _wrong(self, desk: EncoderState, error: RemoteFailed) -> RemoteFailed:
+    def _failed(self, state: EncoderState, error: RemoteFailed) -> RemoteFailed:
         if not error.busy:
-            desk.known = None  # whoever is there next may be another
-        self.dispatch.went_wrong(desk.desk, str(error), error.busy)
+            state.models = None  # it may come back with other models
+        self.remotes.record_failure(state.shared, str(error), error.busy)
         return error
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeRequest:
-    """What is to be encoded, as far as deciding is concerned.
+    """What a routing decision needs of work to encode.
 
     Attributes:
-        work: What is to be done.
-        context: For whom.
-        rule: What of the collection may leave.
-        texts: How many texts it is.
-        key: What it has in common with requests about the same text.
-        sendable: Whether it can be sent: not empty, and within what a lender takes.
+        work: Kind of work.
+        context: The request it belongs to.
+        rule: Whether the collection's texts may leave.
+        texts: Number of texts.
+        key: Equal for requests about the same text.
+        sendable: Whether it is not empty and within the limits of a request.
     """
 
-    work: Work
+    work: EncoderWork
     context: RequestContext
     rule: OffloadRule
     texts: int
@@ -296,102 +290,106 @@ class EncodeRequest:
 
 
 class EncoderOffload:
-    """Any thread.
+    """Decides which encoder does which work. Any thread.
 
     Args:
-        courier: Brings texts to machines.
-        desks: The machines that encode, by name.
-        mode: When they are asked.
-        longest_s: Longest time that one is waited for, seconds.
-        strained: Whether this box is held back or on battery.
-
-    Attributes:
-        longest_s: Longest time that a machine is waited for, seconds.
+        caller: Calls remote encoders.
+        states: The remotes that encode, by name.
+        mode: When they are used.
+        timeout_s: Longest time of a call, seconds.
+        constrained: Whether this box is throttled or on battery.
     """
 
     def __init__(
         self,
-        courier: EncoderCaller,
-        desks: Mapping[str, EncoderState],
+        caller: EncoderCaller,
+        states: Mapping[str, EncoderState],
         mode: OffloadMode,
-        longest_s: float,
-        strained: Callable[[], bool],
+        timeout_s: float,
+        constrained: Callable[[], bool],
     ) -> None:
-        self.courier = courier
-        self.desks = desks
+        self.caller = caller
+        self.states = states
         self._mode = mode
-        self.longest_s = longest_s
-        self._strained = strained
-        self._here = {work: Pace() for work in Work}
+        self.timeout_s = timeout_s
+        self._constrained = constrained
+        self._local = {work: EncoderLatency() for work in EncoderWork}
 
     @property
     def clock(self) -> Callable[[], float]:
         """Monotonic seconds."""
-        return self.courier.dispatch.clock
+        return self.caller.remotes.clock
 
-    def introduce(self) -> None:
-        """Has every machine say which models it has; what others have is in the log, the trail and the status."""
-        for desk in self.desks.values():
-            self.courier.dispatch.begin(self.courier.introduce(desk, self.longest_s))
+    def check_models(self) -> None:
+        """Asks every remote for its models; differences go to the log, the audit log and the status."""
+        for state in self.states.values():
+            self.caller.loop.submit(self.caller.check_models(state, self.timeout_s))
 
-    def place(self, wanted: EncodeRequest, ahead: int = 0, given: Mapping[str, int] | None = None) -> Choice:
-        """Decides where something is encoded, and says so in the trail, unless nothing of it may leave anyway.
+    def place(
+        self, request: EncodeRequest, ahead: int = 0, assigned: Mapping[str, int] | None = None
+    ) -> RoutingDecision:
+        """Decides where work is done, and records the decision if any remote could have been used.
 
         Args:
-            wanted: What.
-            ahead: Texts that are done here before.
-            given: Requests of the same batch that each machine gets before.
+            request: The work.
+            ahead: Texts that the local encoder does before.
+            assigned: Requests of the same batch already assigned, by remote.
         """
         now = self.clock()
-        facts = self._facts(wanted, ahead, given or Counter(), now)
-        choice = choose_encoder(facts)
-        used = any(wanted.work.use in desk.desk.remote.uses for desk in self.desks.values())
-        if used and wanted.rule is not OffloadRule.NEVER:
-            self.courier.announcer.placed(wanted.context, facts, choice, now)
-        return choice
+        inputs = self._inputs(request, ahead, assigned or Counter(), now)
+        decision = choose_encoder(inputs)
+        used = any(request.work.use in state.shared.remote.uses for state in self.states.values())
+        if used and request.rule is not OffloadRule.NEVER:
+            self.caller.events.placed(request.context, inputs, decision, now)
+        return decision
 
-    def asks(self, desk: EncoderState, work: Work) -> bool:
-        """Whether a machine is asked for such work, now."""
+    def available(self, state: EncoderState, work: EncoderWork) -> bool:
+        """Whether a remote gets such work now."""
         now = self.clock()
-        return desk.able(work, now) and desk.desk.breaker.lets_through(now)
+        return state.supports(work, now) and state.shared.breaker.allows(now)
 
-    def waiting(self, desk: EncoderState, wanted: EncodeRequest) -> Waiting:
-        """Decides how long a machine is waited for."""
-        within = _within(wanted, self.clock())
-        return waiting(wanted.texts, within, self.longest_s, desk.paces[wanted.work], self._here[wanted.work])
+    def timeouts(self, state: EncoderState, request: EncodeRequest) -> EncoderTimeouts:
+        """Returns the timeouts of a call."""
+        within_s = _within_s(request, self.clock())
+        latency, local = state.latencies[request.work], self._local[request.work]
+        return encoder_timeouts(request.texts, within_s, self.timeout_s, latency, local)
 
-    def expected_s(self, work: Work, texts: int) -> float:
-        """Returns how long so many texts are likely to take here, seconds; 0 where nothing was measured."""
-        return self._here[work].expected_s(texts) or 0.0
+    def expected_local_s(self, work: EncoderWork, texts: int) -> float:
+        """Predicts the time of the local encoder, seconds; 0 if nothing was measured."""
+        return self._local[work].expected_s(texts) or 0.0
 
-    def measure(self, work: Work, texts: int, took_s: float) -> None:
-        """Takes what texts took here; one that another thread takes at the same moment may be lost."""
+    def measure_local(self, work: EncoderWork, texts: int, elapsed_s: float) -> None:
+        """Adds a measurement of the local encoder; of two concurrent ones, one may be lost."""
         if texts:
-            self._here[work] = self._here[work].after(texts, took_s)
+            self._local[work] = self._local[work].after(texts, elapsed_s)
 
-    def _facts(self, wanted: EncodeRequest, ahead: int, given: Mapping[str, int], now: float) -> EncodingFacts:
-        return EncodingFacts(
-            work=wanted.work,
+    def _inputs(
+        self, request: EncodeRequest, ahead: int, assigned: Mapping[str, int], now: float
+    ) -> EncoderRoutingInputs:
+        remotes = (state.routing_inputs(request.work, now) for state in self.states.values())
+        return EncoderRoutingInputs(
+            work=request.work,
             mode=self._mode,
-            rule=wanted.rule,
-            sendable=wanted.sendable,
-            priority=wanted.context.priority,
-            within_s=_within(wanted, now),
-            texts=wanted.texts,
+            rule=request.rule,
+            sendable=request.sendable,
+            priority=request.context.priority,
+            within_s=_within_s(request, now),
+            texts=request.texts,
             ahead=ahead,
-            longest_s=self.longest_s,
-            key=wanted.key,
-            strained=self._strained(),
-            local=self._here[wanted.work],
-            remotes=tuple(_loaded(desk.facts(wanted.work, now), given) for desk in self.desks.values()),
+            timeout_s=self.timeout_s,
+            key=request.key,
+            constrained=self._constrained(),
+            local=self._local[request.work],
+            remotes=tuple(_with_assigned(each, assigned) for each in remotes),
         )
 
 
-def _within(wanted: EncodeRequest, now: float) -> float | None:
-    deadline = wanted.context.deadline
+def _within_s(request: EncodeRequest, now: float) -> float | None:
+    deadline = request.context.deadline
     return None if deadline is None else max(0.001, STAGE_SHARE * (deadline - now))
 
 
-def _loaded(facts: EncoderFacts, given: Mapping[str, int]) -> EncoderFacts:
-    candidate = facts.candidate
-    return replace(facts, candidate=replace(candidate, in_flight=candidate.in_flight + given.get(candidate.name, 0)))
+def _with_assigned(inputs: EncoderInputs, assigned: Mapping[str, int]) -> EncoderInputs:
+    candidate = inputs.candidate
+    in_flight = candidate.in_flight + assigned.get(candidate.name, 0)
+    return replace(inputs, candidate=replace(candidate, in_flight=in_flight))

@@ -1,6 +1,6 @@
-"""What leaves this box to be embedded or reranked, and the only way to make it: by the collection's rule.
+"""Requests to remote encoders and the validation of their replies. Pure.
 
-What other machines computed, checked for what can be checked of it. Pure.
+Requests are built as the collection's offload rule allows; there is no other way out.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from edge_rag.core.passage import RerankRequest
 from edge_rag.core.placement import OffloadRule
 from edge_rag.errors import PermissionDenied, RemoteFailed
 
-MOST_PASSAGES: Final = 256
-LARGEST_LIMIT: Final = 1000
-MOST_HEADINGS: Final = 64
-MOST_TERMS: Final = 1024
-LONGEST_TERM: Final = 1024
-LONGEST_TEXT: Final = 65_536
-MOST_CHARACTERS: Final = 1 << 18
-"""Most characters that are sent at once."""
+MAX_PASSAGES: Final = 256
+MAX_LIMIT: Final = 1000
+MAX_HEADINGS: Final = 64
+MAX_TERMS: Final = 1024
+MAX_TERM_CHARACTERS: Final = 1024
+MAX_TEXT_CHARACTERS: Final = 65_536
+MAX_CHARACTERS: Final = 1 << 18
+"""Most characters in one request."""
 
 
 @dataclass(frozen=True, slots=True)
-class SentTexts:
-    """Texts to be embedded.
+class OutboundTexts:
+    """Texts to embed.
 
     Attributes:
-        embedder: Names the vectors that are wanted.
+        embedder: Identifies the vectors to return.
         texts: The texts.
-        questions: Whether they are questions; else passages.
-        request_id: For both sides' logs; empty where there is none.
+        questions: Whether they are questions, not passages.
+        request_id: For the logs of both sides; may be empty.
     """
 
     embedder: str
@@ -47,13 +47,13 @@ class SentTexts:
 
 
 @dataclass(frozen=True, slots=True)
-class SentCandidate:
-    """A passage to be ranked: where it is from stays here.
+class OutboundCandidate:
+    """A passage to rank, without its source.
 
     Attributes:
         text: Its text.
         headings: The headings above it.
-        boost: What its score is multiplied by.
+        boost: Factor on its score.
     """
 
     text: str
@@ -62,59 +62,59 @@ class SentCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class SentCandidates:
-    """A question and the passages to be ranked.
+class OutboundCandidates:
+    """A question and the passages to rank.
 
     Attributes:
-        reranker: Names the scores that are wanted.
+        reranker: Identifies the scores to return.
         question: The question.
-        passages: In the order in which they were found.
-        terms: What the question's words weigh.
-        limit: Most passages that are wanted back.
-        request_id: For both sides' logs; empty where there is none.
-        sharing: Requests with the same value may share token vectors; says nothing of the collection's name.
+        passages: In the order of retrieval.
+        terms: Weights of the question's terms.
+        limit: Most passages to return.
+        request_id: For the logs of both sides; may be empty.
+        sharing: Requests with the same value may share token vectors; a salted hash that hides the collection's name.
     """
 
     reranker: str
     question: str
-    passages: tuple[SentCandidate, ...]
+    passages: tuple[OutboundCandidate, ...]
     terms: tuple[tuple[str, float], ...]
     limit: int
     request_id: str
     sharing: str
 
 
-def release_texts(
+def build_texts(
     rule: OffloadRule, embedder: str, texts: Sequence[str], questions: bool, request_id: RequestId | None = None
-) -> SentTexts:
-    """Lets texts leave as their collection's rule allows.
+) -> OutboundTexts:
+    """Builds a request to embed texts.
 
     Raises:
-        PermissionDenied: They may not leave as they are.
+        PermissionDenied: The collection's rule forbids sending them.
     """
-    _let_out(rule)
-    return SentTexts(embedder, tuple(texts), questions, request_id or "")
+    _require_allowed(rule)
+    return OutboundTexts(embedder, tuple(texts), questions, request_id or "")
 
 
-def release_candidates(rule: OffloadRule, reranker: str, request: RerankRequest, salt: bytes) -> SentCandidates:
-    """Lets a question and its passages leave as their collection's rule allows.
+def build_candidates(rule: OffloadRule, reranker: str, request: RerankRequest, salt: bytes) -> OutboundCandidates:
+    """Builds a request to rank passages.
 
     Args:
-        rule: The collection's.
-        reranker: Names the scores that are wanted.
-        request: What is to be ranked.
+        rule: The collection's offload rule.
+        reranker: Identifies the scores to return.
+        request: Question and passages.
         salt: Keeps the collection's name from being guessed.
 
     Raises:
-        PermissionDenied: They may not leave as they are.
+        PermissionDenied: The collection's rule forbids sending them.
     """
-    _let_out(rule)
+    _require_allowed(rule)
     context, retrieved = request.context, request.retrieved
     sharing = hashlib.sha256(salt + f"{context.collection} {retrieved.epoch}".encode()).hexdigest()[:32]
-    return SentCandidates(
+    return OutboundCandidates(
         reranker=reranker,
         question=request.question,
-        passages=tuple(SentCandidate(hit.passage.text, hit.passage.context, hit.boost) for hit in retrieved.hits),
+        passages=tuple(OutboundCandidate(hit.passage.text, hit.passage.context, hit.boost) for hit in retrieved.hits),
         terms=tuple(retrieved.term_weights.items()),
         limit=request.limit,
         request_id=context.request_id or "",
@@ -123,14 +123,14 @@ def release_candidates(rule: OffloadRule, reranker: str, request: RerankRequest,
 
 
 def fits(texts: Sequence[str]) -> bool:
-    """Whether texts can be sent at once: they are not too long, and Unicode."""
-    if any(len(text) > LONGEST_TEXT for text in texts) or sum(map(len, texts)) > MOST_CHARACTERS:
+    """Whether texts fit in one request and are valid Unicode."""
+    if any(len(text) > MAX_TEXT_CHARACTERS for text in texts) or sum(map(len, texts)) > MAX_CHARACTERS:
         return False
     return all(text.isascii() or is_unicode(text) for text in texts)
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a character."""
+    """Whether a text has no unpaired surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -138,27 +138,27 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _let_out(rule: OffloadRule) -> None:
+def _require_allowed(rule: OffloadRule) -> None:
     if rule is not OffloadRule.ALLOWED:
-        raise PermissionDenied("nothing of the collection may leave this box as it is")
+        raise PermissionDenied("the collection does not allow unredacted offload")
 
 
 NORM_TOLERANCE: Final = 1e-3
-"""How far the length of a vector may be from 1."""
+"""Largest deviation of the length of a vector from 1."""
 
-LEAST_COSINE: Final = 0.999
-"""How alike a remote's vector must be to the one computed here of the same text. One model gives the same bits on all
-machines; the tolerance is for processors whose last digits differ."""
+MIN_COSINE: Final = 0.999
+"""Smallest cosine of a remote vector and the local vector of the same text. The same model gives equal vectors, up
+to the rounding of different processors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Embedded:
-    """Vectors as a remote sent them.
+class RemoteVectors:
+    """Vectors as received, not validated.
 
     Attributes:
-        data: float32, little endian, one vector after the other; not checked.
-        queue_s: How long they waited there, as stated, seconds.
-        compute_s: How long they were worked on there, as stated, seconds.
+        data: float32, little endian, row after row.
+        queue_s: Queueing time as reported, seconds.
+        compute_s: Compute time as reported, seconds.
     """
 
     data: bytes
@@ -167,13 +167,13 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
-    """A passage's rank as a remote sent it; not checked.
+class RemoteRank:
+    """Rank of a passage as received, not validated.
 
     Attributes:
-        passage: 0-based position among those that were sent.
+        passage: 0-based position among the passages sent.
         score: Larger is better.
-        evidence: Of each of its sentences.
+        evidence: Evidence of each of its sentences.
     """
 
     passage: int
@@ -182,17 +182,17 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
-    """Ranks as a remote sent them; not checked.
+class RemoteRanks:
+    """Ranks as received, not validated.
 
     Attributes:
         ranked: Best first.
-        evidence: How much speaks for an answer being among them.
-        queue_s: How long it waited there, as stated, seconds.
-        compute_s: How long it was worked on there, as stated, seconds.
+        evidence: Evidence that the passages hold an answer, 0 to 1.
+        queue_s: Queueing time as reported, seconds.
+        compute_s: Compute time as reported, seconds.
     """
 
-    ranked: tuple[Rank, ...]
+    ranked: tuple[RemoteRank, ...]
     evidence: float
     queue_s: float
     compute_s: float
@@ -202,50 +202,53 @@ def checked_vectors(data: bytes, texts: int, dimension: int) -> NDArray[np.float
     """Returns vectors, float32 [texts, dimension], each of length 1.
 
     Raises:
-        RemoteFailed: They are too few or too many, no numbers, or of other lengths.
+        RemoteFailed: The number of vectors is wrong, or one is not finite or not of length 1.
     """
     if len(data) != 4 * texts * dimension:
-        raise RemoteFailed(f"{len(data)} bytes came for {texts} vectors of {dimension} numbers")
+        raise RemoteFailed(f"the remote returned {len(data)} bytes for {texts} vectors of {dimension} numbers")
     vectors = np.frombuffer(data, dtype="<f4").reshape(texts, dimension).astype(np.float32)
     if not np.isfinite(vectors).all():
-        raise RemoteFailed("a vector holds what is no number")
+        raise RemoteFailed("the remote returned a vector that is not finite")
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     if texts and np.abs(lengths - 1.0).max() > NORM_TOLERANCE:
-        raise RemoteFailed("a vector is not of length 1")
+        raise RemoteFailed("the remote returned a vector that is not of length 1")
     return vectors
 
 
-def agree(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Whether two vectors of length 1 are of the same text and model."""
-    return float(one @ other) >= LEAST_COSINE
+def same_vector(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+    """Whether two vectors of length 1 can be of the same text and model."""
+    return float(one @ other) >= MIN_COSINE
 
 
-def checked_ranks(ranks: Ranks, sentences: Sequence[int], limit: int) -> Ranks:
-    """Returns ranks that can be ranks of what was sent.
+def checked_ranks(ranks: RemoteRanks, sentences: Sequence[int], limit: int) -> RemoteRanks:
+    """Returns validated ranks.
 
     Args:
-        ranks: As they came.
-        sentences: Number of sentences of each passage that was sent.
-        limit: Most passages that were asked for.
+        ranks: As received.
+        sentences: Number of sentences of each passage sent.
+        limit: Most passages requested.
 
     Raises:
-        RemoteFailed: Too many or too few passages, one twice or unknown, not best first, or numbers that are none.
+        RemoteFailed: The number of passages is wrong, one is unknown or repeated, they are not best first, or a number
+            is invalid.
     """
     if len(ranks.ranked) != min(limit, len(sentences)):
-        raise RemoteFailed(f"{len(ranks.ranked)} passages came of {len(sentences)}, {limit} at most were asked for")
+        raise RemoteFailed(
+            f"the remote ranked {len(ranks.ranked)} of {len(sentences)} passages with a limit of {limit}"
+        )
     seen: set[int] = set()
-    before = math.inf
+    previous = math.inf
     for rank in ranks.ranked:
         if not 0 <= rank.passage < len(sentences) or rank.passage in seen:
-            raise RemoteFailed("it ranked a passage twice, or one that it was not sent")
+            raise RemoteFailed("the remote ranked a passage twice, or one that it was not sent")
         if len(rank.evidence) != sentences[rank.passage]:
-            raise RemoteFailed("it cut a passage into other sentences")
+            raise RemoteFailed("the remote split a passage into other sentences")
         if not math.isfinite(rank.score) or not all(map(math.isfinite, rank.evidence)):
-            raise RemoteFailed("a score is no number")
-        if rank.score > before:
-            raise RemoteFailed("its passages are not best first")
+            raise RemoteFailed("the remote returned a score that is not finite")
+        if rank.score > previous:
+            raise RemoteFailed("the remote did not return the passages best first")
         seen.add(rank.passage)
-        before = rank.score
+        previous = rank.score
     if not 0.0 <= ranks.evidence <= 1.0:
-        raise RemoteFailed("its evidence is not between 0 and 1")
+        raise RemoteFailed("the remote returned evidence outside 0 to 1")
     return ranks

@@ -1,7 +1,7 @@
-"""A reranker that borrows other machines': implements the pipeline's ``Reranker`` over this box's and remotes.
+"""Implements the pipeline's ``Reranker`` over the local reranker and remotes.
 
-What is sent are the passages and what their words weigh; what comes back are scores, and the evidence of each sentence.
-Passages and sentences are this box's own.
+A remote gets the passages and the weights of the question's terms, and returns scores and the evidence of each
+sentence. The passages and sentences of the result are the local ones.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Protocol
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest, Sentence
 from edge_rag.core.text import sentence_spans
-from edge_rag.offload.encoding.batch import BatchItem, Sharing
+from edge_rag.offload.encoding.batch import BatchEncoder, BatchItem
 from edge_rag.offload.encoding.client import EncoderCall, EncodeRequest, EncoderOffload, EncoderResult, EncodingRemote
 from edge_rag.offload.encoding.messages import (
-    LARGEST_LIMIT,
-    LONGEST_TERM,
-    MOST_HEADINGS,
-    MOST_PASSAGES,
-    MOST_TERMS,
-    Ranks,
+    MAX_HEADINGS,
+    MAX_LIMIT,
+    MAX_PASSAGES,
+    MAX_TERM_CHARACTERS,
+    MAX_TERMS,
+    RemoteRanks,
+    build_candidates,
     checked_ranks,
     fits,
-    release_candidates,
 )
-from edge_rag.offload.encoding.routing import Work
+from edge_rag.offload.encoding.routing import EncoderWork
 from edge_rag.offload.generation.routing import documents_key
 
 
@@ -39,45 +39,38 @@ class LocalReranker(Protocol):
 
 
 class OffloadingReranker:
-    """Orders passages here or elsewhere. For one thread at a time.
+    """Reranks locally or on remotes. For one thread at a time."""
 
-    Args:
-        loan: Decides, and knows the machines.
-        local: This box's reranker.
-    """
-
-    def __init__(self, loan: EncoderOffload, local: LocalReranker) -> None:
-        self._loan = loan
+    def __init__(self, offload: EncoderOffload, local: LocalReranker) -> None:
+        self._offload = offload
         self._salt = secrets.token_bytes(16)
-        self._sharing: Sharing[RerankRequest, Reranked] = Sharing(loan, Work.RANKS, local.rerank, self._errand)
+        self._batches: BatchEncoder[RerankRequest, Reranked] = BatchEncoder(
+            offload, EncoderWork.RANKS, local.rerank, self._item
+        )
 
     def rerank(self, requests: Sequence[RerankRequest]) -> list[Reranked]:
         """Answers each request, in order; see ``pipeline.ports.Reranker``."""
-        return self._sharing.compute(requests)
+        return self._batches.encode(requests)
 
     def close(self) -> None:
-        """Lets what is done here finish."""
-        self._sharing.close()
+        """Waits for local work in progress."""
+        self._batches.close()
 
-    def _errand(self, request: RerankRequest) -> BatchItem[Reranked]:
-        hits = request.retrieved.hits
+    def _item(self, request: RerankRequest) -> BatchItem[Reranked]:
+        hits, rule, context = request.retrieved.hits, request.retrieved.offload, request.context
         key = documents_key(hit.passage.document_id for hit in hits)
-        wanted = EncodeRequest(
-            Work.RANKS, request.context, request.retrieved.offload, len(hits), key, _sendable(request)
-        )
-        parcel = EncoderCall(
-            Work.RANKS, request.context, max(1, len(hits)), partial(self._seal, request), partial(self._ask, request)
-        )
-        return BatchItem(wanted, parcel)
+        routed = EncodeRequest(EncoderWork.RANKS, context, rule, len(hits), key, _sendable(request))
+        serialize, execute = partial(self._serialize, request), partial(self._execute, request)
+        return BatchItem(routed, EncoderCall(EncoderWork.RANKS, context, max(1, len(hits)), serialize, execute))
 
-    def _seal(self, request: RerankRequest, remote: EncodingRemote) -> bytes:
-        rule, reranker = request.retrieved.offload, self._loan.courier.models.reranker
-        return remote.seal_candidates(release_candidates(rule, reranker, request, self._salt))
+    def _serialize(self, request: RerankRequest, remote: EncodingRemote) -> bytes:
+        rule, reranker = request.retrieved.offload, self._offload.caller.models.reranker
+        return remote.serialize_candidates(build_candidates(rule, reranker, request, self._salt))
 
-    async def _ask(
-        self, request: RerankRequest, remote: EncodingRemote, sealed: bytes, within_s: float
+    async def _execute(
+        self, request: RerankRequest, remote: EncodingRemote, body: bytes, timeout_s: float
     ) -> EncoderResult[Reranked]:
-        reply = await remote.rerank(sealed, within_s)
+        reply = await remote.rerank(body, timeout_s)
         spans = [sentence_spans(hit.passage.text) for hit in request.retrieved.hits]
         ranks = checked_ranks(reply, [len(each) for each in spans], request.limit)
         return EncoderResult(_reranked(request, ranks, spans), reply.queue_s, reply.compute_s)
@@ -86,12 +79,12 @@ class OffloadingReranker:
 def _sendable(request: RerankRequest) -> bool:
     hits, terms = request.retrieved.hits, request.retrieved.term_weights
     texts = [request.question, *(text for hit in hits for text in (hit.passage.text, *hit.passage.context))]
-    few = 1 <= len(hits) <= MOST_PASSAGES and request.limit <= LARGEST_LIMIT and len(terms) <= MOST_TERMS
-    whole = all(hit.passage.text and len(hit.passage.context) <= MOST_HEADINGS for hit in hits)
-    return few and whole and fits(texts) and max(map(len, terms), default=0) <= LONGEST_TERM
+    few = 1 <= len(hits) <= MAX_PASSAGES and request.limit <= MAX_LIMIT and len(terms) <= MAX_TERMS
+    complete = all(hit.passage.text and len(hit.passage.context) <= MAX_HEADINGS for hit in hits)
+    return few and complete and fits(texts) and max(map(len, terms), default=0) <= MAX_TERM_CHARACTERS
 
 
-def _reranked(request: RerankRequest, ranks: Ranks, spans: Sequence[tuple[tuple[int, int], ...]]) -> Reranked:
+def _reranked(request: RerankRequest, ranks: RemoteRanks, spans: Sequence[tuple[tuple[int, int], ...]]) -> Reranked:
     return Reranked(
         tuple(
             RankedPassage(

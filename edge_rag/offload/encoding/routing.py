@@ -1,6 +1,6 @@
-"""Where to embed and rerank: a function of what was measured. Pure.
+"""Decides where texts are embedded and passages reranked, from measured latencies. Pure.
 
-Text that may leave only redacted stays: a vector of redacted text is another text's vector, and ranks are other ranks.
+Texts that may leave only redacted stay local: redaction would change their vectors and scores.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Final
 
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.core.query import Priority
-from edge_rag.offload.generation.routing import SAFETY, Candidate, Choice, Place, ranking
-from edge_rag.offload.generation.timeouts import LEAST_SHARE, UNKNOWN_SHARE
-from edge_rag.offload.generation.timeouts import SAFETY as KEPT
-from edge_rag.offload.remotes.latency_model import Pace
+from edge_rag.offload.generation.routing import SAFETY, AffinityCandidate, Place, RoutingDecision, affinity
+from edge_rag.offload.generation.timeouts import MIN_SHARE, UNKNOWN_SHARE
+from edge_rag.offload.generation.timeouts import SAFETY as RESERVE
+from edge_rag.offload.remotes.latency_model import EncoderLatency
 
 STAGE_SHARE: Final = 0.25
-"""Share of the time left to a question's deadline that embedding, or reranking, may take. The answer needs the rest."""
+"""Share of the time to a question's deadline that embedding, or reranking, may take. The answer needs the rest."""
 
-SOONEST_HEDGE_S: Final = 0.1
-"""However quick a remote mostly is, it is not taken for slow before, seconds."""
+MIN_HEDGE_S: Final = 0.1
+"""Earliest hedge, seconds, also for a remote that is usually faster."""
 
-MOST_TEXTS: Final = 64
-"""Most texts that a remote is sent at once."""
+MAX_BATCH_TEXTS: Final = 64
+"""Most texts in one call."""
 
-_FIRST_TEXTS: Final = 16
-_LEAST_TEXTS: Final = 4
+_INITIAL_BATCH_TEXTS: Final = 16
+_MIN_BATCH_TEXTS: Final = 4
 _BATCH_S: Final = 2.0
 _BATCH_SHARE: Final = 0.2
 
 
-class Work(Enum):
-    """What is encoded.
+class EncoderWork(Enum):
+    """Kinds of work of an encoder.
 
-    PASSAGES: those of a document that is stored; as many as it has, and nobody waits. QUESTIONS: one each. RANKS: a
-    question with the passages that were found for it.
+    PASSAGES: the passages of a document, in the background. QUESTIONS: one question. RANKS: a question and the
+    passages retrieved for it.
     """
 
     PASSAGES = "passages"
@@ -44,48 +44,48 @@ class Work(Enum):
 
     @property
     def use(self) -> OffloadUse:
-        """What a machine must be used for."""
-        return OffloadUse.RERANK if self is Work.RANKS else OffloadUse.EMBED
+        """The use that a remote must be configured for."""
+        return OffloadUse.RERANK if self is EncoderWork.RANKS else OffloadUse.EMBED
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderFacts:
+class EncoderInputs:
     """What is known of a remote.
 
     Attributes:
         candidate: Name, speed and load.
-        pace: How fast it does such work.
-        lets_through: Whether its circuit breaker does.
-        able: Whether it is used for this, and not known to have another model.
+        latency: Its latency for such work.
+        allowed: Whether its circuit breaker allows a request.
+        supported: Whether it is used for this work and is not known to have another model.
     """
 
-    candidate: Candidate
-    pace: Pace
-    lets_through: bool
-    able: bool
+    candidate: AffinityCandidate
+    latency: EncoderLatency
+    allowed: bool
+    supported: bool
 
 
 @dataclass(frozen=True, slots=True)
-class EncodingFacts:
-    """What is decided on.
+class EncoderRoutingInputs:
+    """What the decision is based on.
 
     Attributes:
-        work: What is to be done.
-        mode: When other machines compute.
-        rule: What of the collection may leave.
-        sendable: Whether it is within what can be sent at once.
-        priority: The request's class; None where nobody waits.
-        within_s: Time that this may take, seconds; None without a deadline.
-        texts: How many texts it is.
-        ahead: Texts that are done here before.
-        longest_s: Longest time that a remote is waited for, seconds.
-        key: What it has in common with requests about the same text.
-        strained: Whether this box is held back or on battery.
-        local: How fast this box does such work.
-        remotes: The others.
+        work: Kind of work.
+        mode: When remotes are used.
+        rule: Whether the collection's texts may leave.
+        sendable: Whether it is not empty and within the limits of a request.
+        priority: Scheduling class of the request; None for background work.
+        within_s: Time that this work may take, seconds; None without a deadline.
+        texts: Number of texts.
+        ahead: Texts that the local encoder does before.
+        timeout_s: Longest time of a call, seconds.
+        key: Equal for requests about the same text.
+        constrained: Whether this box is throttled or on battery.
+        local: Latency of the local encoder for such work.
+        remotes: The remotes.
     """
 
-    work: Work
+    work: EncoderWork
     mode: OffloadMode
     rule: OffloadRule
     sendable: bool
@@ -93,157 +93,154 @@ class EncodingFacts:
     within_s: float | None
     texts: int
     ahead: int
-    longest_s: float
+    timeout_s: float
     key: bytes
-    strained: bool
-    local: Pace
-    remotes: tuple[EncoderFacts, ...]
+    constrained: bool
+    local: EncoderLatency
+    remotes: tuple[EncoderInputs, ...]
 
 
-def choose_encoder(facts: EncodingFacts) -> Choice:
+def choose_encoder(inputs: EncoderRoutingInputs) -> RoutingDecision:
     """Decides where texts are encoded.
 
-    What may not leave never does, whatever the mode; and where no remote is any good, it is done here.
+    The collection's rule takes precedence over the mode; without a usable remote the work is done locally.
     """
-    if facts.mode is OffloadMode.NEVER:
-        return _here("offload is off")
-    if facts.rule is OffloadRule.NEVER:
-        return _here("the collection does not leave this box")
-    if facts.rule is OffloadRule.REDACTED:
-        return _here("redacted text has other vectors and ranks")
-    if not facts.sendable:
-        return _here("it is nothing, or more than can be sent at once")
-    able = [remote for remote in facts.remotes if remote.able]
-    if not able:
-        return _here("no remote has the same model")
-    usable = [remote for remote in able if remote.lets_through]
+    if inputs.mode is OffloadMode.NEVER:
+        return _local("offload is off")
+    if inputs.rule is OffloadRule.NEVER:
+        return _local("the collection does not allow offload")
+    if inputs.rule is OffloadRule.REDACTED:
+        return _local("redaction would change vectors and scores")
+    if not inputs.sendable:
+        return _local("the request is empty or exceeds the limits of a remote call")
+    supported = [remote for remote in inputs.remotes if remote.supported]
+    if not supported:
+        return _local("no remote has the same model")
+    usable = [remote for remote in supported if remote.allowed]
     if not usable:
-        return _here("every remote failed lately")
+        return _local("the circuit breaker of every remote is open")
     by_name = {remote.candidate.name: remote for remote in usable}
-    ordered = [by_name[name] for name in ranking(facts.key, [remote.candidate for remote in usable])]
-    return _in_bulk(facts, ordered) if facts.work is Work.PASSAGES else _while_somebody_waits(facts, ordered)
+    ordered = [by_name[name] for name in affinity(inputs.key, [remote.candidate for remote in usable])]
+    return _background(inputs, ordered) if inputs.work is EncoderWork.PASSAGES else _foreground(inputs, ordered)
 
 
-def numbers(facts: EncodingFacts) -> dict[str, float]:
-    """Returns what was decided on, by name, for the trail of decisions."""
-    found: dict[str, float] = {
-        "texts": facts.texts,
-        "ahead_texts": facts.ahead,
-        "strained": float(facts.strained),
-        "remotes": len(facts.remotes),
+def numbers(inputs: EncoderRoutingInputs) -> dict[str, float]:
+    """Returns the inputs as named numbers for the audit log."""
+    values: dict[str, float] = {
+        "texts": inputs.texts,
+        "ahead_texts": inputs.ahead,
+        "constrained": float(inputs.constrained),
+        "remotes": len(inputs.remotes),
     }
-    if facts.within_s is not None:
-        found["within_s"] = facts.within_s
-    found |= _measured("local", facts.local, facts.ahead + facts.texts)
-    for remote in facts.remotes:
-        name = remote.candidate.name
-        found |= _measured(name, remote.pace, min(batch_texts(remote.pace, facts.longest_s), facts.texts))
-        found |= {
-            f"{name}_able": float(remote.able),
-            f"{name}_lets_through": float(remote.lets_through),
-            f"{name}_under_way": remote.candidate.in_flight,
+    if inputs.within_s is not None:
+        values["within_s"] = inputs.within_s
+    values |= _measured("local", inputs.local, inputs.ahead + inputs.texts)
+    for remote in inputs.remotes:
+        name, latency = remote.candidate.name, remote.latency
+        values |= _measured(name, latency, min(batch_texts(latency, inputs.timeout_s), inputs.texts))
+        values |= {
+            f"{name}_supported": float(remote.supported),
+            f"{name}_breaker_allows": float(remote.allowed),
+            f"{name}_in_flight": remote.candidate.in_flight,
         }
-        if remote.pace.per_text_s is not None:
-            found |= {f"{name}_round_trip_s": remote.pace.round_trip_s, f"{name}_queue_s": remote.pace.queue_s}
-    return found
+        if latency.per_text_s is not None:
+            values |= {f"{name}_round_trip_s": latency.round_trip_s, f"{name}_queue_s": latency.queue_s}
+    return values
 
 
-def batch_texts(pace: Pace, longest_s: float) -> int:
-    """Returns how many texts of a document a remote is sent at once: what it does in 2 s and in a fifth of the longest
-    wait, at most 64; few until that is known.
-
-    Args:
-        pace: How fast it is.
-        longest_s: Longest time that it is waited for, seconds.
-    """
-    if pace.per_text_s is None:
-        return _FIRST_TEXTS
-    return int(min(MOST_TEXTS, max(_LEAST_TEXTS, min(_BATCH_S, _BATCH_SHARE * longest_s) / max(pace.per_text_s, 1e-6))))
+def batch_texts(latency: EncoderLatency, timeout_s: float) -> int:
+    """Returns the batch size for passages of a document: what the remote does in 2 s and in a fifth of the timeout, at
+    most 64; 16 before it was measured."""
+    if latency.per_text_s is None:
+        return _INITIAL_BATCH_TEXTS
+    budget_s = min(_BATCH_S, _BATCH_SHARE * timeout_s)
+    return int(min(MAX_BATCH_TEXTS, max(_MIN_BATCH_TEXTS, budget_s / max(latency.per_text_s, 1e-6))))
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """How long a remote is waited for.
+class EncoderTimeouts:
+    """Timeouts of one call.
 
     Attributes:
-        hedge_s: When this box does the same as well, seconds after asking; None for not at all.
-        give_up_s: When the remote is given up, seconds after asking.
+        hedge_s: When the local encoder starts the same work, seconds after sending; None for never.
+        timeout_s: When the call is cancelled, seconds after sending.
     """
 
     hedge_s: float | None
-    give_up_s: float
+    timeout_s: float
 
 
-def waiting(texts: int, within_s: float | None, longest_s: float, remote: Pace, local: Pace) -> Waiting:
-    """Decides how long a remote is waited for, so that enough of the time is left for this box.
+def encoder_timeouts(
+    texts: int, within_s: float | None, limit_s: float, remote: EncoderLatency, local: EncoderLatency
+) -> EncoderTimeouts:
+    """Returns the timeouts of a call, which reserve enough time for the local encoder.
 
     Args:
-        texts: How many texts it was asked for.
-        within_s: Time that this may take altogether, seconds, or None.
-        longest_s: The operator's bound, seconds.
-        remote: How fast it is.
-        local: How fast this box is.
+        texts: Number of texts.
+        within_s: Time that the work may take in total, seconds, or None.
+        limit_s: The operator's timeout, seconds.
+        remote: Latency of the remote.
+        local: Latency of the local encoder.
     """
-    give_up, here = longest_s, local.expected_s(texts)
+    timeout, local_s = limit_s, local.expected_s(texts)
     if within_s is not None:
-        kept = UNKNOWN_SHARE * within_s if here is None else KEPT * here
-        # Where this box would be late in any case, the remote gets all of the time.
-        left = within_s if here is not None and here >= within_s else within_s - kept
-        give_up = min(give_up, max(LEAST_SHARE * within_s, left))
+        reserved = UNKNOWN_SHARE * within_s if local_s is None else RESERVE * local_s
+        # If the local encoder would be late anyway, the remote gets all of the time.
+        left = within_s if local_s is not None and local_s >= within_s else within_s - reserved
+        timeout = min(timeout, max(MIN_SHARE * within_s, left))
     unusual = remote.unusual_s(texts)
-    hedge = None if unusual is None else max(SOONEST_HEDGE_S, unusual)
-    return Waiting(None if hedge is None or hedge >= give_up else hedge, give_up)
+    hedge = None if unusual is None else max(MIN_HEDGE_S, unusual)
+    return EncoderTimeouts(None if hedge is None or hedge >= timeout else hedge, timeout)
 
 
-def _in_bulk(facts: EncodingFacts, usable: list[EncoderFacts]) -> Choice:
+def _background(inputs: EncoderRoutingInputs, usable: list[EncoderInputs]) -> RoutingDecision:
     names = tuple(remote.candidate.name for remote in usable)
-    if facts.mode is OffloadMode.PREFER_REMOTE:
-        return Choice(Place.REMOTE, names, "a remote is preferred")
-    if facts.strained:
-        return Choice(Place.REMOTE, names, "this box is held back or on battery")
-    here = facts.local.expected_s(facts.texts)
+    if inputs.mode is OffloadMode.PREFER_REMOTE:
+        return RoutingDecision(Place.REMOTE, names, "the mode prefers remotes")
+    if inputs.constrained:
+        return RoutingDecision(Place.REMOTE, names, "this box is throttled or on battery")
+    local_s = inputs.local.expected_s(inputs.texts)
     helpful = tuple(
         remote.candidate.name
         for remote in usable
-        if _before(remote.pace.expected_s(min(batch_texts(remote.pace, facts.longest_s), facts.texts)), here)
+        if _before(remote.latency.expected_s(min(batch_texts(remote.latency, inputs.timeout_s), inputs.texts)), local_s)
     )
     if helpful:
-        return Choice(Place.BOTH, helpful, "each takes what it can")
-    return Choice(Place.LOCAL, (), "it is done here before a remote had begun to help")
+        return RoutingDecision(Place.BOTH, helpful, "all encoders share the document")
+    return RoutingDecision(Place.LOCAL, (), "the local encoder finishes before a remote returns its first batch")
 
 
-def _while_somebody_waits(facts: EncodingFacts, usable: list[EncoderFacts]) -> Choice:
+def _foreground(inputs: EncoderRoutingInputs, usable: list[EncoderInputs]) -> RoutingDecision:
     timely = tuple(
         remote.candidate.name
         for remote in usable
-        if _in_time(remote.pace.expected_s(facts.texts), facts.within_s, unknown=True)
+        if _in_time(remote.latency.expected_s(inputs.texts), inputs.within_s, unknown=True)
     )
-    here = facts.local.expected_s(facts.ahead + facts.texts)
-    match facts.mode:
+    local_s = inputs.local.expected_s(inputs.ahead + inputs.texts)
+    match inputs.mode:
         case OffloadMode.PREFER_REMOTE if timely:
-            return Choice(Place.REMOTE, timely, "a remote is preferred")
-        case OffloadMode.RACE if timely and facts.priority in (Priority.INTERACTIVE, None):
-            return Choice(Place.BOTH, timely, "somebody waits, so both begin")
-    if facts.strained and timely:
-        return Choice(Place.REMOTE, timely, "this box is held back or on battery")
-    if _in_time(here, facts.within_s, unknown=facts.ahead == 0):
-        return _here("it will be in time here")
+            return RoutingDecision(Place.REMOTE, timely, "the mode prefers remotes")
+        case OffloadMode.RACE if timely and inputs.priority in (Priority.INTERACTIVE, None):
+            return RoutingDecision(Place.BOTH, timely, "the request is interactive and the mode is race")
+    if inputs.constrained and timely:
+        return RoutingDecision(Place.REMOTE, timely, "this box is throttled or on battery")
+    if _in_time(local_s, inputs.within_s, unknown=inputs.ahead == 0):
+        return _local("the local encoder will meet the deadline")
     if timely:
-        return Choice(Place.REMOTE, timely, "it would be late here")
-    soonest = min(usable, key=lambda remote: remote.pace.expected_s(facts.texts) or 0.0)
-    if _before(soonest.pace.expected_s(facts.texts), here):
-        return Choice(
-            Place.REMOTE, (soonest.candidate.name,), "it would be late everywhere, and a remote is done first"
-        )
-    return _here("it would be late everywhere, and this box is done first")
+        return RoutingDecision(Place.REMOTE, timely, "the local encoder would miss the deadline")
+    fastest = min(usable, key=lambda remote: remote.latency.expected_s(inputs.texts) or 0.0)
+    if _before(fastest.latency.expected_s(inputs.texts), local_s):
+        reason = "every encoder would miss the deadline, and a remote finishes first"
+        return RoutingDecision(Place.REMOTE, (fastest.candidate.name,), reason)
+    return _local("every encoder would miss the deadline, and the local encoder finishes first")
 
 
-def _here(reason: str) -> Choice:
-    return Choice(Place.LOCAL, (), reason)
+def _local(reason: str) -> RoutingDecision:
+    return RoutingDecision(Place.LOCAL, (), reason)
 
 
-def _before(there_s: float | None, here_s: float | None) -> bool:
-    return there_s is None or here_s is None or there_s < here_s
+def _before(remote_s: float | None, local_s: float | None) -> bool:
+    return remote_s is None or local_s is None or remote_s < local_s
 
 
 def _in_time(expected_s: float | None, within_s: float | None, unknown: bool) -> bool:
@@ -252,6 +249,6 @@ def _in_time(expected_s: float | None, within_s: float | None, unknown: bool) ->
     return within_s is None or SAFETY * expected_s <= within_s
 
 
-def _measured(name: str, pace: Pace, texts: int) -> dict[str, float]:
-    expected, speed = pace.expected_s(texts), pace.texts_per_s
+def _measured(name: str, latency: EncoderLatency, texts: int) -> dict[str, float]:
+    expected, speed = latency.expected_s(texts), latency.texts_per_s
     return {} if expected is None or speed is None else {f"{name}_finish_s": expected, f"{name}_texts_per_s": speed}

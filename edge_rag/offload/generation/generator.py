@@ -1,4 +1,4 @@
-"""A generator that borrows other machines: implements the pipeline's ``Generator`` over this box's and remotes."""
+"""Implements the pipeline's ``Generator`` over the local generator and remotes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.monitoring.status import RemoteInUse
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, NotReady, Overloaded, RequestCancelled
-from edge_rag.offload.context import LoopThread, OffloadContext
-from edge_rag.offload.events import OffloadAnnouncer
+from edge_rag.offload.context import OffloadContext
+from edge_rag.offload.events import OffloadEventRecorder
 from edge_rag.offload.generation.hedged_request import HedgedRequest
 from edge_rag.offload.generation.redaction import Redactor
-from edge_rag.offload.generation.routing import Facts, choose, documents_key
-from edge_rag.offload.generation.timeouts import Bounds
-from edge_rag.offload.ports import Handle, Listener, LocalGenerator, Remote, UsageSink
-from edge_rag.offload.remotes.circuit_breaker import Breaker
+from edge_rag.offload.generation.routing import RoutingInputs, choose, documents_key
+from edge_rag.offload.generation.timeouts import Timeouts
+from edge_rag.offload.ports import Listener, LocalGenerator, LocalHandle, Remote, UsageSink
+from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.remote_state import RemoteState, kind_of
 
 _CHARACTERS_PER_TOKEN: Final = 4
@@ -31,55 +31,50 @@ class OffloadLimits:
     """The operator's choices.
 
     Attributes:
-        mode: When other machines write answers.
-        bounds: How long they are waited for.
-        breaker: As each remote's begins.
-        queue: Most requests that may wait to be looked at.
+        mode: When remotes generate answers.
+        timeouts: How long they may take.
+        breaker: Initial circuit breaker of each remote.
+        queue: Most requests that may wait for the event loop.
     """
 
     mode: OffloadMode
-    bounds: Bounds = field(default_factory=Bounds)
-    breaker: Breaker = field(default_factory=Breaker)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     queue: int = 256
 
 
-class FlightHandle:
-    """A request that was admitted.
+class HedgedHandle:
+    """A request that was admitted; see ``pipeline.ports.GenerationHandle``."""
 
-    Args:
-        tower: Where its flight is watched.
-        flight: Its flight.
-    """
+    def __init__(self, context: OffloadContext, hedged: HedgedRequest) -> None:
+        self._loop = context.loop
+        self._hedged = hedged
 
-    def __init__(self, tower: OffloadContext, flight: HedgedRequest) -> None:
-        self._tower = tower
-        self._flight = flight
-
-    def cancel(self, why: EdgeRagError | None = None) -> None:
-        """Ends it; see ``pipeline.ports.GenerationHandle``."""
-        error = why or RequestCancelled("cancelled by the caller")
-        self._tower.post(lambda: self._flight.give_up(error))
+    def cancel(self, error: EdgeRagError | None = None) -> None:
+        """Ends it."""
+        reason = error or RequestCancelled("cancelled by the caller")
+        self._loop.post(lambda: self._hedged.fail(reason))
 
     def pause(self) -> None:
-        """Has whoever writes wait for the reader until ``resume``."""
-        self._tower.post(self._flight.pause)
+        """Suspends generation until ``resume``."""
+        self._loop.post(self._hedged.pause)
 
     def resume(self) -> None:
-        """Lets it go on."""
-        self._tower.post(self._flight.resume)
+        """Continues generation."""
+        self._loop.post(self._hedged.resume)
 
 
 class OffloadingGenerator:
-    """Writes answers here or elsewhere. All methods may be called from any thread.
+    """Generates answers locally or on remotes. All methods may be called from any thread.
 
     Args:
-        local: This box's generator; its owner starts and closes it, after this.
-        remotes: Other machines, with names of their own.
+        local: This box's generator; its owner starts it before and closes it after this one.
+        remotes: Other machines, with unique names.
         limits: The operator's choices.
-        redactor: Knows what must not leave where it is redacted.
-        books: Keep the trail of decisions, and what clients used.
-        strained: Whether this box is held back or on battery.
-        clock: Monotonic seconds; deadlines are on it.
+        redactor: Redacts requests of collections that leave only redacted.
+        usage: Writes audit events and counts what clients used.
+        constrained: Whether this box is throttled or on battery.
+        clock: Monotonic seconds; deadlines refer to it.
     """
 
     def __init__(
@@ -88,102 +83,99 @@ class OffloadingGenerator:
         remotes: Sequence[Remote],
         limits: OffloadLimits,
         redactor: Redactor,
-        books: UsageSink,
-        strained: Callable[[], bool] = lambda: False,
+        usage: UsageSink,
+        constrained: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._local = local
         self._limits = limits
-        self._strained = strained
-        self._desks = {remote.name: RemoteState(remote, limits.breaker) for remote in remotes}
-        self._tower = OffloadContext(local, self._desks, limits.bounds, redactor, OffloadAnnouncer(books), books, clock)
+        self._constrained = constrained
+        self._states = {remote.name: RemoteState(remote, limits.breaker) for remote in remotes}
+        events = OffloadEventRecorder(usage)
+        self.context = OffloadContext(local, self._states, limits.timeouts, redactor, events, usage, clock)
         self._clock = clock
-        writers = any(OffloadUse.GENERATE in remote.uses for remote in remotes)
-        self._ever = writers and limits.mode is not OffloadMode.NEVER
+        generating = any(OffloadUse.GENERATE in remote.uses for remote in remotes)
+        self._enabled = generating and limits.mode is not OffloadMode.NEVER
         self._changed = threading.Condition()
-        self._flights: set[HedgedRequest] = set()
+        self._active: set[HedgedRequest] = set()
         self._waiting = 0
         self._closed = False
-        self._tower.start()
+        self.context.start()
 
-    def submit(self, request: GenerationRequest, listener: Listener) -> Handle:
-        """Admits a request; see ``pipeline.ports.Generator``. What may not leave, the generator here gets at once."""
-        if request.offload is OffloadRule.NEVER or not self._ever:
+    def submit(self, request: GenerationRequest, listener: Listener) -> LocalHandle:
+        """Admits a request; see ``pipeline.ports.Generator``. A request that may not leave goes straight to the local
+        generator."""
+        if request.offload is OffloadRule.NEVER or not self._enabled:
             return self._local.submit(request, listener)
         now = self._clock()
         if request.deadline is not None and now >= request.deadline:
             raise DeadlineExceeded("generator")
-        facts = self._facts(request, now)
-        choice = choose(facts)
-        flight = HedgedRequest(self._tower, request, listener, choice, facts.prompt_tokens, self._landed)
+        inputs = self._inputs(request, now)
+        decision = choose(inputs)
+        hedged = HedgedRequest(self.context, request, listener, decision, inputs.prompt_tokens, self._discard)
         with self._changed:
             if self._closed:
                 raise NotReady("the generator is shutting down")
             if self._waiting >= self._limits.queue:
                 raise Overloaded("generator", _RETRY_S)
             self._waiting += 1
-            self._flights.add(flight)
+            self._active.add(hedged)
         try:
-            flight.prepare()
+            hedged.prepare()
         except BaseException:
-            self._begun()
-            self._landed(flight)
+            self._dequeue()
+            self._discard(hedged)
             raise
-        self._tower.announcer.placed(request, facts, choice, now)
-        self._tower.post(lambda: self._take_off(flight))
-        return FlightHandle(self._tower, flight)
-
-    @property
-    def dispatch(self) -> LoopThread:
-        """The event loop that machines are asked on, and what is noted of each: for what else they are asked."""
-        return self._tower
+        self.context.events.placed(request, inputs, decision, now)
+        self.context.loop.post(lambda: self._start(hedged))
+        return HedgedHandle(self.context, hedged)
 
     def remotes(self) -> tuple[RemoteInUse, ...]:
-        """Returns the remotes as they are now."""
-        return tuple(desk.snapshot() for desk in self._desks.values())
+        """Returns the state of the remotes."""
+        return tuple(state.snapshot() for state in self._states.values())
 
     def close(self) -> None:
-        """Refuses new requests and gives up what is under way."""
+        """Refuses new requests and fails those in flight."""
         with self._changed:
             if self._closed:
                 return
             self._closed = True
-            flights = tuple(self._flights)
+            active = tuple(self._active)
         error = NotReady("the generator is shutting down")
-        for flight in flights:
-            self._tower.post(lambda flight=flight: flight.give_up(error))  # type: ignore[misc]
-        self._tower.stop()
+        for hedged in active:
+            self.context.loop.post(lambda hedged=hedged: hedged.fail(error))  # type: ignore[misc]
+        self.context.stop()
 
-    def _facts(self, request: GenerationRequest, now: float) -> Facts:
-        # The prompt is not laid out yet, and must not be where nothing leaves: its length is estimated.
+    def _inputs(self, request: GenerationRequest, now: float) -> RoutingInputs:
+        # The prompt is not rendered yet, and must not be if nothing leaves: its length is estimated.
         characters = len(request.question) + sum(len(ranked.passage.text) for ranked in request.passages)
         prompt_tokens = max(1, characters // _CHARACTERS_PER_TOKEN)
-        kind, most = kind_of(request.mode), request.sampling.max_tokens
-        return Facts(
+        kind, max_tokens = kind_of(request.mode), request.sampling.max_tokens
+        return RoutingInputs(
             mode=self._limits.mode,
             rule=request.offload,
-            can_redact=self._tower.can_redact,
+            can_redact=self.context.can_redact,
             priority=request.priority,
             deadline_in_s=None if request.deadline is None else request.deadline - now,
             prompt_tokens=prompt_tokens,
             documents=documents_key(ranked.passage.document_id for ranked in request.passages),
             waiting=self._local.stats().waiting,
-            strained=self._strained(),
-            local=self._tower.local_outlook(request, prompt_tokens),
+            constrained=self._constrained(),
+            local=self.context.local_estimate(request, prompt_tokens),
             remotes=tuple(
-                desk.facts(kind, prompt_tokens, most, self._tower.able(desk, request), now)
-                for desk in self._desks.values()
+                state.routing_inputs(kind, prompt_tokens, max_tokens, self.context.supports(state, request), now)
+                for state in self._states.values()
             ),
         )
 
-    def _take_off(self, flight: HedgedRequest) -> None:
-        self._begun()
-        flight.take_off()
+    def _start(self, hedged: HedgedRequest) -> None:
+        self._dequeue()
+        hedged.start()
 
-    def _begun(self) -> None:
+    def _dequeue(self) -> None:
         with self._changed:
             self._waiting -= 1
 
-    def _landed(self, flight: HedgedRequest) -> None:
+    def _discard(self, hedged: HedgedRequest) -> None:
         with self._changed:
-            self._flights.discard(flight)
+            self._active.discard(hedged)

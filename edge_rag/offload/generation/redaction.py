@@ -1,8 +1,8 @@
-"""Redaction: what matches a pattern leaves as a placeholder, and placeholders that come back become the text again.
+"""Redaction: replaces matches of patterns by placeholders, and placeholders in the reply by the original text.
 
-One value has one placeholder, in all texts of a request, so that the model can still tell values apart. Patterns are
-RE2's, whose time is linear in the text. Placeholders look like ``<<P1>>``; where a text happens to hold ``<<P``, the
-letter is repeated until none does.
+A value has the same placeholder in all texts of a request, so that the model can distinguish values. Patterns are RE2
+expressions, which match in linear time. Placeholders look like ``<<P1>>``; if a text contains ``<<P``, the letter is
+repeated until no text contains the prefix.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import re2
 
 from edge_rag.errors import ConfigurationError
 
-_LONGEST_NUMBER: Final = 6
+_MAX_DIGITS: Final = 6
 
 
 class Redactor:
-    """Finds what must not leave.
+    """Finds text that must not leave.
 
     Args:
-        patterns: Regular expressions, RE2's syntax.
+        patterns: Regular expressions, RE2 syntax.
 
     Raises:
-        ConfigurationError: One is none, or matches the empty text.
+        ConfigurationError: A pattern is invalid, or matches the empty text.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -35,21 +35,17 @@ class Redactor:
             try:
                 compiled = re2.compile(pattern, options)
             except re2.error as error:
-                raise ConfigurationError(f"offload.redact: {pattern!r}: {_words(error)}") from error
+                raise ConfigurationError(f"offload.redact: {pattern!r}: {_message(error)}") from error
             if compiled.fullmatch(""):
                 raise ConfigurationError(f"offload.redact: {pattern!r} matches the empty text")
             self._patterns.append(compiled)
 
     def __bool__(self) -> bool:
-        """Whether there is any pattern."""
+        """Whether there are patterns."""
         return bool(self._patterns)
 
     def begin(self, texts: Iterable[str]) -> Redaction:
-        """Begins the redaction of a request.
-
-        Args:
-            texts: All texts that will be asked for.
-        """
+        """Begins the redaction of a request; ``texts`` are all that will be redacted."""
         letters, everything = "P", "\n".join(texts)
         while f"<<{letters}" in everything:
             letters += "P"
@@ -67,14 +63,14 @@ class Redaction:
 
     @property
     def replaced(self) -> int:
-        """Number of different values that were replaced."""
+        """Number of distinct values replaced."""
         return len(self._values)
 
     def redact(self, text: str, positions: Sequence[int] = ()) -> tuple[str, tuple[int, ...]]:
-        """Replaces every match of a pattern by its placeholder; what overlaps is one match.
+        """Replaces every match of a pattern by its placeholder; overlapping matches are one.
 
         Returns:
-            The text, and where in it the given positions are; one inside a match is moved behind its placeholder.
+            The text, and the given positions in it; a position inside a match moves to the end of its placeholder.
         """
         spans = sorted(match.span() for pattern in self._patterns for match in pattern.finditer(text))
         edits: list[tuple[int, int, str]] = []
@@ -93,7 +89,7 @@ class Redaction:
         return "".join((*pieces, text[at:])), tuple(_moved(position, edits) for position in positions)
 
     def restorer(self) -> Restorer:
-        """Returns what puts the values back into one stream."""
+        """Returns the restorer for one reply stream."""
         return Restorer(self._opening, dict(self._placeholders))
 
     def _placeholder(self, value: str) -> str:
@@ -105,10 +101,10 @@ class Redaction:
 
 
 class Restorer:
-    """Puts values back into text that comes in pieces; what may be the beginning of a placeholder is held back.
+    """Restores values in streamed text; a suffix that may begin a placeholder is held back.
 
     Args:
-        opening: What every placeholder begins with.
+        opening: Common prefix of the placeholders.
         values: Value by placeholder.
     """
 
@@ -118,7 +114,7 @@ class Restorer:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """Takes the next piece and returns the text that is certain now."""
+        """Takes the next piece; returns the text that is complete."""
         text = self._held + text
         pieces, at = [], 0
         while (start := text.find(self._opening, at)) >= 0:
@@ -136,13 +132,13 @@ class Restorer:
         return "".join((*pieces, rest[: len(rest) - keep]))
 
     def flush(self) -> str:
-        """Returns what was held back, now that no more text comes."""
+        """Returns the text held back, at the end of the stream."""
         held, self._held = self._held, ""
         return held
 
-    def _may_be_placeholder(self, beginning: str) -> bool:
-        number = beginning[len(self._opening) :].removesuffix(">")
-        return len(number) <= _LONGEST_NUMBER and (not number or (number.isascii() and number.isdigit()))
+    def _may_be_placeholder(self, prefix: str) -> bool:
+        number = prefix[len(self._opening) :].removesuffix(">")
+        return len(number) <= _MAX_DIGITS and (not number or (number.isascii() and number.isdigit()))
 
 
 def _moved(position: int, edits: Sequence[tuple[int, int, str]]) -> int:
@@ -155,10 +151,10 @@ def _moved(position: int, edits: Sequence[tuple[int, int, str]]) -> int:
 
 
 def _overlap(text: str, opening: str) -> int:
-    """Returns the length of the longest end of the text that begins the opening."""
+    """Returns the length of the longest suffix of the text that is a prefix of the opening."""
     return next((n for n in range(min(len(opening) - 1, len(text)), 0, -1) if text.endswith(opening[:n])), 0)
 
 
-def _words(error: re2.error) -> str:
+def _message(error: re2.error) -> str:
     cause = error.args[0] if error.args else ""
     return cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)

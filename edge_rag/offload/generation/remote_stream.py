@@ -1,6 +1,6 @@
-"""An answer that a remote is writing: read, checked, told, and watched for how long it takes.
+"""Reads a remote's answer stream: checks and emits its chunks and enforces timeouts.
 
-Everything here happens on the room's event loop.
+Everything here runs on the room's event loop.
 """
 
 from __future__ import annotations
@@ -11,203 +11,203 @@ from typing import Protocol
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.errors import RemoteFailed
 from edge_rag.offload.context import OffloadContext
-from edge_rag.offload.generation.timeouts import Look, Progress, Step, look
-from edge_rag.offload.ports import Busy, Continuation, Ended, Heard
+from edge_rag.offload.generation.timeouts import Action, Assessment, StreamProgress, assess
+from edge_rag.offload.ports import RemoteEvent, RemoteFinished, RemoteLoad, ResumableAnswer
 from edge_rag.offload.remotes.latency_model import Sample
 from edge_rag.offload.remotes.remote_state import RemoteState, kind_of
 
 
-class Follower(Protocol):
-    """Who wants to know how a remote's answer goes. Its end is told by the dictation."""
+class StreamObserver(Protocol):
+    """Is called as a remote stream progresses. The answer's end is emitted by its continuation."""
 
     @property
     def may_hedge(self) -> bool:
-        """Whether this box may begin the answer as well, and has room for it."""
+        """Whether the local generator may be started as well, and has a free slot."""
         ...
 
-    def spoken(self) -> None:
-        """Something came that may be said; it is told next."""
+    def on_first_chunk(self) -> None:
+        """A first valid chunk came; it is emitted next."""
         ...
 
-    def straggling(self, reason: str) -> None:
-        """It takes longer than usual."""
+    def on_slow(self, reason: str) -> None:
+        """The remote takes longer than usual."""
         ...
 
-    def failed(self, remote: str, problem: str) -> None:
-        """Nothing more comes of it."""
+    def on_failed(self, remote: str, problem: str) -> None:
+        """The stream failed; nothing more comes."""
         ...
 
 
-class RemoteAnswer:
-    """A remote's answer on its way.
+class RemoteStream:
+    """The stream of one answer.
 
     Args:
-        tower: What all flights share.
-        desk: The remote.
-        request: What is asked.
-        dictation: Where the answer goes.
-        follower: Who wants to know.
+        context: What all hedged requests share.
+        state: The remote.
+        request: The request.
+        continuation: Checks and emits the chunks.
+        observer: Is told of progress.
 
-    Raises on making:
-        PermissionDenied: Nothing of the collection may leave; nothing was sent.
+    Raises on construction:
+        PermissionDenied: The collection's rule forbids sending it; nothing was sent.
     """
 
     def __init__(
         self,
-        tower: OffloadContext,
-        desk: RemoteState,
+        context: OffloadContext,
+        state: RemoteState,
         request: GenerationRequest,
-        dictation: Continuation,
-        follower: Follower,
+        continuation: ResumableAnswer,
+        observer: StreamObserver,
     ) -> None:
-        self._tower = tower
-        self._desk = desk
+        self._context = context
+        self._state = state
         self._request = request
-        self._dictation = dictation
-        self._follower = follower
-        self._sealed, self._homecoming = tower.seal(desk, request, dictation.prompt)
-        self._prompt_tokens = max(1, len(dictation.prompt.tokens))
-        self._started = now = tower.clock()
-        self._within_s = None if request.deadline is None else max(0.001, request.deadline - now)
-        self._expected = desk.outlook(kind_of(request.mode), self._prompt_tokens, request.sampling.max_tokens)
-        self._first_text: float | None = None
-        self._last_text: float | None = None
+        self._continuation = continuation
+        self._observer = observer
+        self._body, self._mapping = context.serialize(state, request, continuation.prompt)
+        self._prompt_tokens = max(1, len(continuation.prompt.tokens))
+        self._started = now = context.clock()
+        self._timeout_s = None if request.deadline is None else max(0.001, request.deadline - now)
+        self._estimate = state.estimate(kind_of(request.mode), self._prompt_tokens, request.sampling.max_tokens)
+        self._first_chunk: float | None = None
+        self._last_chunk: float | None = None
         self._stopped = False
-        self._next: asyncio.TimerHandle | None = None
-        self._may_read = asyncio.Event()
-        self._may_read.set()
-        self._reading: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._not_paused = asyncio.Event()
+        self._not_paused.set()
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Sends the request."""
-        name, passages = self._desk.remote.name, len(self._dictation.prompt.passages)
-        self._tower.announcer.sent(self._request, name, self._sealed, passages, self._started)
-        self._reading = self._tower.loop.create_task(self._read())
-        self._tower.sending(self._desk, len(self._sealed), self._reading)
-        self._look_again()
+        name, passages = self._state.remote.name, len(self._continuation.prompt.passages)
+        self._context.events.sent(self._request, name, self._body, passages, self._started)
+        self._task = self._context.loop.loop.create_task(self._read())
+        self._context.remotes.track(self._state, len(self._body), self._task)
+        self._check_progress()
 
     def pause(self) -> None:
-        """Reads no further until ``resume``."""
-        self._may_read.clear()
-        self._look_no_more()
+        """Stops reading until ``resume``."""
+        self._not_paused.clear()
+        self._cancel_timer()
 
     def resume(self) -> None:
-        """Reads on; what the reader took is not held against the remote."""
-        if self._stopped or self._may_read.is_set():
+        """Reads on; the time paused does not count against the remote."""
+        if self._stopped or self._not_paused.is_set():
             return
-        self._may_read.set()
-        if self._last_text is not None:
-            self._last_text = self._tower.clock()
-        self._look_again()
+        self._not_paused.set()
+        if self._last_chunk is not None:
+            self._last_chunk = self._context.clock()
+        self._check_progress()
 
     def stop(self) -> None:
-        """Lets it go; nothing is told of it any more. Idempotent."""
+        """Cancels the call without calling the observer; idempotent."""
         if self._stopped:
             return
         self._stopped = True
-        self._look_no_more()
-        if self._reading is not None and self._reading is not asyncio.current_task(self._tower.loop):
-            self._reading.cancel()
+        self._cancel_timer()
+        if self._task is not None and self._task is not asyncio.current_task(self._context.loop.loop):
+            self._task.cancel()
 
-    def blame(self, problem: str) -> None:
-        """Holds against the remote that it was not there in time."""
-        self._tower.went_wrong(self._desk, problem, busy=False)
+    def mark_failed(self, problem: str) -> None:
+        """Counts a failure of the remote."""
+        self._context.remotes.record_failure(self._state, problem, busy=False)
 
     def expire(self) -> None:
-        """The deadline has passed; that is held against a remote that could have been expected to be in time."""
-        if self._stopped or not self._may_read.is_set():
+        """The deadline has passed: counts a failure if the remote could have been expected to meet it."""
+        if self._stopped or not self._not_paused.is_set():
             return
-        expected, within_s = self._expected.finish_s, self._within_s
-        if self._first_text is None if expected is None or within_s is None else expected <= within_s:
-            self.blame("it was not done by the deadline")
+        expected, timeout_s = self._estimate.finish_s, self._timeout_s
+        if self._first_chunk is None if expected is None or timeout_s is None else expected <= timeout_s:
+            self.mark_failed("the remote did not finish before the deadline")
 
     async def _read(self) -> None:
-        answer = self._desk.remote.send(self._sealed, self._within_s)
+        stream = self._state.remote.send(self._body, self._timeout_s)
         try:
-            async for heard in answer:
-                self._take(heard)
-                # What came while the reader took this is at hand without waiting: a pause or an end comes before it.
+            async for event in stream:
+                self._handle(event)
+                # More events may be buffered, so that the loop never blocks: let a pause or an end take effect first.
                 await asyncio.sleep(0)
                 if self._stopped:
                     return
-                await self._may_read.wait()
-            raise RemoteFailed("it stopped without an end")
+                await self._not_paused.wait()
+            raise RemoteFailed("the remote ended the stream without a finish reason")
         except RemoteFailed as error:
             self._fail(str(error), error.busy)
-        except Exception as error:  # noqa: BLE001 - whatever a remote brings about, the answer goes on
-            self._fail(f"reading its answer failed: {error!r}", busy=False)
+        except Exception as error:  # noqa: BLE001 - no failure of a remote may end the answer
+            self._fail(f"reading the remote's answer failed: {error!r}", busy=False)
         finally:
-            await answer.aclose()
+            await stream.aclose()
 
-    def _take(self, heard: Heard) -> None:
-        ended: Ended | None = None
-        match heard:
-            case Busy():
-                self._desk.hear(heard)
+    def _handle(self, event: RemoteEvent) -> None:
+        finished: RemoteFinished | None = None
+        match event:
+            case RemoteLoad():
+                self._state.update_load(event)
                 return
-            case Ended():
-                said, ended = self._homecoming.rest(), heard
+            case RemoteFinished():
+                chunk, finished = self._mapping.flush(), event
             case _:
-                said = self._homecoming.welcome(heard)
-        if said is not None:
-            self._last_text = self._tower.clock()
-            if self._first_text is None:
-                self._first_text = self._last_text
-                self._follower.spoken()
-            reason = self._dictation.say(said)
-            if reason is not None and ended is None:
-                ended = Ended(reason)
-        if ended is not None:
-            self._end(ended)
+                chunk = self._mapping.map(event)
+        if chunk is not None:
+            self._last_chunk = self._context.clock()
+            if self._first_chunk is None:
+                self._first_chunk = self._last_chunk
+                self._observer.on_first_chunk()
+            reason = self._continuation.append(chunk)
+            if reason is not None and finished is None:
+                finished = RemoteFinished(reason)
+        if finished is not None:
+            self._finish(finished)
 
-    def _end(self, ended: Ended) -> None:
-        now, started = self._tower.clock(), self._started
-        queue_s = min(ended.queue_s, now - started)
-        self._dictation.finish(ended.reason, ended.usage, queue_s, now - started - queue_s)
-        first_s = (now if self._first_text is None else self._first_text) - started
-        said = max(1, self._dictation.said_tokens)
-        sample = Sample(min(queue_s, first_s), first_s, now - started, self._prompt_tokens, said)
-        self._desk.meters[kind_of(self._request.mode)].observe(sample)
-        self._tower.went_well(self._desk)
+    def _finish(self, finished: RemoteFinished) -> None:
+        now, started = self._context.clock(), self._started
+        queue_s = min(finished.queue_s, now - started)
+        self._continuation.finish(finished.reason, finished.usage, queue_s, now - started - queue_s)
+        first_s = (now if self._first_chunk is None else self._first_chunk) - started
+        tokens = max(1, self._continuation.generated_tokens)
+        sample = Sample(min(queue_s, first_s), first_s, now - started, self._prompt_tokens, tokens)
+        self._state.models[kind_of(self._request.mode)].observe(sample)
+        self._context.record_answer(self._state)
         self.stop()
 
     def _fail(self, problem: str, busy: bool) -> None:
         if self._stopped:
             return
         self.stop()
-        self._tower.went_wrong(self._desk, problem, busy)
-        self._follower.failed(self._desk.remote.name, problem)
+        self._context.remotes.record_failure(self._state, problem, busy)
+        self._observer.on_failed(self._state.remote.name, problem)
 
-    def _look_again(self) -> None:
-        """Decides whether it is still waited for, and when to look next."""
-        seen = self._look()
-        match seen.step:
-            case Step.TAKE_OVER:
-                self._fail(seen.reason, busy=False)
+    def _check_progress(self) -> None:
+        """Applies the timeouts and schedules the next check."""
+        assessment = self._assess()
+        match assessment.action:
+            case Action.TAKE_OVER:
+                self._fail(assessment.reason, busy=False)
                 return
-            case Step.HEDGE:
-                self._follower.straggling(seen.reason)
-            case Step.WAIT:
+            case Action.HEDGE:
+                self._observer.on_slow(assessment.reason)
+            case Action.WAIT:
                 pass
-        self._next = self._tower.at(seen.again_at, self._look_again)
+        self._timer = self._context.call_at(assessment.check_at, self._check_progress)
 
-    def _look(self) -> Look:
-        said, most = self._dictation.said_tokens, self._request.sampling.max_tokens
-        progress = Progress(
-            now=self._tower.clock(),
+    def _assess(self) -> Assessment:
+        tokens, max_tokens = self._continuation.generated_tokens, self._request.sampling.max_tokens
+        progress = StreamProgress(
+            now=self._context.clock(),
             started=self._started,
             deadline=self._request.deadline,
-            first_text=self._first_text,
-            last_text=self._last_text,
-            said=said,
-            left=max(0, min(most, self._tower.usual_tokens(self._request)) - said),
-            remote=self._expected,
-            local=self._tower.local_outlook(self._request, self._prompt_tokens),
-            may_hedge=self._follower.may_hedge,
+            first_chunk=self._first_chunk,
+            last_chunk=self._last_chunk,
+            tokens=tokens,
+            remaining=max(0, min(max_tokens, self._context.typical_tokens(self._request)) - tokens),
+            remote=self._estimate,
+            local=self._context.local_estimate(self._request, self._prompt_tokens),
+            may_hedge=self._observer.may_hedge,
         )
-        return look(progress, self._tower.bounds)
+        return assess(progress, self._context.timeouts)
 
-    def _look_no_more(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

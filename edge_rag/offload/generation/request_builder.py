@@ -1,4 +1,4 @@
-"""What leaves this box for one answer, and the only way to make it: by the collection's rule."""
+"""Builds the request that is sent to a remote, as the collection's offload rule allows. There is no other way out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from edge_rag.core.query import AnswerFormat, AnswerMode, Priority, Sampling
 from edge_rag.errors import PermissionDenied, RemoteFailed
 from edge_rag.offload.generation.redaction import Redactor, Restorer
 
-_LONGEST_REQUEST_ID: Final = 128
+_MAX_REQUEST_ID: Final = 128
 
 
 class PromptText(Protocol):
-    """A prompt as the local generator lays it out."""
+    """A prompt as the local generator renders it."""
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -37,22 +37,22 @@ class PromptText(Protocol):
 
     @property
     def passages(self) -> tuple[RankedPassage, ...]:
-        """The passages in it, best first."""
+        """Its passages, best first."""
         ...
 
     @property
     def numbering(self) -> tuple[int, ...]:
-        """Their indices, in the order in which it has them."""
+        """Indices of the passages, in the order of the prompt."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SentPassage:
-    """A passage as it leaves: text and sentences; where it is from stays here.
+    """A passage without its source.
 
     Attributes:
         text: Its text.
-        sentences: Its sentences in that text.
+        sentences: Spans of its sentences in the text.
     """
 
     text: str
@@ -60,22 +60,22 @@ class SentPassage:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a remote is asked.
+class OutboundRequest:
+    """A request to a remote.
 
     Attributes:
-        request_id: The request's, for both sides' logs.
+        request_id: For the logs of both sides.
         question: The question.
-        passages: In the order of the prompt here, by which what is said may number them.
-        system: The system's turn, for remotes that are given messages.
-        user: The user's turn: the passages and the question laid out.
-        mode: QUOTE or FREE; what is cited in CITE mode is found here.
+        passages: In the order of the local prompt, which numbers them.
+        system: The system message, for remotes that take messages.
+        user: The user message: passages and question.
+        mode: QUOTE or FREE; in CITE mode, citations are found locally.
         max_sentences: Most sentences quoted.
-        sampling: How tokens are chosen.
+        sampling: Sampling parameters.
         priority: Scheduling class.
-        format: What the answer must look like, or None.
-        vocabulary: What tokens here are of; empty where text is wanted.
-        sharing: Requests with the same value may share cached KV; says nothing of the collection's name.
+        format: Required form of the answer, or None.
+        vocabulary: Identity of the local vocabulary; empty if text is wanted instead of tokens.
+        sharing: Requests with the same value may share cached KV; a salted hash that hides the collection's name.
     """
 
     request_id: RequestId
@@ -93,12 +93,12 @@ class Order:
 
 
 class ReplyMapping:
-    """Makes what comes back into what was meant here. For one answer.
+    """Maps the reply to one request back: passage and sentence indices, and redacted values.
 
     Args:
-        restorer: Puts values back where they were redacted; None where nothing was.
-        passages: Index here of each passage that was sent.
-        sentences: Index here of each sentence that was sent, by passage.
+        restorer: Restores redacted values; None if nothing was redacted.
+        passages: Local index of each passage sent.
+        sentences: Local index of each sentence sent, by passage.
     """
 
     def __init__(
@@ -108,77 +108,77 @@ class ReplyMapping:
         self._passages = passages
         self._sentences = sentences
 
-    def welcome(self, said: GeneratedChunk) -> GeneratedChunk | None:
-        """Takes what was said; returns what it means here, or None where that is not clear yet.
+    def map(self, chunk: GeneratedChunk) -> GeneratedChunk | None:
+        """Returns the local chunk, or None if its text may be the beginning of a placeholder.
 
         Raises:
-            RemoteFailed: It means nothing here.
+            RemoteFailed: It refers to a sentence that was not sent.
         """
-        match said:
+        match chunk:
             case QuoteChunk():
                 try:
-                    return QuoteChunk(self._passages[said.passage], self._sentences[said.passage][said.sentence])
+                    return QuoteChunk(self._passages[chunk.passage], self._sentences[chunk.passage][chunk.sentence])
                 except IndexError:
-                    raise RemoteFailed("it quoted what was not there to be quoted") from None
+                    raise RemoteFailed("the remote quoted a sentence that it was not sent") from None
             case TextChunk() if self._restorer is not None:
-                text = self._restorer.feed(said.text)
+                text = self._restorer.feed(chunk.text)
                 return TextChunk(text) if text else None
             case _:
-                return said
+                return chunk
 
-    def rest(self) -> GeneratedChunk | None:
-        """Returns what was held back, now that nothing more comes."""
+    def flush(self) -> GeneratedChunk | None:
+        """Returns the text held back, at the end of the stream."""
         text = "" if self._restorer is None else self._restorer.flush()
         return TextChunk(text) if text else None
 
 
-def release(
+def build(
     request: GenerationRequest,
     prompt: PromptText,
     vocabulary: str,
     salt: bytes,
     redactor: Redactor,
-) -> tuple[Order, ReplyMapping]:
-    """Lets a request leave as its collection's rule allows. Nothing else makes an order of a request.
+) -> tuple[OutboundRequest, ReplyMapping]:
+    """Builds an outbound request as the collection's rule allows, and the mapping of its reply.
 
     Args:
-        request: What is asked.
-        prompt: As it is laid out here.
-        vocabulary: What tokens here are of.
+        request: The request.
+        prompt: Its prompt, as rendered locally.
+        vocabulary: Identity of the local vocabulary.
         salt: Keeps the collection's name from being guessed.
-        redactor: Knows what must not leave where the rule is REDACTED.
+        redactor: Applied if the rule is REDACTED.
 
     Raises:
-        PermissionDenied: Nothing of the collection may leave.
+        PermissionDenied: The rule forbids sending it.
     """
     sharing = hashlib.sha256(salt + f"{request.trust_domain} {request.epoch}".encode()).hexdigest()[:32]
     mode = AnswerMode.QUOTE if request.mode is AnswerMode.QUOTE else AnswerMode.FREE
     restorer: Restorer | None = None
     question, user, stop, request_id = request.question, prompt.user, request.sampling.stop, request.request_id
     passages = tuple(prompt.passages[index] for index in prompt.numbering)
-    whole = tuple(SentPassage(ranked.passage.text, ranked.sentences) for ranked in passages)
+    sent_passages = tuple(SentPassage(ranked.passage.text, ranked.sentences) for ranked in passages)
     numbers = tuple(tuple(range(len(ranked.sentences))) for ranked in passages)
     if request.offload is OffloadRule.REDACTED and redactor:
-        redaction = redactor.begin((user, question, request_id, *stop, *(passage.text for passage in whole)))
+        redaction = redactor.begin((user, question, request_id, *stop, *(passage.text for passage in sent_passages)))
         question, user = redaction.redact(question)[0], redaction.redact(user)[0]
         stop = tuple(redaction.redact(text)[0] for text in stop)
-        request_id = RequestId(redaction.redact(request_id)[0][:_LONGEST_REQUEST_ID])
-        sent, numbered = [], []
-        for passage in whole:
+        request_id = RequestId(redaction.redact(request_id)[0][:_MAX_REQUEST_ID])
+        sent, kept_numbers = [], []
+        for passage in sent_passages:
             ends = [at for sentence in passage.sentences for at in (sentence.start, sentence.end)]
-            text, moved = redaction.redact(passage.text, ends)
+            text, new_ends = redaction.redact(passage.text, ends)
             kept = [
                 (number, Sentence(start, end, sentence.evidence))
                 for number, (sentence, start, end) in enumerate(
-                    zip(passage.sentences, moved[::2], moved[1::2], strict=True)
+                    zip(passage.sentences, new_ends[::2], new_ends[1::2], strict=True)
                 )
                 if start < end
             ]
             sent.append(SentPassage(text, tuple(sentence for _, sentence in kept)))
-            numbered.append(tuple(number for number, _ in kept))
-        whole, numbers, restorer, vocabulary = tuple(sent), tuple(numbered), redaction.restorer(), ""
+            kept_numbers.append(tuple(number for number, _ in kept))
+        sent_passages, numbers, restorer, vocabulary = tuple(sent), tuple(kept_numbers), redaction.restorer(), ""
     elif request.offload is not OffloadRule.ALLOWED:
-        raise PermissionDenied("nothing of the collection may leave this box")
+        raise PermissionDenied("the collection does not allow offload")
     sampling = Sampling(
         max_tokens=request.sampling.max_tokens,
         temperature=request.sampling.temperature,
@@ -188,10 +188,10 @@ def release(
         seed=request.sampling.seed,
         stop=stop,
     )
-    order = Order(
+    outbound = OutboundRequest(
         request_id=request_id,
         question=question,
-        passages=whole,
+        passages=sent_passages,
         system=prompt.system,
         user=user,
         mode=mode,
@@ -202,4 +202,4 @@ def release(
         vocabulary=vocabulary,
         sharing=sharing,
     )
-    return order, ReplyMapping(restorer, prompt.numbering, numbers)
+    return outbound, ReplyMapping(restorer, prompt.numbering, numbers)

@@ -1,11 +1,10 @@
-"""Where to compute one answer: a function of what was measured. Pure.
+"""Decides where an answer is generated, from measured latencies and loads. Pure.
 
-Which of several remotes gets a request: those that share documents go to one that has their KV, within a bound.
-
-Rendezvous hashing, weighted (Schindelhauer and Schomaker, SPAA 2005): a remote scores weight / -ln(h), h in (0, 1)
-being a hash of the request's documents and the remote's name; the best score wins. A remote that comes or goes moves
-only its own requests. With a bound on load (Mirrokni, Thorup and Zadimoghaddam, SODA 2018) a remote that has more than
-its share by a quarter is passed over for the next.
+Requests about the same documents go to the same remote, which has their KV cached, by weighted rendezvous hashing
+(Schindelhauer and Schomaker, SPAA 2005): a remote's score is weight / -ln(h), where h in (0, 1) is a hash of the
+request's documents and the remote's name; the highest score wins. Adding or removing a remote moves only its own
+requests. Load is bounded (Mirrokni, Thorup and Zadimoghaddam, SODA 2018): a remote with more than 1.25 times its share
+is skipped.
 """
 
 from __future__ import annotations
@@ -22,18 +21,21 @@ from edge_rag.core.query import Priority
 from edge_rag.offload.remotes.latency_model import Estimate
 
 BOUND: Final = 1.25
-"""How much of its fair share a remote may have before it is passed over."""
+"""Multiple of its fair share up to which a remote gets requests."""
+
+SAFETY: Final = 1.25
+"""Factor on predicted times when they are compared with a deadline."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A remote as far as spreading is concerned.
+class AffinityCandidate:
+    """What affinity routing needs of a remote.
 
     Attributes:
         name: Unique.
-        speed: Requests a second that it can serve, as measured; None where nothing was.
-        in_flight: Requests of ours that it has.
-        spare: Requests it could take at once without making them wait; None where it does not say.
+        speed: Requests a second that it can serve, as measured; None if not measured.
+        in_flight: Requests of this box that it has.
+        spare: Requests that it could start at once; None if not reported.
     """
 
     name: str
@@ -43,18 +45,18 @@ class Candidate:
 
 
 def documents_key(documents: Iterable[str]) -> bytes:
-    """Returns what requests have in common that use the same documents, in whatever order."""
+    """Returns a key that is equal for requests about the same documents, in any order."""
     return hashlib.sha256("\0".join(sorted(set(documents))).encode()).digest()
 
 
-def ranking(key: bytes, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Returns the names, the one to ask first; those over their bound or without spare places come last."""
+def affinity(key: bytes, candidates: Sequence[AffinityCandidate]) -> tuple[str, ...]:
+    """Returns the names, best first; remotes over their bound or without spare capacity come last."""
     measured = [each.speed for each in candidates if each.speed is not None]
     assumed = sum(measured) / len(measured) if measured else 1.0
     weights = {each.name: _rounded(assumed if each.speed is None else each.speed) for each in candidates}
     total, load = sum(weights.values()), 1 + sum(each.in_flight for each in candidates)
 
-    def order(each: Candidate) -> tuple[bool, float]:
+    def order(each: AffinityCandidate) -> tuple[bool, float]:
         share = math.ceil(BOUND * load * weights[each.name] / total)
         full = each.in_flight + 1 > share or (each.spare is not None and each.spare <= 0)
         return full, -weights[each.name] / -math.log(_hash(key, each.name))
@@ -66,7 +68,7 @@ def ranking(key: bytes, candidates: Sequence[Candidate]) -> tuple[str, ...]:
 
 
 def _rounded(speed: float) -> float:
-    """Rounds to a power of two, so that small changes of what is measured move no request."""
+    """Rounds to a power of two, so that small changes of the measurement move no request."""
     return 2.0 ** round(math.log2(min(max(speed, 1e-6), 1e6)))
 
 
@@ -75,12 +77,8 @@ def _hash(key: bytes, name: str) -> float:
     return (int.from_bytes(digest[:8]) + 1) / (2**64 + 2)
 
 
-SAFETY: Final = 1.25
-"""What is predicted is taken to last so many times as long, when it is compared with a deadline."""
-
-
 class Place(Enum):
-    """Where an answer is written."""
+    """Where work is done."""
 
     LOCAL = "local"
     REMOTE = "remote"
@@ -88,38 +86,38 @@ class Place(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFacts:
+class RemoteInputs:
     """What is known of a remote.
 
     Attributes:
         candidate: Name, speed and load.
-        outlook: What is expected of it for this request.
-        lets_through: Whether its circuit breaker does.
-        able: Whether it can write this kind of answer.
+        estimate: Prediction for this request.
+        allowed: Whether its circuit breaker allows a request.
+        supported: Whether it supports this kind of answer.
     """
 
-    candidate: Candidate
-    outlook: Estimate
-    lets_through: bool
-    able: bool
+    candidate: AffinityCandidate
+    estimate: Estimate
+    allowed: bool
+    supported: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is decided on.
+class RoutingInputs:
+    """What the decision is based on.
 
     Attributes:
-        mode: When other machines write answers.
-        rule: What of the collection may leave.
-        can_redact: Whether there are patterns to redact by.
-        priority: The request's class.
-        deadline_in_s: Until its deadline, seconds; None without one.
+        mode: When remotes generate answers.
+        rule: Whether the collection's passages may leave.
+        can_redact: Whether redaction patterns are configured.
+        priority: Scheduling class of the request.
+        deadline_in_s: Time to its deadline, seconds; None without one.
         prompt_tokens: Length of its prompt.
-        documents: What it has in common with requests that use the same documents.
-        waiting: Requests that wait here for a slot.
-        strained: Whether this box is held back or on battery.
-        local: What is expected here.
-        remotes: The others.
+        documents: From ``documents_key``.
+        waiting: Requests in the local queue.
+        constrained: Whether this box is throttled or on battery.
+        local: Prediction for the local generator.
+        remotes: The remotes.
     """
 
     mode: OffloadMode
@@ -130,19 +128,19 @@ class Facts:
     prompt_tokens: int
     documents: bytes
     waiting: int
-    strained: bool
+    constrained: bool
     local: Estimate
-    remotes: tuple[RemoteFacts, ...]
+    remotes: tuple[RemoteInputs, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What was decided.
+class RoutingDecision:
+    """Where work is done.
 
     Attributes:
-        place: Where the answer is written.
-        remotes: Names of the remotes that may help, the one to ask first at the head; empty where nothing may leave.
-        reason: Why, as a short sentence without numbers.
+        place: Locally, on a remote, or both.
+        remotes: Names of the remotes that may be used, best first; empty if nothing may leave.
+        reason: A short clause without numbers.
     """
 
     place: Place
@@ -150,84 +148,84 @@ class Choice:
     reason: str
 
 
-def choose(facts: Facts) -> Choice:
-    """Decides where an answer is written.
+def choose(inputs: RoutingInputs) -> RoutingDecision:
+    """Decides where an answer is generated.
 
-    What may not leave never does, whatever the mode; and where no remote is any good, the answer is written here.
+    The collection's rule takes precedence over the mode; without a usable remote the answer is generated locally.
     """
-    if facts.mode is OffloadMode.NEVER:
-        return Choice(Place.LOCAL, (), "offload is off")
-    if facts.rule is OffloadRule.NEVER:
-        return Choice(Place.LOCAL, (), "the collection does not leave this box")
-    if facts.rule is OffloadRule.REDACTED and not facts.can_redact:
-        return Choice(Place.LOCAL, (), "the collection leaves only redacted, and there are no patterns")
-    able = [remote for remote in facts.remotes if remote.able]
-    if not able:
-        return Choice(Place.LOCAL, (), "no remote can write this kind of answer")
-    usable = [remote for remote in able if remote.lets_through]
+    if inputs.mode is OffloadMode.NEVER:
+        return RoutingDecision(Place.LOCAL, (), "offload is off")
+    if inputs.rule is OffloadRule.NEVER:
+        return RoutingDecision(Place.LOCAL, (), "the collection does not allow offload")
+    if inputs.rule is OffloadRule.REDACTED and not inputs.can_redact:
+        return RoutingDecision(Place.LOCAL, (), "the collection requires redaction and no pattern is configured")
+    supported = [remote for remote in inputs.remotes if remote.supported]
+    if not supported:
+        return RoutingDecision(Place.LOCAL, (), "no remote supports this kind of answer")
+    usable = [remote for remote in supported if remote.allowed]
     if not usable:
-        return Choice(Place.LOCAL, (), "every remote failed lately")
-    names = ranking(facts.documents, [remote.candidate for remote in usable])
+        return RoutingDecision(Place.LOCAL, (), "the circuit breaker of every remote is open")
+    names = affinity(inputs.documents, [remote.candidate for remote in usable])
     by_name = {remote.candidate.name: remote for remote in usable}
-    timely = tuple(name for name in names if _in_time(by_name[name].outlook, facts.deadline_in_s, unknown=True))
-    match facts.mode:
+    timely = tuple(name for name in names if _in_time(by_name[name].estimate, inputs.deadline_in_s, unknown=True))
+    match inputs.mode:
         case OffloadMode.PREFER_REMOTE:
             if timely:
-                return Choice(Place.REMOTE, timely, "a remote is preferred")
-            return _sooner(facts, [by_name[name] for name in names], "no remote would be in time")
-        case OffloadMode.RACE if facts.priority is Priority.INTERACTIVE and timely:
-            return Choice(Place.BOTH, timely, "somebody waits, so both begin")
+                return RoutingDecision(Place.REMOTE, timely, "the mode prefers remotes")
+            return _fastest(inputs, [by_name[name] for name in names], "no remote would meet the deadline")
+        case OffloadMode.RACE if inputs.priority is Priority.INTERACTIVE and timely:
+            return RoutingDecision(Place.BOTH, timely, "the request is interactive and the mode is race")
         case _:
-            return _overflow(facts, timely, [by_name[name] for name in names])
+            return _overflow(inputs, timely, [by_name[name] for name in names])
 
 
-def numbers(facts: Facts) -> dict[str, float]:
-    """Returns what was decided on, by name, for the trail of decisions."""
-    found: dict[str, float] = {
-        "prompt_tokens": facts.prompt_tokens,
-        "local_waiting": facts.waiting,
-        "strained": float(facts.strained),
-        "remotes": len(facts.remotes),
+def numbers(inputs: RoutingInputs) -> dict[str, float]:
+    """Returns the inputs as named numbers for the audit log."""
+    values: dict[str, float] = {
+        "prompt_tokens": inputs.prompt_tokens,
+        "local_waiting": inputs.waiting,
+        "constrained": float(inputs.constrained),
+        "remotes": len(inputs.remotes),
     }
-    if facts.deadline_in_s is not None:
-        found["deadline_in_s"] = facts.deadline_in_s
-    found |= _expected("local", facts.local)
-    for remote in facts.remotes:
+    if inputs.deadline_in_s is not None:
+        values["deadline_in_s"] = inputs.deadline_in_s
+    values |= _estimated("local", inputs.local)
+    for remote in inputs.remotes:
         name = remote.candidate.name
-        found |= _expected(name, remote.outlook)
-        found |= {f"{name}_under_way": remote.candidate.in_flight, f"{name}_lets_through": float(remote.lets_through)}
+        values |= _estimated(name, remote.estimate)
+        values |= {f"{name}_in_flight": remote.candidate.in_flight, f"{name}_breaker_allows": float(remote.allowed)}
         if remote.candidate.spare is not None:
-            found[f"{name}_spare"] = remote.candidate.spare
-    return found
+            values[f"{name}_spare"] = remote.candidate.spare
+    return values
 
 
-def _overflow(facts: Facts, timely: tuple[str, ...], usable: list[RemoteFacts]) -> Choice:
+def _overflow(inputs: RoutingInputs, timely: tuple[str, ...], usable: list[RemoteInputs]) -> RoutingDecision:
     spare = timely or tuple(remote.candidate.name for remote in usable)
-    if facts.strained and timely:
-        return Choice(Place.REMOTE, timely, "this box is held back or on battery")
-    if _in_time(facts.local, facts.deadline_in_s, unknown=facts.waiting == 0):
-        return Choice(Place.LOCAL, spare, "it will be in time here")
+    if inputs.constrained and timely:
+        return RoutingDecision(Place.REMOTE, timely, "this box is throttled or on battery")
+    if _in_time(inputs.local, inputs.deadline_in_s, unknown=inputs.waiting == 0):
+        return RoutingDecision(Place.LOCAL, spare, "the local generator will meet the deadline")
     if timely:
-        return Choice(Place.REMOTE, timely, "it would be late here")
-    return _sooner(facts, usable, "it would be late everywhere")
+        return RoutingDecision(Place.REMOTE, timely, "the local generator would miss the deadline")
+    return _fastest(inputs, usable, "every generator would miss the deadline")
 
 
-def _sooner(facts: Facts, usable: list[RemoteFacts], reason: str) -> Choice:
-    """Decides for whoever is done first, where nobody is in time."""
-    ordered = sorted(usable, key=lambda remote: (remote.outlook.finish_s is None, remote.outlook.finish_s or 0.0))
+def _fastest(inputs: RoutingInputs, usable: list[RemoteInputs], reason: str) -> RoutingDecision:
+    """Decides for the side that finishes first, if none meets the deadline."""
+    ordered = sorted(usable, key=lambda remote: (remote.estimate.finish_s is None, remote.estimate.finish_s or 0.0))
     names = tuple(remote.candidate.name for remote in ordered)
-    here, there = facts.local.finish_s, ordered[0].outlook.finish_s
-    if here is not None and there is not None and there < here:
-        return Choice(Place.REMOTE, names, f"{reason}, and a remote is done first")
-    return Choice(Place.LOCAL, names, f"{reason}, and this box is done first")
+    local_s, remote_s = inputs.local.finish_s, ordered[0].estimate.finish_s
+    if local_s is not None and remote_s is not None and remote_s < local_s:
+        return RoutingDecision(Place.REMOTE, names, f"{reason}, and a remote finishes first")
+    return RoutingDecision(Place.LOCAL, names, f"{reason}, and the local generator finishes first")
 
 
-def _in_time(outlook: Estimate, deadline_in_s: float | None, unknown: bool) -> bool:
+def _in_time(estimate: Estimate, deadline_in_s: float | None, unknown: bool) -> bool:
     if deadline_in_s is None:
-        return unknown or outlook.finish_s is not None
-    return unknown if outlook.finish_s is None else SAFETY * outlook.finish_s <= deadline_in_s
+        return unknown or estimate.finish_s is not None
+    return unknown if estimate.finish_s is None else SAFETY * estimate.finish_s <= deadline_in_s
 
 
-def _expected(name: str, outlook: Estimate) -> dict[str, float]:
-    given = {"first_text_s": outlook.first_text_s, "finish_s": outlook.finish_s}
-    return {f"{name}_{key}": value for key, value in given.items() if value is not None}
+def _estimated(name: str, estimate: Estimate) -> dict[str, float]:
+    values = {"first_token_s": estimate.first_token_s, "finish_s": estimate.finish_s}
+    return {f"{name}_{key}": value for key, value in values.items() if value is not None}

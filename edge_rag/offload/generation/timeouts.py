@@ -1,4 +1,4 @@
-"""How long a remote is waited for: a function of the clock and of what was measured. Pure."""
+"""Timeouts of a remote's answer: a function of the clock and of measured latencies. Pure."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Final
 from edge_rag.offload.remotes.latency_model import Estimate
 
 SAFETY: Final = 1.5
-"""What this box needs is taken to last so many times as long, when time is kept for it."""
+"""Factor on the predicted local time when time is reserved for the local generator."""
 
 UNKNOWN_SHARE: Final = 0.5
-"""Share of the time to the deadline that is kept for this box where nothing was measured."""
+"""Share of the time to the deadline that is reserved for the local generator before it was measured."""
 
-LEAST_SHARE: Final = 0.1
-"""Share of the time to the deadline that a remote gets in any case."""
+MIN_SHARE: Final = 0.1
+"""Share of the time to the deadline that a remote gets at least."""
 
-STALLS: Final = 10.0
-"""It stalls once it says nothing for so many times as long as between its words so far."""
+STALL_FACTOR: Final = 10.0
+"""A remote has stalled after this many mean inter-token times without a chunk."""
 
-EXPECTED_TOKENS: Final = 8
-"""What was expected of a remote's pace counts as much as so many of its tokens."""
+PRIOR_TOKENS: Final = 8
+"""Weight of the predicted inter-token time, in tokens."""
 
-SOONEST_HEDGE_S: Final = 0.5
-"""However quick a remote mostly is, it is not taken for slow before, seconds."""
+MIN_HEDGE_S: Final = 0.5
+"""Earliest hedge, seconds, also for a remote that is usually faster."""
 
-_LITTLE_S: Final = 0.2
+_SLACK_S: Final = 0.2
 
 
-class Step(Enum):
+class Action(Enum):
     """What to do about a remote."""
 
     WAIT = "wait"
@@ -39,133 +39,136 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """The operator's bounds.
+class Timeouts:
+    """The operator's timeouts.
 
     Attributes:
-        first_text_s: Longest wait for the first text, connecting included, seconds.
-        stall_s: Shortest silence in the middle of an answer that counts as a stall, seconds.
-        unread_s: Longest time that an answer waits for its reader, seconds.
+        first_token_s: Longest wait for the first token, connecting included, seconds.
+        stall_s: Shortest gap between two chunks that counts as a stall, seconds.
+        slow_client_s: Longest time that an answer stays paused for its client, seconds.
     """
 
-    first_text_s: float = 10.0
+    first_token_s: float = 10.0
     stall_s: float = 2.0
-    unread_s: float = 30.0
+    slow_client_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a remote's answer is. Times are on one monotonic clock, seconds.
+class StreamProgress:
+    """Progress of a remote's answer. Times are seconds on one monotonic clock.
 
     Attributes:
         now: The time.
-        started: When it was asked.
-        deadline: The request's, or None.
-        first_text: When the first text came, or None.
-        last_text: When the latest came, or None.
-        said: Tokens so far.
-        left: Tokens that are still expected.
-        remote: What was expected of the remote.
-        local: What is expected here, of an answer begun now.
-        may_hedge: Whether it can be begun here as well: it has not been, and a slot is free.
+        started: When the request was sent.
+        deadline: Deadline of the request, or None.
+        first_chunk: When the first chunk came, or None.
+        last_chunk: When the latest chunk came, or None.
+        tokens: Tokens so far.
+        remaining: Tokens still expected.
+        remote: Prediction for the remote, made when the request was sent.
+        local: Prediction for a request that the local generator starts now.
+        may_hedge: Whether the local generator has not been started and has a free slot.
     """
 
     now: float
     started: float
     deadline: float | None
-    first_text: float | None
-    last_text: float | None
-    said: int
-    left: int
+    first_chunk: float | None
+    last_chunk: float | None
+    tokens: int
+    remaining: int
     remote: Estimate
     local: Estimate
     may_hedge: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at a remote found.
+class Assessment:
+    """Result of a check of a remote's progress.
 
     Attributes:
-        step: What to do.
-        reason: Why, where it is not to wait.
-        again_at: When to look again, on the clock of the progress; always later than now.
+        action: What to do.
+        reason: Why, unless the action is to wait.
+        check_at: When to check again, on the clock of the progress; always later than now.
     """
 
-    step: Step
+    action: Action
     reason: str
-    again_at: float
+    check_at: float
 
 
-def look(progress: Progress, bounds: Bounds) -> Look:
-    """Decides whether a remote is waited for."""
-    if progress.first_text is None or progress.last_text is None:
-        return _before_the_first_text(progress, bounds)
-    return _in_the_middle(progress, progress.first_text, progress.last_text, bounds)
+def assess(progress: StreamProgress, timeouts: Timeouts) -> Assessment:
+    """Decides whether to wait for a remote, to hedge, or to take over."""
+    if progress.first_chunk is None or progress.last_chunk is None:
+        return _before_first_chunk(progress, timeouts)
+    return _between_chunks(progress, progress.first_chunk, progress.last_chunk, timeouts)
 
 
-def _before_the_first_text(progress: Progress, bounds: Bounds) -> Look:
-    give_up_at = progress.started + bounds.first_text_s
-    again_at = math.inf
+def _before_first_chunk(progress: StreamProgress, timeouts: Timeouts) -> Assessment:
+    timeout_at = progress.started + timeouts.first_token_s
+    check_at = math.inf
     if progress.deadline is not None:
         latest = _latest(progress, progress.deadline)
-        here = progress.local.finish_s
-        if progress.now >= latest and here is not None and progress.now + here > progress.deadline:
-            # This box would be late, so nothing is gained by leaving the remote; until there is less to do here.
-            again_at = progress.now + SOONEST_HEDGE_S
+        local_s = progress.local.finish_s
+        if progress.now >= latest and local_s is not None and progress.now + local_s > progress.deadline:
+            # The local generator would be late too, so a takeover gains nothing until its load falls.
+            check_at = progress.now + MIN_HEDGE_S
         else:
-            give_up_at = min(give_up_at, latest)
-    if progress.now >= give_up_at:
-        return Look(Step.TAKE_OVER, "it said nothing in the time it had", progress.now + bounds.stall_s)
-    again_at = min(again_at, give_up_at)
+            timeout_at = min(timeout_at, latest)
+    if progress.now >= timeout_at:
+        reason = f"no token came within {progress.now - progress.started:.1f} s"
+        return Assessment(Action.TAKE_OVER, reason, progress.now + timeouts.stall_s)
+    check_at = min(check_at, timeout_at)
     unusual = progress.remote.unusual_s
     if unusual is None:
-        return Look(Step.WAIT, "", again_at)
-    hedge_at = progress.started + max(SOONEST_HEDGE_S, unusual)
+        return Assessment(Action.WAIT, "", check_at)
+    hedge_at = progress.started + max(MIN_HEDGE_S, unusual)
     if progress.now < hedge_at:
-        return Look(Step.WAIT, "", min(hedge_at, again_at))
+        return Assessment(Action.WAIT, "", min(hedge_at, check_at))
     if progress.may_hedge:
-        return Look(Step.HEDGE, "it takes longer than it mostly does", again_at)
-    return Look(Step.WAIT, "", min(progress.now + SOONEST_HEDGE_S, again_at))
+        return Assessment(Action.HEDGE, "the remote takes longer than usual", check_at)
+    return Assessment(Action.WAIT, "", min(progress.now + MIN_HEDGE_S, check_at))
 
 
-def _latest(progress: Progress, deadline: float) -> float:
-    """Returns the time until which a silent remote is waited for: what this box needs is kept for it.
+def _latest(progress: StreamProgress, deadline: float) -> float:
+    """Returns when to take over before the first chunk so that the local generator still meets the deadline.
 
-    Where that leaves the remote next to nothing, it gets the time within which it mostly begins.
+    If that leaves the remote almost no time, it gets the time within which it usually starts.
     """
-    window, here = max(0.0, deadline - progress.started), progress.local.finish_s
-    least = progress.started + LEAST_SHARE * window
-    latest = deadline - (UNKNOWN_SHARE * window if here is None else SAFETY * here)
-    return latest if latest >= least else max(least, progress.started + (progress.remote.unusual_s or 0.0))
+    window, local_s = max(0.0, deadline - progress.started), progress.local.finish_s
+    minimum = progress.started + MIN_SHARE * window
+    latest = deadline - (UNKNOWN_SHARE * window if local_s is None else SAFETY * local_s)
+    return latest if latest >= minimum else max(minimum, progress.started + (progress.remote.unusual_s or 0.0))
 
 
-def _in_the_middle(progress: Progress, first: float, last: float, bounds: Bounds) -> Look:
-    gap = _pace(progress, last - first)
-    silent_at = last + max(bounds.stall_s, STALLS * gap)
-    if progress.now < silent_at and progress.deadline is not None:
-        rest, here = progress.left * gap, _rest_here(progress)
-        in_time_here = here is None or progress.now + here <= progress.deadline
-        if progress.now + rest > progress.deadline and in_time_here and (here is None or here < rest):
-            return Look(Step.TAKE_OVER, "it speaks too slowly to be in time", progress.now + bounds.stall_s)
-        latest = progress.deadline - (UNKNOWN_SHARE * (progress.deadline - last) if here is None else here)
+def _between_chunks(progress: StreamProgress, first: float, last: float, timeouts: Timeouts) -> Assessment:
+    gap = _per_token_s(progress, last - first)
+    stalled_at = last + max(timeouts.stall_s, STALL_FACTOR * gap)
+    if progress.now < stalled_at and progress.deadline is not None:
+        remote_s, local_s = progress.remaining * gap, _local_rest_s(progress)
+        local_in_time = local_s is None or progress.now + local_s <= progress.deadline
+        if progress.now + remote_s > progress.deadline and local_in_time and (local_s is None or local_s < remote_s):
+            reason = "the remote generates too slowly to meet the deadline"
+            return Assessment(Action.TAKE_OVER, reason, progress.now + timeouts.stall_s)
+        latest = progress.deadline - (UNKNOWN_SHARE * (progress.deadline - last) if local_s is None else local_s)
         if latest > last:
-            # With the time this box would need left, a remote that is silent for longer than usual is not waited for.
-            silent_at = min(silent_at, max(latest, last + 2 * gap + _LITTLE_S))
-    if progress.now >= silent_at:
-        return Look(Step.TAKE_OVER, "it stopped speaking", progress.now + bounds.stall_s)
-    return Look(Step.WAIT, "", silent_at)
+            # Only the time that the local generator needs is left: an unusually long gap counts as a stall.
+            stalled_at = min(stalled_at, max(latest, last + 2 * gap + _SLACK_S))
+    if progress.now >= stalled_at:
+        reason = f"no token came for {progress.now - last:.1f} s"
+        return Assessment(Action.TAKE_OVER, reason, progress.now + timeouts.stall_s)
+    return Assessment(Action.WAIT, "", stalled_at)
 
 
-def _pace(progress: Progress, took_s: float) -> float:
-    """Returns the time between two tokens, seconds: what was seen, and while that is little, what was expected."""
-    seen, expected = progress.said - 1, progress.remote.per_token_s
+def _per_token_s(progress: StreamProgress, elapsed_s: float) -> float:
+    """Returns the inter-token time, seconds: measured, and with few tokens mixed with the predicted one."""
+    gaps, expected = progress.tokens - 1, progress.remote.per_token_s
     if expected is None:
-        return took_s / max(1, seen)
-    return (took_s + EXPECTED_TOKENS * expected) / (max(0, seen) + EXPECTED_TOKENS)
+        return elapsed_s / max(1, gaps)
+    return (elapsed_s + PRIOR_TOKENS * expected) / (max(0, gaps) + PRIOR_TOKENS)
 
 
-def _rest_here(progress: Progress) -> float | None:
-    """Returns the time this box would need for the rest, seconds."""
-    start, pace = progress.local.first_text_s, progress.local.per_token_s
-    return None if start is None or pace is None else SAFETY * (start + progress.left * pace)
+def _local_rest_s(progress: StreamProgress) -> float | None:
+    """Returns the time that the local generator needs for the rest, seconds."""
+    start, per_token = progress.local.first_token_s, progress.local.per_token_s
+    return None if start is None or per_token is None else SAFETY * (start + progress.remaining * per_token)

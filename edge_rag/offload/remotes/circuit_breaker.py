@@ -1,9 +1,9 @@
-"""The circuit breaker of a remote: after failures it is left alone for a while, then tried with one request.
+"""The circuit breaker of a remote: after failures it gets no requests for a while, then one trial request.
 
-CLOSED ── failures in a row ──> OPEN ── its time is over, one request ──> HALF_OPEN
-  ^                              ^                                            │
-  └────────── success ───────────┼────────────────────────────────────────────┤
-                                 └───────────── failure, twice the time ──────┘
+CLOSED ── consecutive failures ──> OPEN ── open time passed, one request ──> HALF_OPEN
+  ^                                 ^                                            │
+  └─────────── success ─────────────┼────────────────────────────────────────────┤
+                                    └──────────── failure, open time doubled ────┘
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-DOUBLINGS: Final = 6
-"""How often the time a remote is left alone doubles."""
+MAX_DOUBLINGS: Final = 6
+"""How often the open time doubles at most."""
 
 
 class BreakerState(Enum):
-    """What becomes of requests for the remote."""
+    """Whether requests are allowed."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -25,20 +25,20 @@ class BreakerState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Breaker:
-    """Immutable: each event gives the breaker after it. Times are seconds on one monotonic clock.
+class CircuitBreaker:
+    """Immutable: each event returns the breaker after it. Times are seconds on one monotonic clock.
 
     Attributes:
-        threshold: Failures in a row that open it, at least 1.
-        rest_s: How long it is left alone the first time, above 0; doubles each time a probe fails.
-        state: What it is in.
-        failures: Failures in a row.
-        trips: Probes that failed in a row, plus one while it is not closed.
-        since: When it got into its state.
+        threshold: Consecutive failures that open it, at least 1.
+        base_open_s: Open time after the first trip, above 0; doubles each time a trial fails.
+        state: Its state.
+        failures: Consecutive failures.
+        trips: Consecutive failed trials, plus one unless it is closed.
+        since: When it entered its state.
     """
 
     threshold: int = 3
-    rest_s: float = 2.0
+    base_open_s: float = 2.0
     state: BreakerState = BreakerState.CLOSED
     failures: int = 0
     trips: int = 0
@@ -46,27 +46,27 @@ class Breaker:
 
     @property
     def open_s(self) -> float:
-        """How long it stays open, seconds."""
-        return self.rest_s * 2.0 ** min(max(self.trips - 1, 0), DOUBLINGS)
+        """Present open time, seconds."""
+        return self.base_open_s * 2.0 ** min(max(self.trips - 1, 0), MAX_DOUBLINGS)
 
-    def lets_through(self, now: float) -> bool:
-        """Whether a request may be sent now; a probe that never reports back is given up after ``open_s``."""
+    def allows(self, now: float) -> bool:
+        """Whether a request may be sent; a trial without an outcome is given up after ``open_s``."""
         return self.state is BreakerState.CLOSED or now >= self.since + self.open_s
 
-    def sent(self, now: float) -> Breaker:
-        """A request was sent; it must have been let through."""
+    def on_attempt(self, now: float) -> CircuitBreaker:
+        """A request is sent; ``allows`` must hold."""
         if self.state is BreakerState.CLOSED:
             return self
         return replace(self, state=BreakerState.HALF_OPEN, since=now)
 
-    def succeeded(self, now: float) -> Breaker:
-        """A request went well."""
+    def on_success(self, now: float) -> CircuitBreaker:
+        """A request succeeded."""
         if self.state is BreakerState.CLOSED:
             return replace(self, failures=0)
         return replace(self, state=BreakerState.CLOSED, failures=0, trips=0, since=now)
 
-    def failed(self, now: float) -> Breaker:
-        """A request failed. While it is open already, the ones sent before change nothing."""
+    def on_failure(self, now: float) -> CircuitBreaker:
+        """A request failed. An open breaker stays as it is: the request was sent before it opened."""
         failures = self.failures + 1
         match self.state:
             case BreakerState.CLOSED if failures < self.threshold:

@@ -1,7 +1,4 @@
-"""Another edge-rag, over gRPC.
-
-The encoders of another edge-rag, over gRPC.
-"""
+"""Another edge-rag as a remote, over gRPC: its ``Generation`` and ``Encoding`` services."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ from edge_rag.core.generation import QuoteChunk, TextChunk, TokenChunk
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.encoding.client import Encoders
-from edge_rag.offload.encoding.messages import Embedded, Rank, Ranks, SentCandidates, SentTexts
-from edge_rag.offload.generation.request_builder import Order, SentPassage
-from edge_rag.offload.ports import Busy, Ended, Heard
+from edge_rag.offload.encoding.client import EncoderModels
+from edge_rag.offload.encoding.messages import OutboundCandidates, OutboundTexts, RemoteRank, RemoteRanks, RemoteVectors
+from edge_rag.offload.generation.request_builder import OutboundRequest, SentPassage
+from edge_rag.offload.ports import RemoteEvent, RemoteFinished, RemoteLoad
 from edge_rag.offload.remotes.connection import Connection
 from edge_rag.offload.remotes.tls_trust import Trust
 
@@ -43,13 +40,13 @@ class EdgeRagRemote:
     """Implements ``Remote`` with the ``Generation`` service of another edge-rag.
 
     Args:
-        name: What it is called.
-        address: HOST:PORT, or ``box:`` and the name that a box announces.
-        trust: What it has to show, and is shown.
-        uses: What it is used for.
+        name: Its name.
+        address: HOST:PORT, or ``box:`` and a name that is announced on the network.
+        trust: Its expected certificate, and this box's credential.
+        uses: The work it is used for.
 
     Attributes:
-        connection: What is said to it goes over; may be shared with what else it is asked.
+        connection: The connection, which other clients of the same remote may share.
     """
 
     kind = "edge-rag"
@@ -62,19 +59,19 @@ class EdgeRagRemote:
         self.uses = uses
         self.connection = Connection(address, trust)
 
-    def able(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
-        """Whether it can write such an answer: any, but one in a format is checked by its tokens, which are of the text
-        that was sent."""
+    def supports(self, mode: AnswerMode, form: AnswerFormat | None, redacted: bool) -> bool:
+        """Whether it can generate such an answer: any, except formatted answers of redacted requests, since a format is
+        checked on tokens, and those are tokens of the redacted text."""
         return form is None or not redacted
 
-    def seal(self, order: Order) -> bytes:
-        """Returns the request message."""
-        sampling = order.sampling
+    def serialize(self, outbound: OutboundRequest) -> bytes:
+        """Returns the serialized request."""
+        sampling = outbound.sampling
         request = generation_pb2.GenerateRequest(
-            question=order.question,
-            passages=[_passage(passage) for passage in order.passages],
-            mode=_MODES[order.mode],
-            max_sentences=order.max_sentences,
+            question=outbound.question,
+            passages=[_passage(passage) for passage in outbound.passages],
+            mode=_MODES[outbound.mode],
+            max_sentences=outbound.max_sentences,
             sampling=rag_pb2.Sampling(
                 max_tokens=sampling.max_tokens,
                 temperature=sampling.temperature,
@@ -84,43 +81,43 @@ class EdgeRagRemote:
                 seed=sampling.seed,
                 stop=sampling.stop,
             ),
-            priority=_PRIORITIES[order.priority],
-            request_id=order.request_id,
-            vocabulary=order.vocabulary,
-            sharing=order.sharing,
+            priority=_PRIORITIES[outbound.priority],
+            request_id=outbound.request_id,
+            vocabulary=outbound.vocabulary,
+            sharing=outbound.sharing,
         )
-        match order.format:
+        match outbound.format:
             case JsonSchema():
-                request.json_schema = order.format.schema
+                request.json_schema = outbound.format.schema
             case Regex():
-                request.regex = order.format.pattern
+                request.regex = outbound.format.pattern
             case None:
                 pass
         return request.SerializeToString()
 
-    async def send(self, sealed: bytes, within_s: float | None) -> AsyncGenerator[Heard, None]:
-        """Sends a request and yields what comes back; see ``Remote``."""
+    async def send(self, body: bytes, timeout_s: float | None) -> AsyncGenerator[RemoteEvent, None]:
+        """Sends a request and yields its events; see ``Remote``."""
         call: _Call | None = None
         try:
-            with self.connection.told():
-                channel = await self.connection.channel(within_s)
+            with self.connection.translate_errors():
+                channel = await self.connection.channel(timeout_s)
                 method = channel.unary_stream(
                     _METHOD, request_serializer=bytes, response_deserializer=generation_pb2.GenerateResponse.FromString
                 )
-                call = method(sealed, timeout=within_s, metadata=self.connection.metadata())
+                call = method(body, timeout=timeout_s, metadata=self.connection.metadata())
                 async for message in call:
-                    heard = _heard(message)
-                    if heard is not None:
-                        yield heard
-                    if isinstance(heard, Ended):
+                    event = _event(message)
+                    if event is not None:
+                        yield event
+                    if isinstance(event, RemoteFinished):
                         return
-                raise RemoteFailed("it stopped without an end")
+                raise RemoteFailed("the remote ended the stream without a finish reason")
         finally:
             if call is not None:
                 call.cancel()
 
     async def close(self) -> None:
-        """Lets the connection go."""
+        """Closes the connection."""
         await self.connection.close()
 
 
@@ -132,12 +129,12 @@ def _passage(passage: SentPassage) -> generation_pb2.SourcePassage:
     return generation_pb2.SourcePassage(text=passage.text, sentences=sentences)
 
 
-def _heard(message: generation_pb2.GenerateResponse) -> Heard | None:
-    """Reads a message; None for a kind of event that is not known here, or one that says nothing."""
+def _event(message: generation_pb2.GenerateResponse) -> RemoteEvent | None:
+    """Parses a message; None if its kind is unknown or it is empty."""
     match message.WhichOneof("event"):
         case "load":
             load = message.load
-            return Busy(load.waiting, load.running, max(1, load.slots))
+            return RemoteLoad(load.waiting, load.running, max(1, load.slots))
         case "text":
             return TextChunk(message.text) if message.text else None
         case "tokens":
@@ -145,14 +142,14 @@ def _heard(message: generation_pb2.GenerateResponse) -> Heard | None:
         case "quoted":
             return QuoteChunk(message.quoted.passage, message.quoted.sentence)
         case "finished":
-            return _ended(message.finished)
+            return _finished(message.finished)
         case _:
             return None
 
 
-def _ended(message: rag_pb2.Finished) -> Ended:
+def _finished(message: rag_pb2.Finished) -> RemoteFinished:
     if message.reason not in _REASONS:
-        raise RemoteFailed("it ended for a reason that is none")
+        raise RemoteFailed("the remote sent an unknown finish reason")
     usage, stage = message.usage, message.stages[0] if message.stages else rag_pb2.StageTime()
     used = Usage(
         usage.prompt_tokens,
@@ -161,12 +158,14 @@ def _ended(message: rag_pb2.Finished) -> Ended:
         usage.forced_tokens,
         usage.model_steps,
     )
-    return Ended(_REASONS[message.reason], used, _seconds(stage.queue_seconds), _seconds(stage.compute_seconds))
+    return RemoteFinished(
+        _REASONS[message.reason], used, _seconds(stage.queue_seconds), _seconds(stage.compute_seconds)
+    )
 
 
-def _seconds(given: float) -> float:
-    """Returns a time that a remote states, seconds, where it is one."""
-    return given if math.isfinite(given) and given >= 0 else 0.0
+def _seconds(reported: float) -> float:
+    """Returns a reported time, or 0 if it is not a valid one."""
+    return reported if math.isfinite(reported) and reported >= 0 else 0.0
 
 
 _SERVICE: Final = "/edge_rag.v1.Encoding/"
@@ -177,53 +176,53 @@ class EdgeRagEncoders:
     """Implements ``EncodingRemote`` with the ``Encoding`` service of another edge-rag.
 
     Args:
-        connection: The connection to it; its owner closes it.
+        connection: Closed by its owner.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def seal_texts(self, sent: SentTexts) -> bytes:
-        """Returns the request message."""
-        purpose = encoding_pb2.EMBED_PURPOSE_QUESTION if sent.questions else encoding_pb2.EMBED_PURPOSE_PASSAGE
+    def serialize_texts(self, outbound: OutboundTexts) -> bytes:
+        """Returns the serialized request."""
+        purpose = encoding_pb2.EMBED_PURPOSE_QUESTION if outbound.questions else encoding_pb2.EMBED_PURPOSE_PASSAGE
         return encoding_pb2.EmbedRequest(
-            embedder=sent.embedder, texts=sent.texts, purpose=purpose, request_id=sent.request_id
+            embedder=outbound.embedder, texts=outbound.texts, purpose=purpose, request_id=outbound.request_id
         ).SerializeToString()
 
-    def seal_candidates(self, sent: SentCandidates) -> bytes:
-        """Returns the request message."""
+    def serialize_candidates(self, outbound: OutboundCandidates) -> bytes:
+        """Returns the serialized request."""
         return encoding_pb2.RerankRequest(
-            reranker=sent.reranker,
-            question=sent.question,
+            reranker=outbound.reranker,
+            question=outbound.question,
             passages=[
                 encoding_pb2.Candidate(text=each.text, headings=each.headings, boost=each.boost)
-                for each in sent.passages
+                for each in outbound.passages
             ],
-            terms=[encoding_pb2.TermWeight(word=word, weight=weight) for word, weight in sent.terms],
-            limit=sent.limit,
-            request_id=sent.request_id,
-            sharing=sent.sharing,
+            terms=[encoding_pb2.TermWeight(word=word, weight=weight) for word, weight in outbound.terms],
+            limit=outbound.limit,
+            request_id=outbound.request_id,
+            sharing=outbound.sharing,
         ).SerializeToString()
 
-    async def describe(self, within_s: float) -> Encoders:
-        """Asks which models it has."""
-        reply = await self._call("DescribeEncoders", b"", encoding_pb2.DescribeEncodersResponse.FromString, within_s)
-        return Encoders(reply.embedder, reply.dimension, reply.reranker)
+    async def describe(self, timeout_s: float) -> EncoderModels:
+        """Returns the models it has."""
+        reply = await self._call("DescribeEncoders", b"", encoding_pb2.DescribeEncodersResponse.FromString, timeout_s)
+        return EncoderModels(reply.embedder, reply.dimension, reply.reranker)
 
-    async def embed(self, sealed: bytes, within_s: float) -> Embedded:
-        """Has texts embedded."""
-        reply = await self._call("Embed", sealed, encoding_pb2.EmbedResponse.FromString, within_s)
-        return Embedded(reply.vectors, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
+    async def embed(self, body: bytes, timeout_s: float) -> RemoteVectors:
+        """Embeds texts."""
+        reply = await self._call("Embed", body, encoding_pb2.EmbedResponse.FromString, timeout_s)
+        return RemoteVectors(reply.vectors, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
 
-    async def rerank(self, sealed: bytes, within_s: float) -> Ranks:
-        """Has passages ranked."""
-        reply = await self._call("Rerank", sealed, encoding_pb2.RerankResponse.FromString, within_s)
-        ranked = tuple(Rank(each.passage, each.score, tuple(each.evidence)) for each in reply.ranked)
-        return Ranks(ranked, reply.evidence, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
+    async def rerank(self, body: bytes, timeout_s: float) -> RemoteRanks:
+        """Ranks passages."""
+        reply = await self._call("Rerank", body, encoding_pb2.RerankResponse.FromString, timeout_s)
+        ranked = tuple(RemoteRank(each.passage, each.score, tuple(each.evidence)) for each in reply.ranked)
+        return RemoteRanks(ranked, reply.evidence, _seconds(reply.queue_seconds), _seconds(reply.compute_seconds))
 
-    async def _call(self, method: str, sealed: bytes, read: Callable[[bytes], _Reply], within_s: float) -> _Reply:
-        with self._connection.told():
-            channel = await self._connection.channel(within_s)
-            ask = channel.unary_unary(_SERVICE + method, request_serializer=bytes, response_deserializer=read)
-            reply: _Reply = await ask(sealed, timeout=within_s, metadata=self._connection.metadata())
+    async def _call(self, method: str, body: bytes, parse: Callable[[bytes], _Reply], timeout_s: float) -> _Reply:
+        with self._connection.translate_errors():
+            channel = await self._connection.channel(timeout_s)
+            call = channel.unary_unary(_SERVICE + method, request_serializer=bytes, response_deserializer=parse)
+            reply: _Reply = await call(body, timeout=timeout_s, metadata=self._connection.metadata())
             return reply

@@ -1,9 +1,7 @@
-"""How fast a place answers, measured: exponentially weighted means of what came back, and predictions from them.
+"""Latency models: exponentially weighted means of measured requests, and predictions from them. Pure.
 
-How fast a place encodes, measured: exponentially weighted means of what came back, and predictions from them. Pure.
-
-What a request takes is a time for the way, a time in the queue there, and a time for each text. The place states the
-last two; what is left of the time that passed here is the way.
+``LatencyModel`` predicts generation. ``EncoderLatency`` predicts encoding: the time of a call is network time, queueing
+time and a time per text. The remote reports the last two; the rest of the elapsed time is network time.
 """
 
 from __future__ import annotations
@@ -17,17 +15,17 @@ WEIGHT: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is expected of a place for one request; None where nothing was measured.
+    """Prediction for one request; attributes are None if nothing was measured.
 
     Attributes:
-        first_text_s: Until the first text, seconds.
-        finish_s: Until the end, with the mean deviation on top, seconds.
-        per_token_s: Between two tokens, seconds.
-        unusual_s: Time from which on it is unusual that there is no first text yet, seconds: four mean deviations above
-            the mean, as the retransmission timer of TCP has it (Jacobson, Congestion Avoidance and Control, 1988).
+        first_token_s: Time to first token, seconds.
+        finish_s: Time to the end plus the mean deviation, seconds.
+        per_token_s: Inter-token time, seconds.
+        unusual_s: Unusually long time to first token, seconds: four mean deviations above the mean, as in TCP's
+            retransmission timer (Jacobson, Congestion Avoidance and Control, 1988).
     """
 
-    first_text_s: float | None = None
+    first_token_s: float | None = None
     finish_s: float | None = None
     per_token_s: float | None = None
     unusual_s: float | None = None
@@ -35,18 +33,18 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One answer that came to its end.
+    """Measurement of one completed answer.
 
     Attributes:
-        queue_s: How long it waited there, seconds.
-        first_text_s: From asking to the first text, waiting included, seconds.
-        finish_s: From asking to the end, seconds.
+        queue_s: Queueing time, seconds.
+        first_token_s: Time to first token, queueing included, seconds.
+        finish_s: Time to the end, seconds.
         prompt_tokens: Length of the prompt, at least 1.
         tokens: Length of the answer, at least 1.
     """
 
     queue_s: float
-    first_text_s: float
+    first_token_s: float
     finish_s: float
     prompt_tokens: int
     tokens: int
@@ -64,25 +62,25 @@ class _Means:
 
 
 class LatencyModel:
-    """Keeps the means of one place and one kind of answer. One thread writes, any may read."""
+    """Means of one generator and one kind of answer. One thread writes, any may read."""
 
     def __init__(self) -> None:
         self._means: _Means | None = None
 
     @property
     def service_s(self) -> float | None:
-        """Mean time of an answer without waiting, seconds; None where nothing was measured."""
+        """Mean time of an answer without queueing, seconds; None if nothing was measured."""
         return None if self._means is None else self._means.service_s
 
     @property
     def tokens(self) -> float | None:
-        """Mean length of an answer, tokens; None where nothing was measured."""
+        """Mean length of an answer, tokens; None if nothing was measured."""
         return None if self._means is None else self._means.tokens
 
     def observe(self, sample: Sample) -> None:
-        """Takes a measurement."""
-        start = max(0.0, sample.first_text_s - sample.queue_s)
-        per_token = max(0.0, sample.finish_s - sample.first_text_s) / max(1, sample.tokens - 1)
+        """Adds a measurement."""
+        start = max(0.0, sample.first_token_s - sample.queue_s)
+        per_token = max(0.0, sample.finish_s - sample.first_token_s) / max(1, sample.tokens - 1)
         service = max(0.0, sample.finish_s - sample.queue_s)
         means = self._means
         if means is None:
@@ -96,18 +94,18 @@ class LatencyModel:
         means.tokens += WEIGHT * (sample.tokens - means.tokens)
         means.service_s += WEIGHT * (service - means.service_s)
 
-    def outlook(self, prompt_tokens: int, max_tokens: int, ahead: int, slots: int) -> Estimate:
+    def estimate(self, prompt_tokens: int, max_tokens: int, ahead: int, slots: int) -> Estimate:
         """Predicts one more request.
 
         Args:
             prompt_tokens: Length of its prompt.
-            max_tokens: Longest answer it may get.
+            max_tokens: Most tokens of its answer.
             ahead: Requests that run or wait there.
-            slots: How many of them run at once, at least 1.
+            slots: How many run at once, at least 1.
 
         Returns:
-            Waiting for a slot: those ahead beyond the free ones, each slot serving one at a time. Start: as long as the
-            mean, in proportion to the prompt. Then a mean answer, at most ``max_tokens``, at the mean pace.
+            Queueing: the requests ahead that exceed the free slots, each slot serving one at a time. Start: the mean,
+            in proportion to the prompt. Then a mean answer, at most ``max_tokens``, at the mean inter-token time.
         """
         means = self._means
         if means is None:
@@ -121,14 +119,14 @@ class LatencyModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Immutable: each measurement gives the pace after it.
+class EncoderLatency:
+    """Immutable: ``after`` returns the latency with one more measurement.
 
     Attributes:
-        round_trip_s: Time on the way, there and back, seconds.
-        queue_s: Time in the queue, seconds.
-        per_text_s: Time for a text, seconds; None where nothing was measured.
-        deviation_s: How far requests were from what was expected, mean, seconds.
+        round_trip_s: Network time, seconds.
+        queue_s: Queueing time, seconds.
+        per_text_s: Time per text, seconds; None if nothing was measured.
+        deviation_s: Mean deviation of requests from their prediction, seconds.
     """
 
     round_trip_s: float = 0.0
@@ -138,38 +136,40 @@ class Pace:
 
     @property
     def texts_per_s(self) -> float | None:
-        """Texts a second, way and queue left aside; None where nothing was measured."""
+        """Texts a second without network and queueing time; None if nothing was measured."""
         return None if self.per_text_s is None else 1.0 / max(self.per_text_s, 1e-9)
 
-    def after(self, texts: int, took_s: float, queue_s: float = 0.0, compute_s: float | None = None) -> Pace:
-        """Takes a measurement.
+    def after(
+        self, texts: int, elapsed_s: float, queue_s: float = 0.0, compute_s: float | None = None
+    ) -> EncoderLatency:
+        """Adds a measurement.
 
         Args:
-            texts: How many texts it was, at least 1.
-            took_s: From asking to the end, seconds.
-            queue_s: How long they waited there, as stated; seconds.
-            compute_s: How long they were worked on there, as stated; seconds. None for all of the time.
+            texts: Number of texts, at least 1.
+            elapsed_s: Time of the whole call, seconds.
+            queue_s: Queueing time as reported, seconds.
+            compute_s: Compute time as reported, seconds. None for all of the elapsed time.
         """
-        # A place may state what it likes, but not more time than passed.
-        computed = took_s if compute_s is None else min(max(compute_s, 0.0), took_s)
-        waited = min(max(queue_s, 0.0), took_s - computed)
-        way, each = took_s - computed - waited, computed / texts
+        # Reported times are not trusted beyond the elapsed time.
+        computed = elapsed_s if compute_s is None else min(max(compute_s, 0.0), elapsed_s)
+        waited = min(max(queue_s, 0.0), elapsed_s - computed)
+        network, each = elapsed_s - computed - waited, computed / texts
         expected = self.expected_s(texts)
         if self.per_text_s is None or expected is None:
-            return Pace(way, waited, each)
-        return Pace(
-            _mean(self.round_trip_s, way),
+            return EncoderLatency(network, waited, each)
+        return EncoderLatency(
+            _mean(self.round_trip_s, network),
             _mean(self.queue_s, waited),
             _mean(self.per_text_s, each),
-            _mean(self.deviation_s, abs(took_s - expected)),
+            _mean(self.deviation_s, abs(elapsed_s - expected)),
         )
 
     def expected_s(self, texts: int) -> float | None:
-        """Returns how long so many texts are likely to take, seconds; None where nothing was measured."""
+        """Predicts the time of a call, seconds; None if nothing was measured."""
         return None if self.per_text_s is None else self.round_trip_s + self.queue_s + texts * self.per_text_s
 
     def unusual_s(self, texts: int) -> float | None:
-        """Returns the time from which on it is unusual that they are not done, seconds; as ``Estimate.unusual_s``."""
+        """Returns an unusually long time of a call, seconds; see ``Estimate.unusual_s``."""
         expected = self.expected_s(texts)
         return None if expected is None else max(2 * expected, expected + 4 * self.deviation_s)
 

@@ -1,46 +1,45 @@
-"""A remote as seen from here: its breaker, what was measured of it, and what it has of ours."""
+"""The state of a remote: circuit breaker, latency models, load and counters."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 
 from edge_rag.core.monitoring.status import RemoteInUse
 from edge_rag.core.placement import OffloadUse
 from edge_rag.core.query import AnswerMode
-from edge_rag.offload.generation.routing import Candidate, RemoteFacts
-from edge_rag.offload.ports import Busy, Remote
-from edge_rag.offload.remotes.circuit_breaker import Breaker, BreakerState
+from edge_rag.offload.generation.routing import AffinityCandidate, RemoteInputs
+from edge_rag.offload.ports import Remote, RemoteLoad
+from edge_rag.offload.remotes.circuit_breaker import BreakerState, CircuitBreaker
 from edge_rag.offload.remotes.latency_model import Estimate, LatencyModel
 
-_USUAL_SLOTS = 8
-"""How many requests a remote that does not say is taken to run at once."""
+_ASSUMED_SLOTS = 8
+"""Slots of a remote that does not report them."""
 
 
-class Kind(Enum):
-    """Kinds of answers, which take different times."""
+class AnswerKind(Enum):
+    """Kinds of answers with different latencies."""
 
     QUOTED = "quoted"
     WRITTEN = "written"
 
 
-def kind_of(mode: AnswerMode) -> Kind:
-    """Returns the kind of answer that a mode makes."""
-    return Kind.QUOTED if mode is AnswerMode.QUOTE else Kind.WRITTEN
+def kind_of(mode: AnswerMode) -> AnswerKind:
+    """Returns the kind of answer of a mode."""
+    return AnswerKind.QUOTED if mode is AnswerMode.QUOTE else AnswerKind.WRITTEN
 
 
 class RemoteState:
-    """Keeps what is known of a remote. The event loop writes, any thread reads.
+    """What is known of a remote. The event loop writes, any thread may read.
 
     Args:
         remote: The remote.
-        breaker: As it begins.
+        breaker: Its initial circuit breaker.
     """
 
-    def __init__(self, remote: Remote, breaker: Breaker) -> None:
+    def __init__(self, remote: Remote, breaker: CircuitBreaker) -> None:
         self.remote = remote
         self.breaker = breaker
-        self.meters = {kind: LatencyModel() for kind in Kind}
+        self.models = {kind: LatencyModel() for kind in AnswerKind}
         self.in_flight = 0
         self.answers = 0
         self.failures = 0
@@ -49,30 +48,32 @@ class RemoteState:
         self.reranked = 0
         self.last_problem = ""
         self._slots: int | None = None
-        self._others = 0
+        self._foreign = 0  # requests of other clients there
 
-    def hear(self, busy: Busy) -> None:
-        """Takes what the remote says of its load; what is not ours, others brought."""
-        self._slots = busy.slots
-        self._others = max(0, busy.running + busy.waiting - (self.in_flight - 1))
+    def update_load(self, load: RemoteLoad) -> None:
+        """Takes a load report, which includes one request of this box that was just admitted."""
+        self._slots = load.slots
+        self._foreign = max(0, load.running + load.waiting - (self.in_flight - 1))
 
-    def facts(self, kind: Kind, prompt_tokens: int, max_tokens: int, able: bool, now: float) -> RemoteFacts:
-        """Returns what a decision is made on."""
-        meter, slots = self.meters[kind], self._slots or _USUAL_SLOTS
-        outlook = meter.outlook(prompt_tokens, max_tokens, self.in_flight + self._others, slots)
-        speed = None if not meter.service_s else slots / meter.service_s
-        spare = None if self._slots is None else self._slots - self.in_flight - self._others
-        candidate = Candidate(self.remote.name, speed, self.in_flight, spare)
-        return RemoteFacts(candidate, outlook, self.breaker.lets_through(now), able)
+    def routing_inputs(
+        self, kind: AnswerKind, prompt_tokens: int, max_tokens: int, supported: bool, now: float
+    ) -> RemoteInputs:
+        """Returns the inputs of a routing decision."""
+        model, slots = self.models[kind], self._slots or _ASSUMED_SLOTS
+        speed = None if not model.service_s else slots / model.service_s
+        spare = None if self._slots is None else self._slots - self.in_flight - self._foreign
+        candidate = AffinityCandidate(self.remote.name, speed, self.in_flight, spare)
+        estimate = self.estimate(kind, prompt_tokens, max_tokens)
+        return RemoteInputs(candidate, estimate, self.breaker.allows(now), supported)
 
-    def outlook(self, kind: Kind, prompt_tokens: int, max_tokens: int) -> Estimate:
-        """Returns what is expected of one more request."""
-        ahead = self.in_flight + self._others
-        return self.meters[kind].outlook(prompt_tokens, max_tokens, ahead, self._slots or _USUAL_SLOTS)
+    def estimate(self, kind: AnswerKind, prompt_tokens: int, max_tokens: int) -> Estimate:
+        """Predicts one more request."""
+        ahead = self.in_flight + self._foreign
+        return self.models[kind].estimate(prompt_tokens, max_tokens, ahead, self._slots or _ASSUMED_SLOTS)
 
     def snapshot(self) -> RemoteInUse:
-        """Returns its state for people."""
-        measured = [meter.service_s for meter in self.meters.values() if meter.service_s is not None]
+        """Returns its state for the status report."""
+        measured = [model.service_s for model in self.models.values() if model.service_s is not None]
         return RemoteInUse(
             name=self.remote.name,
             kind=self.remote.kind,
@@ -89,12 +90,7 @@ class RemoteState:
             reranked=self.reranked,
         )
 
-    def use(self, breaker: Breaker) -> BreakerState | None:
-        """Puts the breaker after an event in place; returns its new state if that is another one."""
+    def set_breaker(self, breaker: CircuitBreaker) -> BreakerState | None:
+        """Replaces the breaker; returns its state if that changed."""
         before, self.breaker = self.breaker.state, breaker
         return None if before is breaker.state else breaker.state
-
-
-def breaker_with(threshold: int, rest_s: float) -> Breaker:
-    """Returns a closed breaker."""
-    return replace(Breaker(), threshold=threshold, rest_s=rest_s)

@@ -1,4 +1,4 @@
-"""Which machine is believed to be the remote: one whose certificate an authority signed, or one certificate alone."""
+"""Authenticates a remote: by a certificate authority, or by the pinned fingerprint of its certificate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from edge_rag.errors import RemoteFailed
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What a remote has to show, and what it is shown. Files are read at each use, so that they can be replaced.
+    """How a remote is authenticated, and the credential it gets. Files are read at each use, so they can be replaced.
 
     Attributes:
-        authority: Certificates, PEM, of those who may sign the remote's; None where its fingerprint is known.
-        fingerprint: SHA-256 of its certificate, 64 hexadecimal digits, colons allowed; None where an authority signs.
-        credential: File of what is shown to it as a bearer token; None for nothing.
+        authority: CA certificates, PEM; None with a fingerprint.
+        fingerprint: SHA-256 of its certificate, 64 hexadecimal digits, colons allowed; None with an authority.
+        credential: File with the bearer token to send; None for no token.
     """
 
     authority: Path | None = None
@@ -32,11 +32,11 @@ class Trust:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether TLS is spoken."""
+        """Whether TLS is used."""
         return self.authority is not None or self.fingerprint is not None
 
     def token(self) -> str | None:
-        """Returns what is shown to the remote.
+        """Returns the bearer token.
 
         Raises:
             RemoteFailed: The file cannot be read.
@@ -46,48 +46,48 @@ class Trust:
         try:
             return self.credential.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise RemoteFailed(f"its credential cannot be read: {error}") from error
+            raise RemoteFailed(f"the credential for the remote cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What the remote's certificate is checked with.
+    """Trust anchor for the verification of the remote's certificate.
 
     Attributes:
         roots: Certificates, PEM; a chain must end in one of them, which may be the remote's own.
-        name: Name that the certificate has, where it is the certificate that counts and not the name; else None.
+        name: Name in the certificate if it is pinned, so that the host name does not matter; else None.
     """
 
     roots: bytes
     name: str | None = None
 
 
-def anchor(trust: Trust, host: str, port: int, within_s: float) -> Anchor:
-    """Returns what a remote's certificate is checked with. With a fingerprint, its certificate is fetched first.
+def anchor(trust: Trust, host: str, port: int, timeout_s: float) -> Anchor:
+    """Returns the trust anchor of a remote. With a fingerprint, its certificate is fetched first.
 
     Args:
-        trust: What it has to show.
-        host: Where it is.
+        trust: How it is authenticated.
+        host: Its host.
         port: Its port.
-        within_s: Longest time that fetching may take, seconds.
+        timeout_s: Longest time for fetching, seconds.
 
     Raises:
-        RemoteFailed: It is not the one, it cannot be reached, or a file cannot be read.
+        RemoteFailed: It has another certificate, cannot be reached, or a file cannot be read.
     """
     if trust.authority is not None:
         try:
             return Anchor(trust.authority.read_bytes())
         except OSError as error:
             raise RemoteFailed(f"the authority's certificate cannot be read: {error}") from error
-    shown = _fetch(host, port, within_s)
-    wanted = re.sub(r"[^0-9a-f]", "", (trust.fingerprint or "").lower())
-    if not hmac.compare_digest(hashlib.sha256(shown).hexdigest(), wanted):
-        raise RemoteFailed("it shows another certificate than the one whose fingerprint is pinned")
-    return Anchor(ssl.DER_cert_to_PEM_cert(shown).encode(), _name_in(shown))
+    presented = _fetch(host, port, timeout_s)
+    expected = re.sub(r"[^0-9a-f]", "", (trust.fingerprint or "").lower())
+    if not hmac.compare_digest(hashlib.sha256(presented).hexdigest(), expected):
+        raise RemoteFailed("the remote's certificate does not match the pinned fingerprint")
+    return Anchor(ssl.DER_cert_to_PEM_cert(presented).encode(), _name_in(presented))
 
 
 def tls_context(anchor: Anchor) -> ssl.SSLContext:
-    """Returns a context that believes what the anchor says and nothing else.
+    """Returns a context that trusts the anchor only.
 
     Raises:
         RemoteFailed: The certificates are unusable.
@@ -99,27 +99,27 @@ def tls_context(anchor: Anchor) -> ssl.SSLContext:
     try:
         context.load_verify_locations(cadata=anchor.roots.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise RemoteFailed(f"the certificates to check it with are unusable: {error}") from error
+        raise RemoteFailed(f"the CA certificates are unusable: {error}") from error
     return context
 
 
-def _fetch(host: str, port: int, within_s: float) -> bytes:
-    """Returns the certificate that a server shows, DER, without believing it."""
+def _fetch(host: str, port: int, timeout_s: float) -> bytes:
+    """Returns the certificate of a server, DER, without verification."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2", "http/1.1"])
     try:
         with (
-            socket.create_connection((host, port), within_s) as plain,
+            socket.create_connection((host, port), timeout_s) as plain,
             context.wrap_socket(plain, server_hostname=host) as encrypted,
         ):
-            shown = encrypted.getpeercert(binary_form=True)
+            presented = encrypted.getpeercert(binary_form=True)
     except (OSError, ValueError) as error:
-        raise RemoteFailed(f"it cannot be reached: {error}") from error
-    if not shown:
-        raise RemoteFailed("it shows no certificate")
-    return shown
+        raise RemoteFailed(f"the remote cannot be reached: {error}") from error
+    if not presented:
+        raise RemoteFailed("the remote has no certificate")
+    return presented
 
 
 def _name_in(certificate: bytes) -> str:
@@ -135,4 +135,4 @@ def _name_in(certificate: bytes) -> str:
         common = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         return str(common[0].value) if common else "localhost"
     except ValueError as error:
-        raise RemoteFailed(f"its certificate cannot be read: {error}") from error
+        raise RemoteFailed(f"the remote's certificate cannot be parsed: {error}") from error

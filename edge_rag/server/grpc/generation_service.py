@@ -18,7 +18,7 @@ from typing import Final
 from edge_rag.api.v1 import generation_pb2, generation_pb2_grpc
 from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, GeneratorLoad, TextChunk, TokenChunk
 from edge_rag.core.identity import Role
-from edge_rag.generator.generator import Handle
+from edge_rag.generator.generator import AnswerHandle
 from edge_rag.pipeline.event_buffer import EventBuffer
 from edge_rag.server.call import CallContext, ServicerContext
 from edge_rag.wire.generation import chunk_to_message, load_to_message, parse_generate_request
@@ -109,7 +109,9 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
             said = EventBuffer[ChunkEvent](asyncio.get_running_loop(), _UNREAD_EVENTS)
             engine = generator.stats()
             yield load_to_message(GeneratorLoad(engine.waiting, engine.slots_busy, engine.slots, generator.vocabulary))
-            submitting = asyncio.ensure_future(asyncio.to_thread(generator.write, wanted, request.vocabulary, said.put))
+            submitting = asyncio.ensure_future(
+                asyncio.to_thread(generator.submit_chunks, wanted, request.vocabulary, said.put)
+            )
             try:
                 said.attach(await asyncio.shield(submitting))
                 async with aclosing(paced(said.get, time.monotonic)) as events:
@@ -123,6 +125,6 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
                 submitting.add_done_callback(_cancel_admitted)
 
 
-def _cancel_admitted(submitting: asyncio.Future[Handle]) -> None:
+def _cancel_admitted(submitting: asyncio.Future[AnswerHandle]) -> None:
     if not submitting.cancelled() and submitting.exception() is None:
         submitting.result().cancel()

@@ -124,9 +124,9 @@ def test_the_trail_says_where_an_answer_was_written_and_what_was_sent(pair: Pair
             next(decision for decision in trail(client, "trail") if decision.kind is kind)
             for kind in (AuditEventKind.PLACED, AuditEventKind.SENT)
         )
-    assert placed.reason == "written on another machine: a remote is preferred"
+    assert placed.reason == "generating on a remote: the mode prefers remotes"
     assert placed.numbers["prompt_tokens"] > 0
-    assert sent.reason.startswith("sent to big, as it is, SHA-256 ")
+    assert sent.reason.startswith("sent to big, unredacted, SHA-256 ")
     assert sent.numbers["bytes"] > 100
 
 
@@ -151,7 +151,7 @@ def test_what_is_redacted_comes_back_as_it_was(pair: Pair) -> None:
         (sent,) = [decision for decision in trail(client, "redacted") if decision.kind is AuditEventKind.SENT]
     assert "2,000 operating hours" in text
     assert citations[0].text == text
-    assert "redacted" in sent.reason
+    assert ", redacted," in sent.reason
 
 
 @pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])

@@ -88,8 +88,8 @@ def test_what_another_machine_encoded_is_what_this_one_would_have(pair: Pair) ->
         assert answer(client, "allowed", "there") == here
         assert not sent(client, "here")
         assert [each.reason.split(",")[0] for each in sent(client, "there")] == [
-            "sent to big for questions",
-            "sent to big for ranks",
+            "sent to big for embedding the question",
+            "sent to big for reranking passages",
         ]
         (remote,) = client.status().remotes
     assert remote.uses == ("embed", "rerank")
@@ -104,8 +104,8 @@ def test_what_may_leave_only_redacted_is_encoded_here_and_the_trail_says_why(pai
         placed = [each for each in decisions(client, "redacted") if each.kind is AuditEventKind.PLACED]
         assert not sent(client, "redacted")
     assert [each.reason for each in placed] == [
-        "question embedded here: redacted text has other vectors and ranks",
-        "passages ranked here: redacted text has other vectors and ranks",
+        "embedding the question locally: redaction would change vectors and scores",
+        "reranking passages locally: redaction would change vectors and scores",
     ]
 
 
@@ -113,11 +113,11 @@ def test_the_trail_says_on_which_numbers_and_what_was_sent(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         answer(client, "allowed", "trail")
         told = decisions(client, "trail")
-    ranks = next(each for each in told if each.kind is AuditEventKind.PLACED and each.reason.startswith("passages"))
-    assert ranks.reason == "passages ranked on another machine: a remote is preferred"
+    ranks = next(each for each in told if each.kind is AuditEventKind.PLACED and each.reason.startswith("reranking"))
+    assert ranks.reason == "reranking passages on a remote: the mode prefers remotes"
     assert {"texts", "within_s", "big_texts_per_s", "big_round_trip_s", "big_queue_s"} <= set(ranks.numbers)
     brought = [each for each in told if each.kind is AuditEventKind.SENT]
-    assert all(" as it is, SHA-256 " in each.reason and each.numbers["bytes"] > 20 for each in brought)
+    assert all(" unredacted, SHA-256 " in each.reason and each.numbers["bytes"] > 20 for each in brought)
 
 
 @pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])

@@ -10,9 +10,8 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
-from edge_rag.generator.citations.sentences import SentenceCutter, WrittenSentence
-from edge_rag.generator.streams.answer_stream import AnswerPart
-from edge_rag.generator.streams.cite_stream import CheckedText
+from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
+from edge_rag.generator.streams import AnswerPart, CheckedText
 from edge_rag.reranker.words import Stemmer
 
 PUMP = "The pump is greased every 2,000 hours. Use lithium grease."
@@ -34,10 +33,10 @@ def checked(unsupported: UnsupportedText = UnsupportedText.MARK) -> CheckedText:
 
 
 def events(
-    pieces: Sequence[str], unsupported: UnsupportedText = UnsupportedText.MARK, whole: bool = True
+    pieces: Sequence[str], unsupported: UnsupportedText = UnsupportedText.MARK, complete: bool = True
 ) -> list[AnswerPart]:
     text = checked(unsupported)
-    return [event for piece in pieces for event in text.feed(piece)] + text.flush(whole)
+    return [event for piece in pieces for event in text.feed(piece)] + text.flush(complete)
 
 
 def shown(parts: Sequence[AnswerPart]) -> str:
@@ -90,15 +89,15 @@ def test_unsupported_sentences_wait_for_the_first_supported_one() -> None:
 
 def test_where_nothing_has_support_nothing_is_said() -> None:
     text = checked()
-    assert text.feed(f"{CHEESE} And {CHEESE}") + text.flush(whole=True) == []
+    assert text.feed(f"{CHEESE} And {CHEESE}") + text.flush(complete=True) == []
     assert not text.supported
 
 
 def test_a_sentence_that_was_cut_off_has_no_support() -> None:
-    cut = events([f"{GREASED} Shut the suction valve"], whole=False)
+    cut = events([f"{GREASED} Shut the suction valve"], complete=False)
     assert isinstance(cut[-1], Unsupported)
     assert isinstance(events([f"{GREASED} Shut the suction valve"])[-1], Citation)
-    assert isinstance(events([f"{GREASED} {SHUT}"], whole=False)[-1], Citation)
+    assert isinstance(events([f"{GREASED} {SHUT}"], complete=False)[-1], Citation)
 
 
 def test_a_list_keeps_its_lines_and_its_numbers_claim_nothing() -> None:
@@ -131,13 +130,13 @@ TEXTS = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=12).
 
 @given(TEXTS, st.data(), st.sampled_from(UnsupportedText), st.booleans())
 def test_in_whatever_pieces_a_text_comes_its_events_are_the_same(
-    text: str, data: st.DataObject, unsupported: UnsupportedText, whole: bool
+    text: str, data: st.DataObject, unsupported: UnsupportedText, complete: bool
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    expected = events([text], unsupported, whole)
-    assert events(pieces, unsupported, whole) == expected
-    assert events(list(text), unsupported, whole) == expected
+    expected = events([text], unsupported, complete)
+    assert events(pieces, unsupported, complete) == expected
+    assert events(list(text), unsupported, complete) == expected
 
 
 @given(TEXTS, st.sampled_from(UnsupportedText))
@@ -161,12 +160,12 @@ def test_spans_are_of_the_text_shown_and_citations_of_the_passages(text: str, un
 @given(TEXTS)
 def test_sentences_hold_every_visible_character_but_the_markers(text: str) -> None:
     text = text.replace("]", ")")
-    cutter = SentenceCutter()
-    sentences: list[WrittenSentence] = cutter.feed(text) + cutter.flush(whole=True)
+    cutter = SentenceSplitter()
+    sentences: list[AnswerSentence] = cutter.feed(text) + cutter.flush(complete=True)
     assert "".join("".join(each.text.split()) for each in sentences) == "".join(text.split())
 
 
 def test_markers_are_numbers_of_the_prompt_and_citations_have_ranks() -> None:
     text = CheckedText(PASSAGES, (1, 0), Attributor(OFFERED, Stemmer()), UnsupportedText.MARK)
-    told = [*text.feed("Never open the check valve [1]. Use lithium grease [2]."), *text.flush(whole=True)]
+    told = [*text.feed("Never open the check valve [1]. Use lithium grease [2]."), *text.flush(complete=True)]
     assert [event.passage for event in told if isinstance(event, Citation)] == [1, 0]

@@ -53,114 +53,114 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture(scope="module")
-def here(stack: ExitStack) -> AnswerGenerator:
+def local(stack: ExitStack) -> AnswerGenerator:
     return stack.enter_context(answering(TINY, paged, LIMITS)(64))
 
 
 @pytest.fixture(scope="module")
-def there(stack: ExitStack) -> AnswerGenerator:
+def other(stack: ExitStack) -> AnswerGenerator:
     return stack.enter_context(answering(TINY, paged, LIMITS)(64))
 
 
 @pytest.fixture(scope="module")
-def stranger(stack: ExitStack) -> AnswerGenerator:
+def other_model(stack: ExitStack) -> AnswerGenerator:
     return stack.enter_context(answering(DEFAULT, paged, LIMITS)(64))
 
 
-def written(
+def generated(
     generator: AnswerGenerator, request: GenerationRequest, vocabulary: str
 ) -> tuple[list[GeneratedChunk], Generated]:
-    """Returns all that a generator says for somebody else."""
-    said: list[GeneratedChunk] = []
+    """Returns all chunks of a request, and its end."""
+    chunks: list[GeneratedChunk] = []
     last: list[Generated | GenerationFailed] = []
     ended = threading.Event()
 
-    def hear(event: ChunkEvent) -> None:
+    def on_chunk(event: ChunkEvent) -> None:
         if isinstance(event, Generated | GenerationFailed):
             last.append(event)
             ended.set()
         else:
-            said.append(event)
+            chunks.append(event)
 
-    generator.write(request, vocabulary, hear)
+    generator.submit_chunks(request, vocabulary, on_chunk)
     assert ended.wait(60)
     assert isinstance(last[0], Generated), last[0]
-    return said, last[0]
+    return chunks, last[0]
 
 
-def begun(generator: AnswerGenerator, request: GenerationRequest, answer: Answer) -> Continuation:
-    dictation = generator.dictation(request, answer)
-    assert dictation is not None
-    return dictation
+def opened(generator: AnswerGenerator, request: GenerationRequest, answer: Answer) -> Continuation:
+    continuation = generator.open_continuation(request, answer)
+    assert continuation is not None
+    return continuation
 
 
-def a_token_each(said: list[GeneratedChunk]) -> list[GeneratedChunk]:
+def one_token_each(chunks: list[GeneratedChunk]) -> list[GeneratedChunk]:
     return [
-        piece
-        for each in said
-        for piece in ([TokenChunk((token,)) for token in each.tokens] if isinstance(each, TokenChunk) else [each])
+        chunk
+        for each in chunks
+        for chunk in ([TokenChunk((token,)) for token in each.tokens] if isinstance(each, TokenChunk) else [each])
     ]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_answer_that_is_gone_on_with_after_any_token_is_the_uninterrupted_one(
-    here: AnswerGenerator, there: AnswerGenerator, case: str
+def test_an_answer_resumed_after_any_token_equals_the_uninterrupted_one(
+    local: AnswerGenerator, other: AnswerGenerator, case: str
 ) -> None:
     request = CASES[case]
-    whole = ask(here, request)
-    said = a_token_each(written(there, request, here.vocabulary)[0])
-    assert len(said) > (1 if request.mode is AnswerMode.QUOTE else 10)
-    for stop in {0, 1, 2, *range(3, len(said), 5), len(said) - 1}:
+    expected_answer = ask(local, request)
+    chunks = one_token_each(generated(other, request, local.vocabulary)[0])
+    assert len(chunks) > (1 if request.mode is AnswerMode.QUOTE else 10)
+    for stop in {0, 1, 2, *range(3, len(chunks), 5), len(chunks) - 1}:
         answer = Answer()
-        dictation = begun(here, request, answer)
-        for piece in said[:stop]:
-            assert dictation.say(piece) is None
-        dictation.go_on()
+        continuation = opened(local, request, answer)
+        for chunk in chunks[:stop]:
+            assert continuation.append(chunk) is None
+        continuation.resume_locally()
         answer.wait()
-        assert answer.text == whole.text, f"after {stop} of {len(said)}"
-        assert answer.citations == whole.citations
-        assert (answer.end.reason, answer.unsupported) == (whole.end.reason, whole.unsupported)
-        used, wanted = answer.end.usage, whole.end.usage
-        assert (used.prompt_tokens, used.generated_tokens) == (wanted.prompt_tokens, wanted.generated_tokens)
+        assert answer.text == expected_answer.text, f"after {stop} of {len(chunks)}"
+        assert answer.citations == expected_answer.citations
+        assert (answer.end.reason, answer.unsupported) == (expected_answer.end.reason, expected_answer.unsupported)
+        used, expected = answer.end.usage, expected_answer.end.usage
+        assert (used.prompt_tokens, used.generated_tokens) == (expected.prompt_tokens, expected.generated_tokens)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_answer_dictated_to_its_end_is_the_one_written_here(
-    here: AnswerGenerator, there: AnswerGenerator, case: str
+def test_an_answer_generated_remotely_equals_the_local_one(
+    local: AnswerGenerator, other: AnswerGenerator, case: str
 ) -> None:
     request = CASES[case]
-    whole = ask(here, request)
-    said, last = written(there, request, here.vocabulary)
+    expected_answer = ask(local, request)
+    chunks, last = generated(other, request, local.vocabulary)
     answer = Answer()
-    dictation = begun(here, request, answer)
-    reasons = [dictation.say(piece) for piece in said]
+    continuation = opened(local, request, answer)
+    reasons = [continuation.append(chunk) for chunk in chunks]
     assert all(reason is None for reason in reasons[:-1])
-    dictation.finish(reasons[-1] or last.reason, last.usage, 0.0, 0.0)
-    assert (answer.text, answer.citations) == (whole.text, whole.citations)
-    assert answer.end.reason is whole.end.reason
+    continuation.finish(reasons[-1] or last.reason, last.usage, 0.0, 0.0)
+    assert (answer.text, answer.citations) == (expected_answer.text, expected_answer.citations)
+    assert answer.end.reason is expected_answer.end.reason
 
 
 @pytest.mark.parametrize("mode", [AnswerMode.FREE, AnswerMode.CITE])
-def test_text_of_another_model_is_gone_on_with(
-    here: AnswerGenerator, stranger: AnswerGenerator, mode: AnswerMode
+def test_text_of_another_model_is_resumed(
+    local: AnswerGenerator, other_model: AnswerGenerator, mode: AnswerMode
 ) -> None:
     request = replace(question(mode), sampling=Sampling(max_tokens=30))
-    said, _ = written(stranger, replace(request, mode=AnswerMode.FREE), here.vocabulary)
-    assert all(isinstance(piece, TextChunk) for piece in said)
-    for stop in (1, len(said) // 2):
+    chunks, _ = generated(other_model, replace(request, mode=AnswerMode.FREE), local.vocabulary)
+    assert all(isinstance(chunk, TextChunk) for chunk in chunks)
+    for stop in (1, len(chunks) // 2):
         answer = Answer()
-        dictation = begun(here, request, answer)
-        for piece in said[:stop]:
-            assert dictation.say(piece) is None
-        dictation.go_on()
+        continuation = opened(local, request, answer)
+        for chunk in chunks[:stop]:
+            assert continuation.append(chunk) is None
+        continuation.resume_locally()
         answer.wait()
         if mode is AnswerMode.FREE:
-            spoken = "".join(piece.text for piece in said[:stop] if isinstance(piece, TextChunk))
-            assert answer.text.strip().startswith(spoken.strip())
+            prefix = "".join(chunk.text for chunk in chunks[:stop] if isinstance(chunk, TextChunk))
+            assert answer.text.strip().startswith(prefix.strip())
         assert answer.end.usage.generated_tokens <= 30
 
 
-LIES: dict[str, tuple[str, GeneratedChunk]] = {
+VIOLATIONS: dict[str, tuple[str, GeneratedChunk]] = {
     "a passage that is not there": ("quote", QuoteChunk(9, 0)),
     "a sentence that is not there": ("quote", QuoteChunk(1, 99)),
     "text instead of a quotation": ("quote", TextChunk("Never grease anything.")),
@@ -173,52 +173,52 @@ LIES: dict[str, tuple[str, GeneratedChunk]] = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_what_may_not_be_said_is_not_told_and_the_answer_goes_on_without_it(here: AnswerGenerator, lie: str) -> None:
-    case, said = LIES[lie]
+@pytest.mark.parametrize("violation", VIOLATIONS)
+def test_a_violation_is_not_emitted_and_the_answer_resumes_without_it(local: AnswerGenerator, violation: str) -> None:
+    case, chunks = VIOLATIONS[violation]
     answer = Answer()
-    dictation = begun(here, CASES[case], answer)
+    continuation = opened(local, CASES[case], answer)
     with pytest.raises(RemoteFailed):
-        dictation.say(said)
+        continuation.append(chunks)
     assert not answer.events
-    dictation.go_on()
-    assert answer.wait().text == ask(here, CASES[case]).text
+    continuation.resume_locally()
+    assert answer.wait().text == ask(local, CASES[case]).text
 
 
-def test_the_same_sentence_is_not_quoted_twice(here: AnswerGenerator, there: AnswerGenerator) -> None:
-    said, _ = written(there, CASES["quote"], "")
-    dictation = begun(here, CASES["quote"], Answer())
-    dictation.say(said[0])
+def test_the_same_sentence_is_not_quoted_twice(local: AnswerGenerator, other: AnswerGenerator) -> None:
+    chunks, _ = generated(other, CASES["quote"], "")
+    continuation = opened(local, CASES["quote"], Answer())
+    continuation.append(chunks[0])
     with pytest.raises(RemoteFailed):
-        dictation.say(said[0])
+        continuation.append(chunks[0])
 
 
 @pytest.mark.parametrize("case", ["free", "quote", "format"])
-def test_an_answer_without_a_word_is_none(here: AnswerGenerator, case: str) -> None:
-    dictation = begun(here, CASES[case], Answer())
+def test_an_empty_answer_is_rejected(local: AnswerGenerator, case: str) -> None:
+    continuation = opened(local, CASES[case], Answer())
     with pytest.raises(RemoteFailed):
-        dictation.finish(FinishReason.STOP, None, 0.0, 0.0)
+        continuation.finish(FinishReason.STOP, None, 0.0, 0.0)
 
 
-def test_a_format_is_not_taken_for_complete_before_it_is(here: AnswerGenerator, there: AnswerGenerator) -> None:
-    said = a_token_each(written(there, CASES["format"], here.vocabulary)[0])
-    dictation = begun(here, CASES["format"], Answer())
-    dictation.say(said[0])
+def test_an_incomplete_format_cannot_finish(local: AnswerGenerator, other: AnswerGenerator) -> None:
+    chunks = one_token_each(generated(other, CASES["format"], local.vocabulary)[0])
+    continuation = opened(local, CASES["format"], Answer())
+    continuation.append(chunks[0])
     with pytest.raises(RemoteFailed):
-        dictation.finish(FinishReason.STOP, None, 0.0, 0.0)
+        continuation.finish(FinishReason.STOP, None, 0.0, 0.0)
 
 
-def test_an_endless_answer_ends_at_its_longest(here: AnswerGenerator) -> None:
+def test_an_endless_answer_ends_at_max_tokens(local: AnswerGenerator) -> None:
     answer = Answer()
-    dictation = begun(here, CASES["free"], answer)
+    continuation = opened(local, CASES["free"], answer)
     reason = None
     while reason is None:
-        reason = dictation.say(TextChunk("and so on "))
-    dictation.finish(reason, None, 0.0, 0.0)
+        reason = continuation.append(TextChunk("and so on "))
+    continuation.finish(reason, None, 0.0, 0.0)
     assert answer.end.reason is FinishReason.LENGTH
     assert len(answer.text) < 2000
 
 
-def test_where_there_is_nothing_to_write_nothing_is_dictated(here: AnswerGenerator) -> None:
-    assert here.dictation(replace(question(), passages=()), Answer()) is None
-    assert here.dictation(replace(question(), evidence=0.01), Answer()) is None
+def test_a_not_found_answer_has_no_continuation(local: AnswerGenerator) -> None:
+    assert local.open_continuation(replace(question(), passages=()), Answer()) is None
+    assert local.open_continuation(replace(question(), evidence=0.01), Answer()) is None

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_rag.generator.streams.answer_stream import StopMatcher
+from edge_rag.generator.streams import StopMatcher
 
 pieces = st.lists(st.text("ab\n", max_size=4), max_size=12)
 stops = st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3)

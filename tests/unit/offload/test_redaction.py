@@ -30,30 +30,30 @@ def test_a_value_has_one_placeholder_in_all_texts_of_a_request() -> None:
 
 
 @given(TEXTS)
-def test_nothing_that_matches_is_left(text: str) -> None:
+def test_no_match_is_left(text: str) -> None:
     redacted = NUMBERS.begin([text]).redact(text)[0]
     for match in re.finditer(r"[0-9]{3,}|[A-Z][a-z]+ Street", text):
         assert match[0] not in redacted
 
 
 @given(TEXTS, st.lists(st.integers(0, 80), max_size=12))
-def test_what_comes_back_is_what_was_there_however_it_is_cut(text: str, at: list[int]) -> None:
+def test_restoring_gives_the_original_text_for_any_chunking(text: str, at: list[int]) -> None:
     redaction = NUMBERS.begin([text])
     redacted = redaction.redact(text)[0]
     assert restored(redaction.restorer(), cut(redacted, at)) == text
 
 
 @given(TEXTS, st.text(alphabet="<>P12 x", max_size=40), st.lists(st.integers(0, 80), max_size=12))
-def test_text_of_the_remotes_own_comes_through_however_it_is_cut(text: str, said: str, at: list[int]) -> None:
+def test_other_text_of_a_reply_is_unchanged_for_any_chunking(text: str, reply: str, at: list[int]) -> None:
     redaction = NUMBERS.begin([text])
     redaction.redact(text)
-    whole = restored(redaction.restorer(), [said])
-    assert restored(redaction.restorer(), cut(said, at)) == whole
-    if "<<P" not in said:
-        assert whole == said
+    whole = restored(redaction.restorer(), [reply])
+    assert restored(redaction.restorer(), cut(reply, at)) == whole
+    if "<<P" not in reply:
+        assert whole == reply
 
 
-def test_a_text_that_holds_a_placeholder_of_its_own_keeps_it() -> None:
+def test_a_text_that_contains_a_placeholder_keeps_it() -> None:
     text = "see <<P1>> and 12345"
     redaction = NUMBERS.begin([text])
     assert redaction.redact(text)[0] == "see <<P1>> and <<PP1>>"
@@ -61,7 +61,7 @@ def test_a_text_that_holds_a_placeholder_of_its_own_keeps_it() -> None:
 
 
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=6))
-def test_positions_outside_of_matches_point_at_the_same_text(text: str, at: list[int]) -> None:
+def test_positions_outside_of_matches_refer_to_the_same_text(text: str, at: list[int]) -> None:
     positions = sorted(min(each, len(text)) for each in at)
     redacted, moved = NUMBERS.begin([text]).redact(text, positions)
     assert list(moved) == sorted(moved)
@@ -72,11 +72,11 @@ def test_positions_outside_of_matches_point_at_the_same_text(text: str, at: list
 
 
 @pytest.mark.parametrize("pattern", ["(", r"(a)\1", "a*", "", "(?=x)"])
-def test_a_pattern_that_is_none_or_matches_nothing_at_all_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_or_one_that_matches_the_empty_text_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigurationError, match=r"offload\.redact"):
         Redactor([pattern])
 
 
-def test_a_hostile_pattern_takes_no_time() -> None:
+def test_a_hostile_pattern_is_matched_in_linear_time() -> None:
     text = "a" * 50_000 + "!"
     assert Redactor(["(a+)+$"]).begin([text]).redact(text)[0] == text

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.errors import RemoteFailed
-from edge_rag.offload.encoding.messages import Rank, Ranks, agree, checked_ranks, checked_vectors
+from edge_rag.offload.encoding.messages import RemoteRank, RemoteRanks, checked_ranks, checked_vectors, same_vector
 
-GOOD = Ranks((Rank(2, 1.5, (0.1, -0.1)), Rank(0, 1.5, ()), Rank(1, -3.0, (9.0,))), 0.5, 0.0, 0.1)
+GOOD = RemoteRanks(
+    (RemoteRank(2, 1.5, (0.1, -0.1)), RemoteRank(0, 1.5, ()), RemoteRank(1, -3.0, (9.0,))), 0.5, 0.0, 0.1
+)
 SENTENCES = (0, 1, 2)
 
 
@@ -19,7 +21,7 @@ def packed(*numbers: float) -> bytes:
     return struct.pack(f"<{len(numbers)}f", *numbers)
 
 
-def test_vectors_of_length_1_come_through_unchanged() -> None:
+def test_valid_vectors_are_returned_unchanged() -> None:
     vectors = checked_vectors(packed(0.6, 0.8, 0.0, 1.0), texts=2, dimension=2)
     np.testing.assert_array_equal(vectors, np.array([[0.6, 0.8], [0.0, 1.0]], dtype=np.float32))
     assert checked_vectors(b"", 0, 384).shape == (0, 384)
@@ -40,13 +42,13 @@ def test_vectors_of_length_1_come_through_unchanged() -> None:
         packed(0.6, 0.8, 0.0, 1.0)[:-1],
     ],
 )
-def test_vectors_that_are_none_are_refused(data: bytes) -> None:
+def test_invalid_vectors_are_rejected(data: bytes) -> None:
     with pytest.raises(RemoteFailed):
         checked_vectors(data, texts=2, dimension=2)
 
 
 @given(data=st.binary(max_size=64), texts=st.integers(0, 4), dimension=st.integers(1, 4))
-def test_no_bytes_are_taken_for_vectors_that_are_not(data: bytes, texts: int, dimension: int) -> None:
+def test_arbitrary_bytes_are_never_accepted_as_invalid_vectors(data: bytes, texts: int, dimension: int) -> None:
     try:
         vectors = checked_vectors(data, texts, dimension)
     except RemoteFailed:
@@ -55,13 +57,13 @@ def test_no_bytes_are_taken_for_vectors_that_are_not(data: bytes, texts: int, di
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=2e-3)
 
 
-def test_vectors_of_two_texts_or_models_do_not_agree() -> None:
+def test_vectors_of_different_texts_differ() -> None:
     one, other = np.array([0.6, 0.8], dtype=np.float32), np.array([0.8, 0.6], dtype=np.float32)
-    assert agree(one, one)
-    assert not agree(one, other)
+    assert same_vector(one, one)
+    assert not same_vector(one, other)
 
 
-def test_ranks_that_can_be_ranks_come_through_unchanged() -> None:
+def test_valid_ranks_are_returned_unchanged() -> None:
     assert checked_ranks(GOOD, SENTENCES, limit=3) is GOOD
     assert checked_ranks(replace(GOOD, ranked=GOOD.ranked[:2]), SENTENCES, limit=2).evidence == 0.5
 
@@ -74,14 +76,14 @@ def test_ranks_that_can_be_ranks_come_through_unchanged() -> None:
         replace(GOOD, ranked=(*GOOD.ranked, GOOD.ranked[0])),
         replace(GOOD, ranked=(GOOD.ranked[0], GOOD.ranked[0], GOOD.ranked[2])),
         replace(GOOD, ranked=GOOD.ranked[::-1]),
-        replace(GOOD, ranked=(*GOOD.ranked[:2], Rank(3, -9.0, ()))),
-        replace(GOOD, ranked=(*GOOD.ranked[:2], Rank(1, -9.0, ()))),
-        replace(GOOD, ranked=(*GOOD.ranked[:2], Rank(1, float("nan"), (0.0,)))),
-        replace(GOOD, ranked=(*GOOD.ranked[:2], Rank(1, -9.0, (float("inf"),)))),
+        replace(GOOD, ranked=(*GOOD.ranked[:2], RemoteRank(3, -9.0, ()))),
+        replace(GOOD, ranked=(*GOOD.ranked[:2], RemoteRank(1, -9.0, ()))),
+        replace(GOOD, ranked=(*GOOD.ranked[:2], RemoteRank(1, float("nan"), (0.0,)))),
+        replace(GOOD, ranked=(*GOOD.ranked[:2], RemoteRank(1, -9.0, (float("inf"),)))),
         replace(GOOD, evidence=1.5),
         replace(GOOD, evidence=float("nan")),
     ],
 )
-def test_ranks_that_cannot_be_are_refused(ranks: Ranks) -> None:
+def test_invalid_ranks_are_rejected(ranks: RemoteRanks) -> None:
     with pytest.raises(RemoteFailed):
         checked_ranks(ranks, SENTENCES, limit=3)

@@ -1,4 +1,4 @@
-"""A box that borrows others' encoders, over real gRPC, as the daemon puts it together."""
+"""A box that offloads encoding over real gRPC, composed as in the daemon."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.core.query import NO_CONTEXT, Question, RequestContext
 from edge_rag.ingest.embedding import TEXTS_AT_ONCE
-from edge_rag.offload.context import LoopThread
-from edge_rag.offload.encoding.client import EncoderCaller, EncoderOffload, Encoders, EncoderState
+from edge_rag.offload.context import LoopThread, RemoteRegistry
+from edge_rag.offload.encoding.client import EncoderCaller, EncoderModels, EncoderOffload, EncoderState
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
 from edge_rag.offload.encoding.reranker import OffloadingReranker
-from edge_rag.offload.events import EncodingAnnouncer, OffloadAnnouncer
-from edge_rag.offload.remotes.circuit_breaker import Breaker
+from edge_rag.offload.events import EncoderEventRecorder, OffloadEventRecorder
+from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote
 from edge_rag.offload.remotes.remote_state import RemoteState
 from edge_rag.offload.remotes.tls_trust import Trust
@@ -34,12 +34,12 @@ from edge_rag.runtime.encoder.text_encoder import TextEncoder
 
 EMBEDDER = Path(__file__).parents[2] / "models" / "minilm-l6"
 
-PATIENT = Breaker(threshold=10_000)
-"""Lets every request through."""
+ALWAYS_CLOSED = CircuitBreaker(threshold=10_000)
+"""Allows every request."""
 
 
-class Trail:
-    """Keeps decisions."""
+class AuditRecorder:
+    """Keeps audit events."""
 
     def __init__(self) -> None:
         self.decisions: list[AuditEvent] = []
@@ -51,7 +51,7 @@ class Trail:
             self._another.notify_all()
 
     def wait_for(self, many: int) -> None:
-        """Waits until so many were taken."""
+        """Waits for a number of events."""
         with self._another:
             assert self._another.wait_for(lambda: len(self.decisions) >= many, 30)
 
@@ -61,24 +61,24 @@ class Trail:
 
 
 @dataclass(frozen=True)
-class Borrower:
-    """A box with an encoder of its own that borrows.
+class OffloadingBox:
+    """A box with a local encoder and remotes.
 
     Attributes:
-        own: Its encoder.
-        loan: What it borrows.
+        local: Its encoder.
+        offload: Decides, and calls remotes.
         embedding: Embeds.
-        reranker: Orders passages.
-        trail: What was decided.
-        desks: The machines.
+        reranker: Reranks.
+        audit: Its audit events.
+        states: The remotes.
     """
 
-    own: TextEncoder
-    loan: EncoderOffload
+    local: TextEncoder
+    offload: EncoderOffload
     embedding: OffloadingEmbedding
     reranker: OffloadingReranker
-    trail: Trail
-    desks: dict[str, RemoteState]
+    audit: AuditRecorder
+    states: dict[str, RemoteState]
 
     def questions(
         self, texts: Sequence[str], rule: OffloadRule = OffloadRule.ALLOWED, context: RequestContext = NO_CONTEXT
@@ -89,10 +89,10 @@ class Borrower:
         self,
         texts: Sequence[str],
         rule: Callable[[], OffloadRule] = lambda: OffloadRule.ALLOWED,
-        here: Callable[[Sequence[str]], NDArray[np.float32]] | None = None,
-        told: Callable[[int], None] = lambda done: None,
+        local_embed: Callable[[Sequence[str]], NDArray[np.float32]] | None = None,
+        on_progress: Callable[[int], None] = lambda done: None,
     ) -> NDArray[np.float32]:
-        return self.embedding.passages(texts, rule, here or self.own.embed, lambda took: None, told)
+        return self.embedding.passages(texts, rule, local_embed or self.local.embed, lambda took: None, on_progress)
 
     def rank(
         self,
@@ -106,46 +106,49 @@ class Borrower:
 
 
 @contextmanager
-def borrowing(
-    own: TextEncoder,
+def offloading(
+    local: TextEncoder,
     reranker: Reranker,
     addresses: Sequence[str],
     mode: OffloadMode = OffloadMode.PREFER_REMOTE,
     *,
     trust: Trust | None = None,
-    named: str = "",
-    longest_s: float = 60.0,
-    breaker: Breaker = PATIENT,
-    models: Encoders | None = None,
-) -> Iterator[Borrower]:
-    """Borrows the encoders of machines ``m0``, ``m1``, ... at addresses.
+    reranker_name: str = "",
+    timeout_s: float = 60.0,
+    breaker: CircuitBreaker = ALWAYS_CLOSED,
+    models: EncoderModels | None = None,
+) -> Iterator[OffloadingBox]:
+    """Uses the encoders of remotes ``m0``, ``m1``, ... at addresses.
 
     Args:
-        own: This box's encoder.
-        reranker: This box's reranker.
-        addresses: Where the machines are.
-        mode: When they are asked.
-        trust: What they have to show.
-        named: Names the reranker's scores; max-sim over ``own`` where that is not said.
-        longest_s: Longest time that one is waited for, seconds.
-        breaker: As each machine's begins.
-        models: What this box's models are said to be; what they are where that is not said.
+        local: The local encoder.
+        reranker: The local reranker.
+        addresses: Addresses of the remotes.
+        mode: When they are used.
+        trust: How they are authenticated.
+        reranker_name: Identity of the reranker's scores; by default of max-sim over ``local``.
+        timeout_s: Longest time of a call, seconds.
+        breaker: Initial circuit breaker of each remote.
+        models: Identities of the local models, if not the real ones.
     """
-    trail, uses = Trail(), frozenset({OffloadUse.EMBED, OffloadUse.RERANK})
+    audit, uses = AuditRecorder(), frozenset({OffloadUse.EMBED, OffloadUse.RERANK})
     remotes = [EdgeRagRemote(f"m{number}", address, trust or Trust(), uses) for number, address in enumerate(addresses)]
-    desks = {remote.name: RemoteState(remote, breaker) for remote in remotes}
-    dispatch = LoopThread(desks, OffloadAnnouncer(trail), time.monotonic)
-    dispatch.start()
-    models = models or Encoders(own.name, own.dimension, named or f"{METHOD} {own.name}")
-    encoding = {remote.name: EncoderState(desks[remote.name], EdgeRagEncoders(remote.connection)) for remote in remotes}
-    loan = EncoderOffload(
-        EncoderCaller(dispatch, models, EncodingAnnouncer(trail)), encoding, mode, longest_s, lambda: False
+    states = {remote.name: RemoteState(remote, breaker) for remote in remotes}
+    loop = LoopThread()
+    registry = RemoteRegistry(states, OffloadEventRecorder(audit), time.monotonic)
+    loop.start()
+    models = models or EncoderModels(local.name, local.dimension, reranker_name or f"{METHOD} {local.name}")
+    encoders = {
+        remote.name: EncoderState(states[remote.name], EdgeRagEncoders(remote.connection)) for remote in remotes
+    }
+    offload = EncoderOffload(
+        EncoderCaller(loop, registry, models, EncoderEventRecorder(audit)), encoders, mode, timeout_s, lambda: False
     )
-    embedding = OffloadingEmbedding(loan, own.embed_questions, TEXTS_AT_ONCE)
-    ranking = OffloadingReranker(loan, reranker)
+    embedding = OffloadingEmbedding(offload, local.embed_questions, TEXTS_AT_ONCE)
+    ranking = OffloadingReranker(offload, reranker)
     try:
-        yield Borrower(own, loan, embedding, ranking, trail, desks)
+        yield OffloadingBox(local, offload, embedding, ranking, audit, states)
     finally:
         embedding.close()
         ranking.close()
-        dispatch.stop()
+        loop.stop(registry.close)

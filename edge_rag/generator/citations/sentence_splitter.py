@@ -1,7 +1,7 @@
-"""Text that a model writes, cut into sentences as it comes; pure.
+"""Splits a model's streamed text into sentences; pure.
 
-Sentences end where ``core.sentences`` sees it, which takes the beginning of the next one. ``[n]`` markers are taken out
-and kept apart, with the blanks before them. However the text is cut into pieces, the sentences are the same.
+Sentence ends are those of ``core.text``, which needs the beginning of the next sentence. ``[n]`` markers are removed,
+with the blanks before them, and returned separately. The result does not depend on how the text is chunked.
 """
 
 from __future__ import annotations
@@ -24,57 +24,58 @@ _PREFIX: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenSentence:
-    """A sentence that a model wrote.
+class AnswerSentence:
+    """A sentence of an answer.
 
     Attributes:
         text: Its text, trimmed, without markers; not empty.
-        new_line: Whether it begins a line, and is not the first.
-        markers: Numbers in the markers inside and right after it.
-        whole: Whether it was written to its end.
+        new_line: Whether it starts a line and is not the first sentence.
+        markers: Numbers in the markers inside and directly after it.
+        complete: Whether it was not truncated.
     """
 
     text: str
     new_line: bool
     markers: frozenset[int]
-    whole: bool = True
+    complete: bool = True
 
     @property
     def claim(self) -> str:
-        """What it says: the text without the number or bullet of a list item and without naming its source."""
+        """The text without the number or bullet of a list item and without a phrase that names its source."""
         return self.text[_PREFIX.match(self.text).end() :]  # type: ignore[union-attr]
 
 
-class SentenceCutter:
-    """Takes a text in pieces and gives its sentences."""
+class SentenceSplitter:
+    """Splits one text."""
 
     def __init__(self) -> None:
         self._undecided = ""
         self._open = ""
         self._markers: list[tuple[int, int]] = []
-        self._said_any = False
+        self._has_output = False
 
-    def feed(self, text: str) -> list[WrittenSentence]:
-        """Takes the next piece and returns the sentences that are certain now."""
-        self._take(text)
-        done = _items_joined(self._open, sentence_spans(self._open))[:-1]
-        return self._let_go(done)
+    def feed(self, text: str) -> list[AnswerSentence]:
+        """Takes the next piece and returns the sentences that it completes."""
+        self._append(text)
+        complete = _items_joined(self._open, sentence_spans(self._open))[:-1]
+        return self._take(complete)
 
-    def flush(self, whole: bool) -> list[WrittenSentence]:
-        """Returns the rest, now that no more text comes.
+    def flush(self, complete: bool) -> list[AnswerSentence]:
+        """Returns the rest, at the end of the text.
 
         Args:
-            whole: Whether the text ended by itself; where it was cut, its last sentence is whole only if it looks so.
+            complete: Whether the model ended the text. If it was truncated, its last sentence is complete only if it
+                ends in punctuation.
         """
         self._open += self._undecided
         self._undecided = ""
-        sentences = self._let_go(_items_joined(self._open, sentence_spans(self._open)))
-        if sentences and not whole and not _ENDED.search(sentences[-1].text):
-            sentences[-1] = replace(sentences[-1], whole=False)
+        sentences = self._take(_items_joined(self._open, sentence_spans(self._open)))
+        if sentences and not complete and not _ENDED.search(sentences[-1].text):
+            sentences[-1] = replace(sentences[-1], complete=False)
         return sentences
 
-    def _take(self, text: str) -> None:
-        """Moves what is decided from the text to the open sentences, its markers apart."""
+    def _append(self, text: str) -> None:
+        """Moves text that cannot be part of a marker to the open sentences, and its markers to their list."""
         text = self._undecided + text
         found = _UNDECIDED.search(text)
         cut = len(text) if found is None else found.start()
@@ -86,17 +87,17 @@ class SentenceCutter:
             done = marker.end()
         self._open += text[done:cut]
 
-    def _let_go(self, spans: Sequence[tuple[int, int]]) -> list[WrittenSentence]:
-        """Makes sentences of the first spans and forgets them; what is between them and the next stays."""
+    def _take(self, spans: Sequence[tuple[int, int]]) -> list[AnswerSentence]:
+        """Removes the spans from the open text and returns them as sentences."""
         sentences = []
         end = 0
         for start, next_end in spans:
-            new_line = self._said_any and "\n" in self._open[end:start]
+            new_line = self._has_output and "\n" in self._open[end:start]
             end = next_end
             markers = frozenset(number for place, number in self._markers if place <= end)
             self._markers = [(place, number) for place, number in self._markers if place > end]
-            sentences.append(WrittenSentence(self._open[start:end], new_line, markers))
-            self._said_any = True
+            sentences.append(AnswerSentence(self._open[start:end], new_line, markers))
+            self._has_output = True
         self._open = self._open[end:]
         self._markers = [(place - end, number) for place, number in self._markers]
         return sentences

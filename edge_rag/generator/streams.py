@@ -1,0 +1,483 @@
+"""Token sinks of the engine: turn a request's tokens into answer events, or into chunks for another machine.
+
+FreeStream, CiteStream, QuoteStream and FormattedStream emit the events of an answer (text, citations, marks of
+unsupported sentences). The chunk streams emit unprocessed output for a machine that holds the passages and verifies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, UnsupportedText
+from edge_rag.core.generation import (
+    ChunkEvent,
+    Generated,
+    GeneratedChunk,
+    GenerationEvent,
+    GenerationFailed,
+    QuoteChunk,
+    TextChunk,
+    TokenChunk,
+)
+from edge_rag.core.passage import Passage
+from edge_rag.engine.ports import Outcome
+from edge_rag.errors import EdgeRagError
+from edge_rag.generator.citations.attribution import Attributor, Support
+from edge_rag.generator.citations.markers import CitationMapper
+from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
+from edge_rag.generator.constraints.quote import Quotable, Quotation
+from edge_rag.generator.prompt.tokenizer import Detokenizer
+
+Listener = Callable[[GenerationEvent], None]
+"""Receives every event of an answer; must return at once."""
+
+ChunkListener = Callable[[ChunkEvent], None]
+"""Receives every chunk; must return at once."""
+
+AnswerPart = TextDelta | Citation | Unsupported
+
+_Part = TypeVar("_Part", AnswerPart, GeneratedChunk)
+
+
+class Emitter(Generic[_Part]):
+    """Passes events to a listener and measures the time to first token.
+
+    Args:
+        listener: Receives every event.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, listener: Callable[[_Part | Generated | GenerationFailed], None], clock: Callable[[], float]
+    ) -> None:
+        self._listener: Callable[[_Part | Generated | GenerationFailed], None] = listener
+        self._clock = clock
+        self._submitted = clock()
+        self._first: float | None = None
+
+    def emit(self, *parts: _Part) -> None:
+        """Emits parts of the answer."""
+        for part in parts:
+            if self._first is None and not isinstance(part, Citation | Unsupported):
+                self._first = self._clock()
+            self._listener(part)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Ends the stream successfully."""
+        first = None if self._first is None else self._first - self._submitted
+        self._listener(Generated(outcome.reason, outcome.usage, outcome.queue_s, outcome.compute_s, first))
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends the stream with an error."""
+        self._listener(GenerationFailed(error))
+
+
+class StopMatcher:
+    """Cuts streamed text at the first stop string; of several that end at the same place, at the longest.
+
+    Args:
+        stops: The strings; empty ones are ignored.
+    """
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        self._stops = tuple(stop for stop in stops if stop)
+        self._held = ""
+        self.stopped = False
+
+    def feed(self, text: str) -> str:
+        """Takes the next piece.
+
+        Returns:
+            Text that cannot be part of a stop string; nothing after one was found.
+        """
+        if self.stopped:
+            return ""
+        text = self._held + text
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if found:
+            self.stopped = True
+            self._held = ""
+            return text[: min(found)[1]]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        """Returns the text held back, at the end of the stream."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Returns the length of the longest suffix of the text that is a prefix of the stop string."""
+    for length in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
+
+
+class _AnswerSink:
+    """Base of the sinks: ends the stream."""
+
+    def __init__(self, listener: Listener, clock: Callable[[], float]) -> None:
+        self._emitter: Emitter[AnswerPart] = Emitter(listener, clock)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Ends the stream successfully."""
+        self._emitter.finish(outcome)
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends the stream with an error."""
+        self._emitter.fail(error)
+
+
+class FreeStream(_AnswerSink):
+    """Free text: detokenized, cut at stop strings, citation markers replaced by citations.
+
+    Args:
+        listener: Receives every event.
+        clock: Monotonic seconds.
+        detokenizer: Decodes this answer.
+        stops: Stop strings.
+        citations: Finds the citation markers.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        clock: Callable[[], float],
+        detokenizer: Detokenizer,
+        stops: Sequence[str],
+        citations: CitationMapper,
+    ) -> None:
+        super().__init__(listener, clock)
+        self._detokenizer = detokenizer
+        self._stops = StopMatcher(stops)
+        self._citations = citations
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens; True after a stop string."""
+        return self.extend_text(self._detokenizer.feed(tokens))
+
+    def extend_text(self, text: str) -> bool:
+        """Takes text; True after a stop string."""
+        self._emitter.emit(*self._citations.feed(self._stops.feed(text)))
+        return self._stops.stopped
+
+    def set_context(self, tokens: Sequence[int]) -> None:
+        """Takes the tokens of the text so far."""
+        self._detokenizer.feed(tokens)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Emits the text held back, and ends."""
+        self._emitter.emit(*self._citations.feed(self._stops.flush()))
+        self._emitter.emit(*self._citations.flush())
+        super().finish(outcome)
+
+
+class FormattedStream(_AnswerSink):
+    """Formatted text: every character of the tokens, without citations."""
+
+    def __init__(self, listener: Listener, clock: Callable[[], float], detokenizer: Detokenizer) -> None:
+        super().__init__(listener, clock)
+        self._detokenizer = detokenizer
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens; always False, since the format ends the answer."""
+        if text := self._detokenizer.feed(tokens):
+            self._emitter.emit(TextDelta(text))
+        return False
+
+
+class NotFoundStream(_AnswerSink):
+    """The not-found answer; the engine generates nothing for it.
+
+    Args:
+        listener: Receives every event.
+        clock: Monotonic seconds.
+        text: The answer; may be empty.
+    """
+
+    def __init__(self, listener: Listener, clock: Callable[[], float], text: str) -> None:
+        super().__init__(listener, clock)
+        self._text = text
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Ignores tokens."""
+        return False
+
+    def finish(self, outcome: Outcome) -> None:
+        """Emits the answer, and ends."""
+        if self._text:
+            self._emitter.emit(TextDelta(self._text))
+        super().finish(outcome)
+
+
+class _QuotationCursor:
+    """Follows a quotation by its tokens."""
+
+    def __init__(self, quotation: Quotation) -> None:
+        self._quotation = quotation
+
+    def completed(self, tokens: tuple[int, ...]) -> Sequence[Quotable]:
+        """Returns the sentences that the tokens complete."""
+        before = len(self._quotation.quoted)
+        self._quotation = self._quotation.after(tokens)
+        return self._quotation.quoted[before:]
+
+
+class QuoteStream(_AnswerSink):
+    """Quoted sentences: the stored text, separated by spaces, each with its citation.
+
+    Args:
+        listener: Receives every event.
+        clock: Monotonic seconds.
+        quotation: The constraint of the request.
+        passages: The passages that its candidates refer to.
+    """
+
+    def __init__(
+        self, listener: Listener, clock: Callable[[], float], quotation: Quotation, passages: Sequence[Passage]
+    ) -> None:
+        super().__init__(listener, clock)
+        self._cursor = _QuotationCursor(quotation)
+        self._passages = passages
+        self._length = 0
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens and emits the sentences that they complete; always False."""
+        for quoted in self._cursor.completed(tokens):
+            text = f" {quoted.text}" if self._length else quoted.text
+            self._length += len(text)
+            answer_start = self._length - len(quoted.text)
+            passage = self._passages[quoted.passage]
+            citation = _citation(quoted.passage, passage, quoted.start, quoted.end, answer_start, self._length)
+            self._emitter.emit(TextDelta(text), citation)
+        return False
+
+
+class CheckedText:
+    """Turns streamed text into answer events, sentence by sentence; pure.
+
+    Unsupported sentences are held back until the first supported one; if none comes, nothing is emitted.
+
+    Args:
+        passages: The passages of the prompt.
+        numbering: Indices of the passages in the order in which the prompt numbers them, from 1.
+        attributor: Finds the sentences that support a claim.
+        unsupported: Whether unsupported sentences are marked or dropped.
+    """
+
+    def __init__(
+        self,
+        passages: Sequence[Passage],
+        numbering: Sequence[int],
+        attributor: Attributor,
+        unsupported: UnsupportedText,
+    ) -> None:
+        self._passages = passages
+        self._numbering = dict(enumerate(numbering, 1))
+        self._attributor = attributor
+        self._unsupported = unsupported
+        self._splitter = SentenceSplitter()
+        self._held: list[AnswerSentence] = []
+        self._length = 0
+        self.supported = False
+
+    def feed(self, text: str) -> list[AnswerPart]:
+        """Takes the next piece and returns the events of the sentences that it completes."""
+        return self._check(self._splitter.feed(text))
+
+    def flush(self, complete: bool) -> list[AnswerPart]:
+        """Returns the events of the rest.
+
+        Args:
+            complete: Whether the model ended its text; a truncated sentence has no support.
+        """
+        return self._check(self._splitter.flush(complete))
+
+    def _check(self, sentences: Sequence[AnswerSentence]) -> list[AnswerPart]:
+        events: list[AnswerPart] = []
+        for sentence in sentences:
+            marked = {self._numbering[number] for number in sentence.markers if number in self._numbering}
+            support = self._attributor.support(sentence.claim, marked) if sentence.complete else ()
+            if support:
+                self.supported = True
+                for held in self._held:
+                    events += self._events(held, ())
+                self._held = []
+                events += self._events(sentence, support)
+            elif self._unsupported is UnsupportedText.MARK:
+                if self.supported:
+                    events += self._events(sentence, ())
+                else:
+                    self._held.append(sentence)
+        return events
+
+    def _events(self, sentence: AnswerSentence, support: Sequence[Support]) -> list[AnswerPart]:
+        separator = ("\n" if sentence.new_line else " ") if self._length else ""
+        start = self._length + len(separator)
+        self._length = end = start + len(sentence.text)
+        events: list[AnswerPart] = [TextDelta(separator + sentence.text)]
+        if not support:
+            return [*events, Unsupported(start, end)]
+        for place in support:
+            events.append(_citation(place.passage, self._passages[place.passage], place.start, place.end, start, end))
+        return events
+
+
+class CiteStream(_AnswerSink):
+    """Checked text: detokenized, cut at stop strings, emitted sentence by sentence.
+
+    Args:
+        listener: Receives every event.
+        clock: Monotonic seconds.
+        detokenizer: Decodes this answer.
+        stops: Stop strings.
+        checked: Checks the text.
+        not_found: The answer if no sentence has support.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        clock: Callable[[], float],
+        detokenizer: Detokenizer,
+        stops: Sequence[str],
+        checked: CheckedText,
+        not_found: str,
+    ) -> None:
+        super().__init__(listener, clock)
+        self._detokenizer = detokenizer
+        self._stops = StopMatcher(stops)
+        self._checked = checked
+        self._not_found = not_found
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens; True after a stop string."""
+        return self.extend_text(self._detokenizer.feed(tokens))
+
+    def extend_text(self, text: str) -> bool:
+        """Takes text; True after a stop string."""
+        self._emitter.emit(*self._checked.feed(self._stops.feed(text)))
+        return self._stops.stopped
+
+    def set_context(self, tokens: Sequence[int]) -> None:
+        """Takes the tokens of the text so far."""
+        self._detokenizer.feed(tokens)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Checks the rest, and ends; with the not-found answer if no sentence had support."""
+        self._emitter.emit(*self._checked.feed(self._stops.flush()))
+        self._emitter.emit(*self._checked.flush(complete=outcome.reason is not FinishReason.LENGTH))
+        if not self._checked.supported:
+            self._emitter.emit(TextDelta(self._not_found))
+            outcome = replace(outcome, reason=FinishReason.NOT_FOUND)
+        super().finish(outcome)
+
+
+def _citation(index: int, passage: Passage, start: int, end: int, answer_start: int, answer_end: int) -> Citation:
+    return Citation(
+        passage=index,
+        document=passage.document,
+        page=passage.page,
+        start=passage.start + start,
+        end=passage.start + end,
+        text=passage.text[start:end],
+        answer_start=answer_start,
+        answer_end=answer_end,
+    )
+
+
+class _ChunkSink:
+    """Base of the chunk sinks: ends the stream."""
+
+    def __init__(self, listener: ChunkListener, clock: Callable[[], float]) -> None:
+        self._emitter: Emitter[GeneratedChunk] = Emitter(listener, clock)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Ends the stream successfully."""
+        self._emitter.finish(outcome)
+
+    def fail(self, error: EdgeRagError) -> None:
+        """Ends the stream with an error."""
+        self._emitter.fail(error)
+
+
+class TextChunkStream(_ChunkSink):
+    """Free text, up to a stop string.
+
+    Args:
+        listener: Receives the chunks.
+        clock: Monotonic seconds.
+        detokenizer: Decodes this answer.
+        stops: Stop strings.
+    """
+
+    def __init__(
+        self, listener: ChunkListener, clock: Callable[[], float], detokenizer: Detokenizer, stops: Sequence[str]
+    ) -> None:
+        super().__init__(listener, clock)
+        self._detokenizer = detokenizer
+        self._stops = StopMatcher(stops)
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens; True after a stop string."""
+        self._emit(self._stops.feed(self._detokenizer.feed(tokens)))
+        return self._stops.stopped
+
+    def finish(self, outcome: Outcome) -> None:
+        """Emits the text held back, and ends."""
+        self._emit(self._stops.flush())
+        super().finish(outcome)
+
+    def _emit(self, text: str) -> None:
+        if text:
+            self._emitter.emit(TextChunk(text))
+
+
+class TokenChunkStream(_ChunkSink):
+    """Tokens, up to the one that completes a stop string; arguments as of ``TextChunkStream``."""
+
+    def __init__(
+        self, listener: ChunkListener, clock: Callable[[], float], detokenizer: Detokenizer, stops: Sequence[str]
+    ) -> None:
+        super().__init__(listener, clock)
+        self._detokenizer = detokenizer
+        self._stops = StopMatcher(stops)
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens; True after a stop string."""
+        self._emitter.emit(TokenChunk(tokens))
+        self._stops.feed(self._detokenizer.feed(tokens))
+        return self._stops.stopped
+
+
+class QuoteChunkStream(_ChunkSink):
+    """Quoted sentences, by position.
+
+    Args:
+        listener: Receives the chunks.
+        clock: Monotonic seconds.
+        quotation: The constraint of the request.
+        positions: Position of a sentence in its passage, by passage and first character.
+    """
+
+    def __init__(
+        self,
+        listener: ChunkListener,
+        clock: Callable[[], float],
+        quotation: Quotation,
+        positions: Mapping[tuple[int, int], int],
+    ) -> None:
+        super().__init__(listener, clock)
+        self._cursor = _QuotationCursor(quotation)
+        self._positions = positions
+
+    def extend(self, tokens: tuple[int, ...]) -> bool:
+        """Takes tokens and emits the sentences that they complete; always False."""
+        for quoted in self._cursor.completed(tokens):
+            self._emitter.emit(QuoteChunk(quoted.passage, self._positions[quoted.passage, quoted.start]))
+        return False

@@ -1,1 +1,0 @@
-"""Turns generated tokens into text, citations and usage."""
