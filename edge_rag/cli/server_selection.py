@@ -11,7 +11,8 @@ from edge_rag.cli.output.terminal import notes, visible
 from edge_rag.client import CallStatus, ClientError
 from edge_rag.client.channel import DEFAULT_ADDRESS
 from edge_rag.client.credentials import KnownServer, KnownServers
-from edge_rag.client.pairing import Recognized, Standing, answering, host_and_port, recognize
+from edge_rag.client.pairing import host_and_port
+from edge_rag.client.server_identity import IdentifiedServer, IdentityStatus, identify, reachable
 from edge_rag.discovery.announcer import FoundServer
 from edge_rag.errors import DiscoveryUnavailable
 
@@ -36,11 +37,11 @@ def chosen(context: click.Context, _: click.Parameter, given: str | None) -> str
     paired = [server for server in servers.servers() if server.token is not None]
     if not paired:
         return None
-    present = answering(paired, _CONNECT_S)
+    present = reachable(paired, _CONNECT_S)
     missing = [server for server in paired if server not in present]
     seen = _look_for(missing) if missing else []
     for one in seen:
-        if one.standing is Standing.PAIRED and one.known is not None:
+        if one.status is IdentityStatus.PAIRED and one.known is not None:
             present.append(servers.move(one.known, one.address))
             notes().print(visible(f"{one.known.box or one.known.address} is at {one.address} now"), style="dim")
     if len(present) == 1:
@@ -51,7 +52,7 @@ def chosen(context: click.Context, _: click.Parameter, given: str | None) -> str
             CallStatus.INVALID_ARGUMENT, f"several boxes answer: {listed}", advice="Name one with --server"
         )
     for one in seen:
-        if one.standing is Standing.MISMATCH:
+        if one.status is IdentityStatus.MISMATCH:
             raise ClientError(CallStatus.UNAUTHENTICATED, one.warning())
     listed = ", ".join(f"{server.box or 'one'} (last at {server.address})" for server in paired)
     raise ClientError(
@@ -70,7 +71,7 @@ def _local_daemon() -> bool:
     return True
 
 
-def _look_for(missing: Sequence[KnownServer]) -> list[Recognized]:
+def _look_for(missing: Sequence[KnownServer]) -> list[IdentifiedServer]:
     from edge_rag.discovery.browser import browse
 
     wanted = {server.fingerprint() for server in missing}
@@ -79,6 +80,6 @@ def _look_for(missing: Sequence[KnownServer]) -> list[Recognized]:
         return wanted <= {server.sha256 for server in found}
 
     try:
-        return recognize(browse(_LOOK_S, enough), missing, _CONNECT_S)
+        return identify(browse(_LOOK_S, enough), missing, _CONNECT_S)
     except DiscoveryUnavailable:
         return []

@@ -210,7 +210,7 @@ def client_error(failure: grpc.RpcError, address: str) -> ClientError:
             CallStatus.UNAUTHENTICATED,
             f"the server at {address} is not the box that is known there: its certificate is another one",
             advice="No credentials were sent. If the box has new certificates, pair again with `edge-rag connect`; "
-            "otherwise this may be an attack",
+            "otherwise the connection may be intercepted",
             connected=False,
         )
     if status is CallStatus.UNAVAILABLE and any(mark in details.lower() for mark in _NOT_CONNECTED):

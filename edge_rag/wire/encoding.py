@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from edge_rag.api.v1 import encoding_pb2
 from edge_rag.core.identity import Identity
@@ -16,6 +13,10 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, Reranked, RerankRequest, Retrieved
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.requests import RequestLimits, bounded_int, parse_text
+
+if TYPE_CHECKING:  # the client alone is installed without NumPy
+    import numpy as np
+    from numpy.typing import NDArray
 
 MOST_TEXTS: Final = 128
 MOST_PASSAGES: Final = 256
@@ -88,7 +89,7 @@ def vectors_to_message(
     """Returns vectors, float32 [texts, dimension], as a message."""
     return encoding_pb2.EmbedResponse(
         embedder=embedder,
-        vectors=np.ascontiguousarray(vectors, dtype="<f4").tobytes(),
+        vectors=vectors.astype("<f4", copy=False).tobytes(),
         queue_seconds=queue_s,
         compute_seconds=compute_s,
     )

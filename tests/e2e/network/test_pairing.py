@@ -251,7 +251,7 @@ def test_somebody_in_between_with_another_certificate_hears_nothing_of_a_code(
     assert interceptor.connections > passed_on
     assert interceptor.heard == b""
     assert refused.value.status is CallStatus.UNAUTHENTICATED
-    assert "somebody may be in between" in str(refused.value)
+    assert "may be intercepted" in str(refused.value)
     assert pair(box.running.address, code, TIMEOUT_S).token is not None
 
 

@@ -20,7 +20,8 @@ from edge_rag.cli import server_selection as choosing
 from edge_rag.cli.main import main
 from edge_rag.client import CallStatus, ClientError
 from edge_rag.client.credentials import KnownServer, KnownServers
-from edge_rag.client.pairing import Standing, answering, proves_itself, recognize, where_from
+from edge_rag.client.pairing import find_issuer
+from edge_rag.client.server_identity import IdentityStatus, identify, is_server, reachable
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.discovery.announcer import FoundServer
 
@@ -134,14 +135,19 @@ def test_where_several_answer_they_are_listed(box: Callable[[str], TlsBox]) -> N
 def test_a_known_box_with_another_certificate_is_not_called(box: Callable[[str], TlsBox]) -> None:
     real, impostor = box("a"), box("b")
     known = real.known("a", impostor.address)
-    assert proves_itself(real.known("a"), real.address, TIMEOUT_S)
-    assert not proves_itself(known, impostor.address, TIMEOUT_S)
+    assert is_server(real.known("a"), real.address, TIMEOUT_S)
+    assert not is_server(known, impostor.address, TIMEOUT_S)
     said = FoundServer("a", (impostor.address,), "0.1.0", True, known.fingerprint())
     other = FoundServer("a", (impostor.address,), "0.1.0", True, "0" * 64)
     stranger = FoundServer("b", ("127.0.0.1:1",), "0.1.0", True, "0" * 64)
     gone = FoundServer("a", ("127.0.0.1:1",), "0.1.0", True, known.fingerprint())
-    standings = [one.standing for one in recognize((said, other, stranger, gone), [known], TIMEOUT_S)]
-    assert standings == [Standing.MISMATCH, Standing.MISMATCH, Standing.UNPAIRED, Standing.UNREACHABLE]
+    statuses = [one.status for one in identify((said, other, stranger, gone), [known], TIMEOUT_S)]
+    assert statuses == [
+        IdentityStatus.MISMATCH,
+        IdentityStatus.MISMATCH,
+        IdentityStatus.UNPAIRED,
+        IdentityStatus.UNREACHABLE,
+    ]
     assert impostor.heard == b""
 
 
@@ -162,7 +168,7 @@ def test_servers_that_an_earlier_version_kept_are_still_known(box: Callable[[str
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"format": 1, "servers": [old]}))
     (known,) = KnownServers().servers()
-    assert proves_itself(known, one.address, TIMEOUT_S)
+    assert is_server(known, one.address, TIMEOUT_S)
     KnownServers().store(one.known("a"))
     assert [server.address for server in KnownServers().servers()] == [one.address, "box.lan:7421"]
     assert file.stat().st_mode & 0o777 == 0o600
@@ -176,7 +182,7 @@ def test_boxes_that_change_places_are_both_still_known(box: Callable[[str], TlsB
     servers.store(other.known("b", "10.0.0.8:7421"))
     servers.move(servers.servers()[0], one.address)
     assert {server.box: server.address for server in servers.servers()} == {"a": one.address, "b": one.address}
-    assert [known.box for known in answering(servers.servers(), TIMEOUT_S)] == ["a"]
+    assert [known.box for known in reachable(servers.servers(), TIMEOUT_S)] == ["a"]
     assert moved.token == "erag_secret"
 
 
@@ -194,7 +200,7 @@ def test_what_is_forgotten_is_not_known_any_more(box: Callable[[str], TlsBox]) -
 def test_a_code_finds_its_box_among_several_and_is_shown_to_none(box: Callable[[str], TlsBox]) -> None:
     one, other = box("a"), box("b")
     code = PairingCode.make(other.certificates.server.introduction(other.certificates.authority_certificate).sha256)
-    assert where_from(["127.0.0.1:1", one.address, other.address], code, TIMEOUT_S) == other.address
+    assert find_issuer(["127.0.0.1:1", one.address, other.address], code, TIMEOUT_S) == other.address
     with pytest.raises(ClientError, match="does not announce itself"):
-        where_from([one.address], code, TIMEOUT_S)
+        find_issuer([one.address], code, TIMEOUT_S)
     assert one.heard == other.heard == b""

@@ -79,14 +79,14 @@ def connect(
 
 
 def _paired(address: str | None, code: PairingCode) -> KnownServer:
-    from edge_rag.client.pairing import pair, where_from
+    from edge_rag.client.pairing import find_issuer, pair
 
     if address is not None:
         return pair(server_address(address), code, _PROMPT_S)
     from edge_rag.discovery.browser import browse
 
     found = [where for server in browse(_LOOK_S) for where in server.addresses]
-    return pair(where_from(found, code, _PROMPT_S), code, _PROMPT_S)
+    return pair(find_issuer(found, code, _PROMPT_S), code, _PROMPT_S)
 
 
 def _forget(address: str | None, as_json: bool) -> ExitCode:

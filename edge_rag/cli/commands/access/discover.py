@@ -9,14 +9,14 @@ from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 from edge_rag.client.credentials import KnownServers
-from edge_rag.client.pairing import Recognized, Standing, recognize
+from edge_rag.client.server_identity import IdentifiedServer, IdentityStatus, identify
 
 _CONNECT_S = 2.0
 _COLOURS = {
-    Standing.PAIRED: "green",
-    Standing.UNPAIRED: "default",
-    Standing.MISMATCH: "bold red",
-    Standing.UNREACHABLE: "yellow",
+    IdentityStatus.PAIRED: "green",
+    IdentityStatus.UNPAIRED: "default",
+    IdentityStatus.MISMATCH: "bold red",
+    IdentityStatus.UNREACHABLE: "yellow",
 }
 
 
@@ -41,8 +41,8 @@ def discover(timeout_s: float, as_json: bool) -> ExitCode:
     """Lists the boxes that announce themselves on the local network, and which of them are known here."""
     from edge_rag.discovery.browser import browse
 
-    servers = recognize(browse(timeout_s), KnownServers().servers(), _CONNECT_S)
-    mistaken = [server for server in servers if server.standing is Standing.MISMATCH]
+    servers = identify(browse(timeout_s), KnownServers().servers(), _CONNECT_S)
+    mistaken = [server for server in servers if server.status is IdentityStatus.MISMATCH]
     if as_json:
         emit({"servers": [_object(server) for server in servers]})
         return ExitCode.FAILURE if mistaken else ExitCode.OK
@@ -52,20 +52,20 @@ def discover(timeout_s: float, as_json: bool) -> ExitCode:
         return ExitCode.OK
     table = Table("name", "address", "version", "", "SHA-256 of its authority", box=None, pad_edge=False)
     for server in servers:
-        found, standing = server.found, server.standing
-        shown = (found.name, server.address, found.version, standing.value, f"{found.sha256[:16]}…")
-        table.add_row(*map(visible, shown), style=_COLOURS[standing])
+        found, status = server.found, server.status
+        shown = (found.name, server.address, found.version, status.value, f"{found.sha256[:16]}…")
+        table.add_row(*map(visible, shown), style=_COLOURS[status])
     out.print(table)
     for server in mistaken:
         out.print(visible(server.warning()), style="bold red")
     return ExitCode.FAILURE if mistaken else ExitCode.OK
 
 
-def _object(server: Recognized) -> dict[str, object]:
+def _object(server: IdentifiedServer) -> dict[str, object]:
     found = server.found
     return {
         "name": found.name,
-        "status": server.standing.value,
+        "status": server.status.value,
         "server": server.address,
         "addresses": list(found.addresses),
         "version": found.version,
