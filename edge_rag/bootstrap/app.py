@@ -46,8 +46,8 @@ from edge_rag.storage.backup import KV, describe
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.engine_observer import EngineObserver
 from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.throttle.board_monitor import BoardWatch, Levers
-from edge_rag.throttle.memory_monitor import MemoryShedder, MemoryWatch
+from edge_rag.throttle.board_monitor import Actuators, BoardMonitor
+from edge_rag.throttle.memory_monitor import MemoryMonitor, MemoryShedder
 
 SWAP_DRAIN_S: Final = 120.0
 """Time that requests of a replaced model may take to finish."""
@@ -92,8 +92,8 @@ class App:
     profile: DeviceProfile
     choice: Choice
     memory_plan: MemoryPlan
-    board_monitor: BoardWatch
-    memory_monitor: MemoryWatch | None
+    board_monitor: BoardMonitor
+    memory_monitor: MemoryMonitor | None
 
     def memory_pressure(self) -> MemoryPressureState:
         """Returns the present memory pressure."""
@@ -207,8 +207,8 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         ingest_yield = IngestYield()
 
         # Throttling, which offload reads.
-        levers = Levers(generator.set_throttle, observer.activity.generated.per_second, observer)
-        board_monitor = make_board_monitor(settings.throttle, profile, generator.stats().slots, levers)
+        actuators = Actuators(generator.set_throttle, observer.activity.generated.per_second, observer)
+        board_monitor = make_board_monitor(settings.throttle, profile, generator.stats().slots, actuators)
 
         # Offload to other machines.
         offloading = make_offloading(

@@ -15,9 +15,9 @@ from edge_rag.device.profile import DeviceProfile, builtin_profiles, with_overri
 from edge_rag.errors import EdgeRagError
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.runtime.session.sessions import provider_devices
-from edge_rag.throttle.board_monitor import BoardWatch, Levers
-from edge_rag.throttle.memory_monitor import MemoryShedder, MemoryWatch
-from edge_rag.throttle.policy import HeatPolicy, Throttle
+from edge_rag.throttle.board_monitor import Actuators, BoardMonitor
+from edge_rag.throttle.memory_monitor import MemoryMonitor, MemoryShedder
+from edge_rag.throttle.policy import HeatThresholds, ThrottlePolicy
 
 
 def choose_profile(settings: Settings, facts: DeviceFacts) -> Choice:
@@ -69,25 +69,27 @@ def inspect_device(settings: Settings, held_bytes: int = 0) -> DeviceReport:
     return DeviceReport(facts, choice, plan)
 
 
-def make_board_monitor(wanted: ThrottleSettings, profile: DeviceProfile, slots: int, levers: Levers) -> BoardWatch:
+def make_board_monitor(
+    wanted: ThrottleSettings, profile: DeviceProfile, slots: int, actuators: Actuators
+) -> BoardMonitor:
     """Makes the board monitor, not started yet; settings win over the profile.
 
     Args:
         wanted: Checked settings.
         profile: Device profile in force.
         slots: Slots without throttling.
-        levers: What the monitor acts on.
+        actuators: What the monitor acts on.
     """
     thermal = profile.thermal
     throttle_c, resume_c = thermal.throttle_celsius, thermal.resume_celsius
     if wanted.celsius is not None and wanted.resume_celsius is not None:
         throttle_c, resume_c = wanted.celsius, wanted.resume_celsius
-    heat = HeatPolicy(throttle_c, throttle_c - resume_c) if wanted.heat else None
+    heat = HeatThresholds(throttle_c, throttle_c - resume_c) if wanted.heat else None
     watts = thermal.power_budget_watts if wanted.watts is None else wanted.watts
     least = min(1.0, thermal.min_slots / slots)
-    return BoardWatch(wanted.root, Throttle(least, heat, watts), levers, wanted.interval_seconds)
+    return BoardMonitor(wanted.root, ThrottlePolicy(least, heat, watts), actuators, wanted.interval_seconds)
 
 
-def make_memory_monitor(wanted: ThrottleSettings, shedder: MemoryShedder) -> MemoryWatch | None:
+def make_memory_monitor(wanted: ThrottleSettings, shedder: MemoryShedder) -> MemoryMonitor | None:
     """Makes the memory monitor, not started yet; None where the settings turn it off."""
-    return MemoryWatch(wanted.root, shedder, wanted.interval_seconds) if wanted.memory else None
+    return MemoryMonitor(wanted.root, shedder, wanted.interval_seconds) if wanted.memory else None

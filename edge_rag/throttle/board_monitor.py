@@ -1,4 +1,4 @@
-"""Looks at the board again and again on a thread of its own, and has the daemon do less or more."""
+"""Checks temperature, power and hardware throttling periodically, and limits the generator accordingly."""
 
 from __future__ import annotations
 
@@ -13,86 +13,86 @@ import structlog
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.resources import Throttling
 from edge_rag.core.ports import AuditSink
-from edge_rag.throttle.policy import BoardReading, Throttle, ThrottleChange
+from edge_rag.throttle.policy import BoardReading, ThrottleChange, ThrottlePolicy
 from edge_rag.throttle.sensors import EnergyMeter, read_event_counts, read_power, read_slowdowns, read_zones
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Levers:
-    """What a watch moves and tells.
+class Actuators:
+    """What the monitor reads and acts on.
 
     Attributes:
-        restrain: Has the generator use that share of its slots and of a step's tokens from now on.
-        generated_per_s: Returns how many tokens came a second lately.
-        decisions: Keeps the trail.
+        set_throttle: Limits the generator to a share of its slots and of a step's tokens.
+        generated_per_s: Returns the recent rate of generated tokens, 1/s.
+        audit: Writes audit events.
     """
 
     set_throttle: Callable[[float], None]
     generated_per_s: Callable[[], float]
-    decisions: AuditSink
+    audit: AuditSink
 
 
-class BoardWatch:
-    """Reads the board's sensors and moves what the throttle says.
+class BoardMonitor:
+    """Reads the board's sensors and applies the throttle policy, on a thread of its own.
 
     Args:
-        root: Where ``sys`` is.
-        throttle: Decides.
-        levers: What is moved and told.
-        interval_s: Time between two looks, seconds.
+        root: Root of ``sys``.
+        policy: Decides on the share.
+        actuators: What it acts on.
+        interval_s: Time between two checks, seconds.
         clock: Monotonic seconds.
     """
 
     def __init__(
         self,
         root: Path,
-        throttle: Throttle,
-        levers: Levers,
+        policy: ThrottlePolicy,
+        actuators: Actuators,
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root = root
-        self._throttle = throttle
-        self._levers = levers
+        self._policy = policy
+        self._actuators = actuators
         self._interval_s = interval_s
         self._clock = clock
         self._meter = EnergyMeter()
         self._events: Mapping[str, int] = read_event_counts(root)
         self._state = Throttling()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="board-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="board-monitor", daemon=True)
 
     @property
     def state(self) -> Throttling:
-        """What the last look saw, and what follows from it."""
+        """Readings and throttling of the last check."""
         return self._state
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ends; what is held back stays so."""
+        """Ends the thread; the throttle stays as it is."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self) -> None:
-        """Looks at the board once."""
+    def check(self) -> None:
+        """Checks the board once."""
         now = self._clock()
         self._meter.observe(read_power(self._root), now)
         slowdowns = (*read_slowdowns(self._root), *self._new_events())
         reading = BoardReading(read_zones(self._root), slowdowns, self._meter.watts)
-        for change in self._throttle.observe(reading):
-            self._tell(change, now)
-            self._levers.set_throttle(change.share)
-        rate = self._levers.generated_per_s()
+        for change in self._policy.observe(reading):
+            self._record(change, now)
+            self._actuators.set_throttle(change.share)
+        rate = self._actuators.generated_per_s()
         watts = self._meter.watts
         self._state = Throttling(
-            share=self._throttle.share,
-            causes=self._throttle.causes,
+            share=self._policy.share,
+            causes=self._policy.causes,
             slowdowns=slowdowns,
             watts=watts,
             joules_per_token=None if watts is None or rate <= 0 else watts / rate,
@@ -101,16 +101,16 @@ class BoardWatch:
 
     def _run(self) -> None:
         while not self._closed.wait(self._interval_s):
-            self.look()
+            self.check()
 
     def _new_events(self) -> tuple[str, ...]:
         counts = read_event_counts(self._root)
-        grown = tuple(what for what, count in counts.items() if count > self._events.get(what, count))
+        increased = tuple(event for event, count in counts.items() if count > self._events.get(event, count))
         self._events = counts
-        return grown
+        return increased
 
-    def _tell(self, change: ThrottleChange, now: float) -> None:
+    def _record(self, change: ThrottleChange, now: float) -> None:
         numbers = {**change.numbers, "share": change.share, "share_before": change.before}
         log.warning("throttle", cause=change.cause.value, reason=change.reason, **numbers)
-        decision = AuditEvent(AuditEventKind.THROTTLED, None, "", None, change.reason, numbers, now)
-        self._levers.decisions.record(decision)
+        event = AuditEvent(AuditEventKind.THROTTLED, None, "", None, change.reason, numbers, now)
+        self._actuators.audit.record(event)

@@ -1,81 +1,79 @@
-"""A lever that is let down where something is too much, and up again by and by where it is little: with hysteresis."""
+"""A step controller with hysteresis: restricts quickly under load, recovers slowly."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Final
 
-DOWN_AFTER: Final = 2
-"""Looks in a row that must say too much before the lever goes down."""
+HIGH_READINGS: Final = 2
+"""Consecutive high readings before the next step."""
 
-FIRST_HOLD: Final = 5
-"""Looks in a row that must say little before it goes up."""
+MIN_LOW_READINGS: Final = 5
+"""Consecutive low readings before a step back."""
 
-LONGEST_HOLD: Final = 640
-_FORGET: Final = 160
+MAX_LOW_READINGS: Final = 640
+"""The same after failed recoveries, at most."""
+
+_RESET_READINGS: Final = 160
 
 
 class LoadLevel(Enum):
-    """What a look at the board says.
-
-    EXTREME: far too much. TOO_MUCH: less must be done. BEARABLE: as it is. LITTLE: more could be done.
-    """
+    """A reading. EXTREME: restrict by two steps. HIGH: restrict. NORMAL: no change. LOW: recover."""
 
     EXTREME = "extreme"
-    TOO_MUCH = "too much"
-    BEARABLE = "bearable"
-    LITTLE = "little"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
 
 
 class HysteresisController:
-    """A lever with notches from 0, nothing is held back, to ``lowest``. No clock: equal looks give equal notches.
+    """Steps from 0, no restriction, to ``max_step``. No clock: equal readings give equal steps.
 
-    It goes down a notch after two looks that say too much, two at once where a look says that it is extreme. It goes up
-    a notch when several looks in a row say little; between the two nothing happens.
+    One step up after two consecutive high readings, two steps at once after an extreme one. One step down after several
+    consecutive low readings.
 
-    Where one notch is too warm and the next one cool, such a rule would go to and fro for ever. So when a notch that it
-    just went up to proves too much, it waits twice as long before it goes up again, up to ``LONGEST_HOLD`` looks; that
-    is forgotten when it was little for long with nothing held back.
+    If one step is too much load and the next one little, these rules alone would oscillate. So if a step that was
+    just recovered turns out to be too much, the number of low readings before the next recovery doubles, up to
+    ``MAX_LOW_READINGS``. It is reset after many low readings at step 0.
 
     Args:
-        lowest: Number of the lowest notch, at least 0.
+        max_step: Largest step, at least 0.
     """
 
-    def __init__(self, lowest: int) -> None:
-        self._lowest = lowest
-        self._notch = 0
-        self._too_much = self._little = self._free = 0
-        self._hold = FIRST_HOLD
-        self._tried: int | None = None
+    def __init__(self, max_step: int) -> None:
+        self._max_step = max_step
+        self._step = 0
+        self._high = self._low = self._unrestricted = 0
+        self._low_readings = MIN_LOW_READINGS
+        self._recovered: int | None = None
 
     @property
-    def notch(self) -> int:
-        """Where the lever is."""
-        return self._notch
+    def step(self) -> int:
+        """The present step."""
+        return self._step
 
-    def observe(self, burden: LoadLevel) -> int:
-        """Takes a look and returns where the lever is then."""
-        above = burden in (LoadLevel.TOO_MUCH, LoadLevel.EXTREME)
-        self._too_much = self._too_much + 1 if above else 0
-        self._little = self._little + 1 if burden is LoadLevel.LITTLE else 0
-        self._free = self._free + 1 if self._notch == 0 and burden is LoadLevel.LITTLE else 0
-        if self._free >= _FORGET:
-            self._hold, self._tried = FIRST_HOLD, None
-        if burden is LoadLevel.EXTREME:
-            self._down(2)
-        elif self._too_much >= DOWN_AFTER:
-            self._down(1)
-        elif self._little >= self._hold and self._notch > 0:
-            self._notch -= 1
-            self._tried = self._notch
-            self._little = 0
-        return self._notch
+    def observe(self, level: LoadLevel) -> int:
+        """Takes a reading and returns the new step."""
+        self._high = self._high + 1 if level in (LoadLevel.HIGH, LoadLevel.EXTREME) else 0
+        self._low = self._low + 1 if level is LoadLevel.LOW else 0
+        self._unrestricted = self._unrestricted + 1 if self._step == 0 and level is LoadLevel.LOW else 0
+        if self._unrestricted >= _RESET_READINGS:
+            self._low_readings, self._recovered = MIN_LOW_READINGS, None
+        if level is LoadLevel.EXTREME:
+            self._restrict(2)
+        elif self._high >= HIGH_READINGS:
+            self._restrict(1)
+        elif self._low >= self._low_readings and self._step > 0:
+            self._step -= 1
+            self._recovered = self._step
+            self._low = 0
+        return self._step
 
-    def _down(self, notches: int) -> None:
-        if self._notch == self._lowest:
+    def _restrict(self, steps: int) -> None:
+        if self._step == self._max_step:
             return
-        if self._tried is not None and self._notch <= self._tried:
-            self._hold = min(2 * self._hold, LONGEST_HOLD)
-        self._tried = None
-        self._notch = min(self._lowest, self._notch + notches)
-        self._too_much = 0
+        if self._recovered is not None and self._step <= self._recovered:
+            self._low_readings = min(2 * self._low_readings, MAX_LOW_READINGS)
+        self._recovered = None
+        self._step = min(self._max_step, self._step + steps)
+        self._high = 0

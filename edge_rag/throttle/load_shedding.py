@@ -1,4 +1,4 @@
-"""What is given up while memory is short, in order, and taken up again: a pure policy."""
+"""Which memory is shed under memory pressure, in order, and when it is restored: a pure policy."""
 
 from __future__ import annotations
 
@@ -11,62 +11,63 @@ from edge_rag.throttle.hysteresis import HysteresisController, LoadLevel
 from edge_rag.throttle.sensors import MemoryReading
 
 _RESERVE_SHARE: Final = 0.05
-_LEAST_RESERVE_BYTES: Final = 32 << 20
-"""More than an encoder's or the generator's first run takes at once, measured as 18 MiB with the default models."""
+_MIN_RESERVE_BYTES: Final = 32 << 20
+"""More than the first run of an encoder or of the generator allocates at once, measured as 18 MiB with the default
+models."""
 
-_MOST_RESERVE_BYTES: Final = 256 << 20
-_PRESSED_PERCENT: Final = 10.0
+_MAX_RESERVE_BYTES: Final = 256 << 20
+_HIGH_PERCENT: Final = 10.0
 _STALLED_PERCENT: Final = 5.0
-_CALM_PERCENT: Final = 2.0
+_LOW_PERCENT: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ShedChange:
-    """Something is given up, or not any more.
+    """A target is shed or restored.
 
     Attributes:
-        ballast: What.
-        shed: Whether it is given up from now on.
-        numbers: What it was decided on; units are in the names.
+        target: The target.
+        shed: Whether it is shed from now on.
+        numbers: The readings it was based on; units are in the names.
     """
 
-    ballast: ShedTarget
+    target: ShedTarget
     shed: bool
     numbers: Mapping[str, float]
 
 
-def shortage(reading: MemoryReading) -> LoadLevel:
-    """Returns how short memory is.
+def memory_level(reading: MemoryReading) -> LoadLevel:
+    """Returns the load level of memory.
 
-    Too short is less headroom than a twentieth of what there could be, 32 to 256 MiB, or a tenth of the time spent
-    waiting for memory; extremely short is a quarter of that headroom, or everything standing still for a twentieth of
-    the time. It is plentiful again at twice the headroom.
+    HIGH: the headroom is below the reserve (5% of the board's memory, 32 to 256 MiB), or tasks waited for memory for
+    more than 10% of the time. EXTREME: the headroom is below a quarter of the reserve, or all tasks stalled for more
+    than 5% of the time. LOW: the headroom is twice the reserve and tasks waited for less than 2% of the time.
     """
-    reserve = min(_MOST_RESERVE_BYTES, max(_LEAST_RESERVE_BYTES, reading.board_bytes * _RESERVE_SHARE))
+    reserve = min(_MAX_RESERVE_BYTES, max(_MIN_RESERVE_BYTES, reading.board_bytes * _RESERVE_SHARE))
     some, full = reading.some_percent or 0.0, reading.full_percent or 0.0
     if reading.headroom_bytes < reserve / 4 or full > _STALLED_PERCENT:
         return LoadLevel.EXTREME
-    if reading.headroom_bytes < reserve or some > _PRESSED_PERCENT:
-        return LoadLevel.TOO_MUCH
-    calm = reading.headroom_bytes > 2 * reserve and some < _CALM_PERCENT
-    return LoadLevel.LITTLE if calm else LoadLevel.BEARABLE
+    if reading.headroom_bytes < reserve or some > _HIGH_PERCENT:
+        return LoadLevel.HIGH
+    low = reading.headroom_bytes > 2 * reserve and some < _LOW_PERCENT
+    return LoadLevel.LOW if low else LoadLevel.NORMAL
 
 
-class Shedding:
-    """Decides what is given up. No clock, no I/O: equal readings give equal decisions."""
+class ShedPolicy:
+    """Decides what is shed. No clock, no I/O: equal readings give equal decisions."""
 
     def __init__(self) -> None:
-        self._lever = HysteresisController(len(ShedTarget))
+        self._controller = HysteresisController(len(ShedTarget))
 
     @property
     def shed(self) -> tuple[ShedTarget, ...]:
-        """What is given up now, first what goes first."""
-        return tuple(ShedTarget)[: self._lever.notch]
+        """The targets shed now, in the order of shedding."""
+        return tuple(ShedTarget)[: self._controller.step]
 
     def observe(self, reading: MemoryReading) -> tuple[ShedChange, ...]:
-        """Takes a reading; returns what changes, in the order in which it is to be done."""
-        before = self._lever.notch
-        now = self._lever.observe(shortage(reading))
+        """Takes a reading; returns the changes, in the order in which to apply them."""
+        before = self._controller.step
+        now = self._controller.observe(memory_level(reading))
         numbers: dict[str, float] = {"headroom_bytes": reading.headroom_bytes, "board_bytes": reading.board_bytes}
         if reading.some_percent is not None:
             numbers["waiting_percent"] = reading.some_percent

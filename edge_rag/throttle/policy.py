@@ -1,6 +1,7 @@
-"""How much may run on a board that is hot or takes too much power: several levers, of which the lowest counts.
+"""How much may run on a board that is hot or draws too much power; pure.
 
-What readings of the board mean: pure functions from numbers to a burden.
+Readings are compared with thresholds, which gives a load level for heat and one for power. A hysteresis controller for
+each turns the levels into steps, and the larger step decides.
 """
 
 from __future__ import annotations
@@ -15,26 +16,29 @@ from edge_rag.device.facts import ThermalZone
 from edge_rag.throttle.hysteresis import HysteresisController, LoadLevel
 
 _BELOW_PASSIVE_C: Final = 2.0
-"""So much before the kernel slows the board down it is done more gently here."""
+"""Distance below the kernel's passive trip point at which throttling starts, degrees Celsius."""
 
 _EXTREME_C: Final = 8.0
-"""So far above the limit heat is extreme."""
+"""Distance above the limit from which heat is extreme, degrees Celsius."""
 
 _BELOW_CRITICAL_C: Final = 5.0
-"""So near to where the kernel switches the board off it is, too."""
+"""Distance below the kernel's critical trip point from which heat is extreme, degrees Celsius."""
 
-_LITTLE_POWER: Final = 0.85
-"""Share of the budget below which more power can be taken."""
+_LOW_POWER: Final = 0.85
+"""Share of the power budget below which the load level is low."""
+
+PER_STEP: Final = 0.75
+"""Factor on the share for each step."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeatPolicy:
+class HeatThresholds:
     """When a board is hot.
 
     Attributes:
-        throttle_c: Above this temperature of any zone, degrees Celsius; or above where the kernel would slow the board
-            down, if that is lower.
-        margin_c: So much below it is no more hot, more than 0.
+        throttle_c: Limit of the temperature of every zone, degrees Celsius; lower for zones with a passive trip point
+            near or below it.
+        margin_c: Distance below the limit from which a zone is cool, degrees Celsius, above 0.
     """
 
     throttle_c: float
@@ -42,67 +46,63 @@ class HeatPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Hottest:
-    """The zone that is nearest to its limit, or farthest above it.
+class HottestZone:
+    """The zone nearest to its limit, or farthest above it.
 
     Attributes:
-        zone: It.
-        limit_c: Its limit.
+        zone: The zone.
+        limit_c: Its limit, degrees Celsius.
     """
 
     zone: ThermalZone
     limit_c: float
 
 
-def hottest(zones: Sequence[ThermalZone], policy: HeatPolicy) -> Hottest | None:
-    """Returns the zone that matters; None where there are no zones."""
-    limits = [Hottest(zone, _limit(zone, policy)) for zone in zones]
+def hottest(zones: Sequence[ThermalZone], thresholds: HeatThresholds) -> HottestZone | None:
+    """Returns the zone that decides; None without zones."""
+    limits = [HottestZone(zone, _limit(zone, thresholds)) for zone in zones]
     return max(limits, key=lambda each: each.zone.celsius - each.limit_c, default=None)
 
 
-def heat(zone: Hottest | None, slowed_down: bool, policy: HeatPolicy) -> LoadLevel:
-    """Returns how heavy heat weighs.
+def heat_level(zone: HottestZone | None, slowed_down: bool, thresholds: HeatThresholds) -> LoadLevel:
+    """Returns the load level of heat.
 
     Args:
-        zone: The zone that matters.
-        slowed_down: Whether something slows the board down already.
-        policy: When it is hot.
+        zone: The zone that decides.
+        slowed_down: Whether the kernel or the hardware throttles the board already.
+        thresholds: When it is hot.
     """
     if zone is None:
-        return LoadLevel.TOO_MUCH if slowed_down else LoadLevel.LITTLE
+        return LoadLevel.HIGH if slowed_down else LoadLevel.LOW
     celsius, critical = zone.zone.celsius, zone.zone.critical_celsius
     if celsius > zone.limit_c + _EXTREME_C or (critical is not None and celsius > critical - _BELOW_CRITICAL_C):
         return LoadLevel.EXTREME
     if celsius > zone.limit_c or slowed_down:
-        return LoadLevel.TOO_MUCH
-    return LoadLevel.LITTLE if celsius < zone.limit_c - policy.margin_c else LoadLevel.BEARABLE
+        return LoadLevel.HIGH
+    return LoadLevel.LOW if celsius < zone.limit_c - thresholds.margin_c else LoadLevel.NORMAL
 
 
-def power(watts: float | None, budget_watts: float) -> LoadLevel:
-    """Returns how heavy the power taken weighs; nothing where it is not measured."""
-    if watts is None or watts < _LITTLE_POWER * budget_watts:
-        return LoadLevel.LITTLE
-    return LoadLevel.TOO_MUCH if watts > budget_watts else LoadLevel.BEARABLE
+def power_level(watts: float | None, budget_watts: float) -> LoadLevel:
+    """Returns the load level of power; LOW if it is not measured."""
+    if watts is None or watts < _LOW_POWER * budget_watts:
+        return LoadLevel.LOW
+    return LoadLevel.HIGH if watts > budget_watts else LoadLevel.NORMAL
 
 
-def _limit(zone: ThermalZone, policy: HeatPolicy) -> float:
+def _limit(zone: ThermalZone, thresholds: HeatThresholds) -> float:
     if zone.passive_celsius is None:
-        return policy.throttle_c
-    return min(policy.throttle_c, zone.passive_celsius - _BELOW_PASSIVE_C)
-
-
-PER_NOTCH: Final = 0.75
-"""What a notch leaves of what the notch above allows."""
+        return thresholds.throttle_c
+    return min(thresholds.throttle_c, zone.passive_celsius - _BELOW_PASSIVE_C)
 
 
 @dataclass(frozen=True, slots=True)
 class BoardReading:
-    """What a look at the board saw.
+    """Readings of the board's sensors.
 
     Attributes:
         zones: Temperatures.
-        slowdowns: What slows it down already, in words.
-        watts: What it takes; None where it does not measure it.
+        slowdowns: Active throttling by the kernel or the hardware, as text.
+        watts: Power; None if it is not measured.
     """
 
     zones: Sequence[ThermalZone]
@@ -112,14 +112,14 @@ class BoardReading:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleChange:
-    """A lever was moved.
+    """A change of the share.
 
     Attributes:
-        cause: Whose.
-        share: What all levers together allow from now on, 0 to 1.
-        before: What they allowed until now.
-        reason: Why, as a short sentence.
-        numbers: What it was decided on; units are in the names.
+        cause: Heat or power.
+        share: The new share, 0 to 1.
+        before: The share before.
+        reason: A short sentence.
+        numbers: The readings it was based on; units are in the names.
     """
 
     cause: ThrottleCause
@@ -129,60 +129,54 @@ class ThrottleChange:
     numbers: Mapping[str, float]
 
 
-class Throttle:
+class ThrottlePolicy:
     """Decides how much may run. No clock, no I/O: equal readings give equal shares.
 
     Args:
-        least_share: What is allowed at least, above 0 to 1.
-        heat_policy: When the board is hot; None where heat is nobody's business.
-        budget_watts: Most power to take; None for no budget.
+        min_share: Lower limit of the share, above 0 to 1.
+        heat: When the board is hot; None to ignore heat.
+        budget_watts: Power budget; None without one.
     """
 
-    def __init__(self, least_share: float, heat_policy: HeatPolicy | None, budget_watts: float | None) -> None:
-        lowest = ceil(log(least_share) / log(PER_NOTCH) - 1e-9)
-        self._least = least_share
-        self._heat_policy = heat_policy
+    def __init__(self, min_share: float, heat: HeatThresholds | None, budget_watts: float | None) -> None:
+        max_step = ceil(log(min_share) / log(PER_STEP) - 1e-9)
+        self._min_share = min_share
+        self._heat = heat
         self._budget_watts = budget_watts
-        self._levers = {cause: HysteresisController(lowest) for cause in ThrottleCause}
+        self._controllers = {cause: HysteresisController(max_step) for cause in ThrottleCause}
 
     @property
     def share(self) -> float:
-        """Share of slots and of a step's tokens that may be used, ``least_share`` to 1."""
-        return self._share(max(lever.notch for lever in self._levers.values()))
+        """Share of slots and of a step's tokens that may be used, ``min_share`` to 1."""
+        return max(self._min_share, PER_STEP ** max(each.step for each in self._controllers.values()))
 
     @property
     def causes(self) -> tuple[ThrottleCause, ...]:
-        """What holds something back now."""
-        return tuple(cause for cause, lever in self._levers.items() if lever.notch)
+        """What limits the share now."""
+        return tuple(cause for cause, controller in self._controllers.items() if controller.step)
 
     def observe(self, reading: BoardReading) -> tuple[ThrottleChange, ...]:
-        """Takes a reading; returns which levers moved, in order."""
-        changes = []
-        if (policy := self._heat_policy) is not None:
-            zone = hottest(reading.zones, policy)
+        """Takes a reading; returns the changes, in order."""
+        levels: list[tuple[ThrottleCause, LoadLevel, dict[str, float]]] = []
+        if (thresholds := self._heat) is not None:
+            zone = hottest(reading.zones, thresholds)
             numbers = {"slowdowns": float(len(reading.slowdowns))}
             if zone is not None:
                 numbers |= {"celsius": zone.zone.celsius, "limit_celsius": zone.limit_c}
-            burden = heat(zone, bool(reading.slowdowns), policy)
-            changes.append((ThrottleCause.HEAT, self._levers[ThrottleCause.HEAT], burden, numbers))
+            levels.append((ThrottleCause.HEAT, heat_level(zone, bool(reading.slowdowns), thresholds), numbers))
         if (budget := self._budget_watts) is not None:
             numbers = {"budget_watts": budget} | ({} if reading.watts is None else {"watts": reading.watts})
-            changes.append(
-                (ThrottleCause.POWER, self._levers[ThrottleCause.POWER], power(reading.watts, budget), numbers)
-            )
-        told = []
-        for cause, lever, burden, numbers in changes:
-            notch, before = lever.notch, self.share
-            if (now := lever.observe(burden)) != notch:
-                reason = _REASONS[cause][now > notch]
-                told.append(ThrottleChange(cause, self.share, before, reason, numbers))
-        return tuple(told)
-
-    def _share(self, notch: int) -> float:
-        return max(self._least, PER_NOTCH**notch)
+            levels.append((ThrottleCause.POWER, power_level(reading.watts, budget), numbers))
+        changes = []
+        for cause, level, numbers in levels:
+            controller, before = self._controllers[cause], self.share
+            step = controller.step
+            if (now := controller.observe(level)) != step:
+                changes.append(ThrottleChange(cause, self.share, before, _REASONS[cause][now > step], numbers))
+        return tuple(changes)
 
 
 _REASONS: Final = {
     ThrottleCause.HEAT: ("the board has cooled down", "the board is too hot"),
-    ThrottleCause.POWER: ("the board takes less than its budget", "the board takes more than its budget"),
+    ThrottleCause.POWER: ("the board draws less power than its budget", "the board draws more power than its budget"),
 }

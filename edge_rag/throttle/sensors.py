@@ -1,12 +1,8 @@
-"""What the board takes, where it measures it: Jetson's INA3221, processors with energy counters (powercap).
+"""Reads power, temperature, hardware throttling and memory pressure from the Linux kernel.
 
-How hot the board is, and whether something slows it down already, as the kernel shows it.
-
-See Documentation/ABI/testing/sysfs-class-thermal and Documentation/hwmon/sysfs-interface.rst of Linux.
-
-How short memory is: what is left below every limit, and how long work waited for it (PSI).
-
-See Documentation/accounting/psi.rst and Documentation/admin-guide/cgroup-v2.rst of Linux.
+Power: Jetson's INA3221 and energy counters of processors (powercap). Temperature and throttling: see
+Documentation/ABI/testing/sysfs-class-thermal and Documentation/hwmon/sysfs-interface.rst of Linux. Memory pressure
+(PSI) and limits: see Documentation/accounting/psi.rst and Documentation/admin-guide/cgroup-v2.rst.
 """
 
 from __future__ import annotations
@@ -24,19 +20,19 @@ from edge_rag.device.facts import ThermalZone
 from edge_rag.device.hardware import integer_of, memory_limits, read_memory, read_thermal, text_of
 
 _INPUT: Final = "VDD_IN"
-"""The channel that all of a board's power comes in by, on boards that measure there."""
+"""The channel of the total power, on boards that measure it."""
 
-_LONGEST_GAP_S: Final = 60.0
-"""Power is not taken to have stayed the same for longer than this."""
+_MAX_GAP_S: Final = 60.0
+"""Longest time over which one power reading is integrated, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyCounter:
-    """A counter of energy that begins at 0 again when it is full.
+    """An energy counter that wraps around.
 
     Attributes:
-        joules: What it shows.
-        full_joules: Where it begins again.
+        joules: Its value.
+        full_joules: Value at which it wraps to 0.
     """
 
     joules: float
@@ -45,11 +41,11 @@ class EnergyCounter:
 
 @dataclass(frozen=True, slots=True)
 class PowerReading:
-    """What was measured at one moment.
+    """Power measurements of one moment.
 
     Attributes:
-        watts: Power, where the board measures that; else None.
-        counters: Energy, by counter, where the processor counts that; else empty.
+        watts: Power; None if the board does not measure it.
+        counters: Energy counters by name; empty if the processor has none.
     """
 
     watts: float | None
@@ -57,16 +53,12 @@ class PowerReading:
 
 
 def read_power(root: Path) -> PowerReading:
-    """Reads what there is; a board that measures nothing gives nothing.
-
-    Args:
-        root: Where ``sys`` is.
-    """
+    """Reads power and energy counters below ``root``, the root of ``sys``."""
     return PowerReading(_channels(root / "sys/class/hwmon"), _counters(root / "sys/class/powercap"))
 
 
 def _channels(folder: Path) -> float | None:
-    """Returns the power of the input channel, else of all channels together."""
+    """Returns the power of the input channel, else the sum of all channels."""
     found: dict[str, float] = {}
     for chip in sorted(folder.glob("hwmon*")):
         if text_of(chip / "name") != "ina3221":
@@ -82,7 +74,7 @@ def _channels(folder: Path) -> float | None:
 
 
 def _counters(folder: Path) -> dict[str, EnergyCounter]:
-    """Returns the counter of the whole board if the processor has one, else one a package."""
+    """Returns the counter of the whole platform if there is one, else one per package."""
     found: dict[str, EnergyCounter] = {}
     for zone in sorted(folder.glob("intel-rapl:*")):
         name = text_of(zone / "name") or ""
@@ -93,11 +85,11 @@ def _counters(folder: Path) -> dict[str, EnergyCounter]:
 
 
 class EnergyMeter:
-    """Makes power and energy of readings. No clock.
+    """Computes power and energy from readings. No clock.
 
     Attributes:
-        joules: Energy taken since the first reading.
-        watts: Power between the last two readings; None before the second, and where nothing is measured.
+        joules: Energy since the first reading.
+        watts: Power between the last two readings; None before the second, and if nothing is measured.
     """
 
     def __init__(self) -> None:
@@ -107,50 +99,46 @@ class EnergyMeter:
         self._at = 0.0
 
     def observe(self, reading: PowerReading, now: float) -> None:
-        """Takes a reading, at so many seconds; not before an earlier one's."""
-        before, passed = self._before, now - self._at
+        """Takes a reading of time ``now``, seconds, not before the last one's."""
+        before, elapsed = self._before, now - self._at
         self._before, self._at = reading, now
         self.watts = reading.watts
-        if before is None or passed <= 0:
+        if before is None or elapsed <= 0:
             return
         if reading.watts is not None:
-            self.joules += reading.watts * min(passed, _LONGEST_GAP_S)
+            self.joules += reading.watts * min(elapsed, _MAX_GAP_S)
             return
-        taken = [
+        used = [
             (counter.joules - before.counters[name].joules) % counter.full_joules
             for name, counter in reading.counters.items()
             if name in before.counters
         ]
-        if taken:
-            self.joules += sum(taken)
-            self.watts = sum(taken) / passed
+        if used:
+            self.joules += sum(used)
+            self.watts = sum(used) / elapsed
 
 
 _CONSTANT_ZONES: Final = frozenset({"PMIC-Die"})
-"""Zones that show a fixed number: Jetson's power chip reports 50 or 100 degrees whatever it has."""
+"""Zones with a constant value: Jetson's power chip always reports 50 or 100 degrees."""
 
 _PROCESSOR_CHIPS: Final = frozenset({"coretemp", "k10temp"})
-"""Sensors of processors that may have no zone: Intel's and AMD's."""
+"""Sensors of Intel and AMD processors, which may have no thermal zone."""
 
 _PACKAGE_ZONE: Final = "x86_pkg_temp"
 _HIGHEST_C: Final = 200.0
 _SLOWING: Final = ("cpufreq", "devfreq", "thermal-cpufreq", "thermal-devfreq")
-"""Beginnings of the types of cooling devices that cool by doing less; fans do not."""
+"""Type prefixes of cooling devices that reduce performance, unlike fans."""
 
 _PI_THROTTLED: Final = {0: "under-voltage", 1: "frequency capped", 2: "throttled", 3: "soft temperature limit"}
-"""Bits of a Raspberry Pi's ``get_throttled`` that say what is so now; see its documentation of vcgencmd."""
+"""Bits of the present state in a Raspberry Pi's ``get_throttled``; see its documentation of vcgencmd."""
 
 
 def read_zones(root: Path) -> tuple[ThermalZone, ...]:
-    """Reads every zone that has a temperature now; a board without any gives none.
-
-    Args:
-        root: Where ``sys`` is.
-    """
+    """Reads every zone with a temperature below ``root``, the root of ``sys``."""
     zones = [z for z in read_thermal(root) if z.name not in _CONSTANT_ZONES and z.celsius < _HIGHEST_C]
     if not any(zone.name == _PACKAGE_ZONE for zone in zones):
         zones += _processors(root / "sys/class/hwmon")
-    return _named_apart(zones)
+    return _with_unique_names(zones)
 
 
 def temperatures(root: Path) -> tuple[Temperature, ...]:
@@ -159,20 +147,12 @@ def temperatures(root: Path) -> tuple[Temperature, ...]:
 
 
 def read_slowdowns(root: Path) -> tuple[str, ...]:
-    """Returns what slows the board down at this moment, in words; nothing where nothing does, or nothing says so.
-
-    Args:
-        root: Where ``sys`` is.
-    """
+    """Returns active throttling by the kernel or the firmware, as text; ``root`` is the root of ``sys``."""
     return (*_cooling(root / "sys/class/thermal"), *_raspberry_pi(root / "sys/devices/platform"))
 
 
 def read_event_counts(root: Path) -> Mapping[str, int]:
-    """Reads the counters of moments at which the hardware slowed itself down; one that grows means that it does.
-
-    Args:
-        root: Where ``sys`` is.
-    """
+    """Reads the counters of hardware throttling events; an increase means that the hardware throttles itself."""
     counts = {}
     for kind in ("core", "package"):
         files = (root / "sys/devices/system/cpu").glob(f"cpu[0-9]*/thermal_throttle/{kind}_throttle_count")
@@ -186,7 +166,7 @@ def _cooling(folder: Path) -> Iterator[str]:
     for device in sorted(folder.glob("cooling_device*")):
         kind = text_of(device / "type") or ""
         if kind.lower().startswith(_SLOWING) and (integer_of(device / "cur_state") or 0) > 0:
-            yield f"the kernel slows {kind} down"
+            yield f"the kernel throttles {kind}"
 
 
 def _raspberry_pi(folder: Path) -> Iterator[str]:
@@ -195,7 +175,7 @@ def _raspberry_pi(folder: Path) -> Iterator[str]:
             flags = int(text_of(file) or "0", 16)
         except ValueError:
             continue
-        yield from (words for bit, words in _PI_THROTTLED.items() if flags >> bit & 1)
+        yield from (text for bit, text in _PI_THROTTLED.items() if flags >> bit & 1)
 
 
 def _processors(folder: Path) -> Iterator[ThermalZone]:
@@ -210,7 +190,7 @@ def _celsius(path: Path) -> float | None:
     return None if thousandths is None else thousandths / 1000
 
 
-def _named_apart(zones: list[ThermalZone]) -> tuple[ThermalZone, ...]:
+def _with_unique_names(zones: list[ThermalZone]) -> tuple[ThermalZone, ...]:
     seen: dict[str, int] = {}
     named = []
     for zone in zones:
@@ -220,7 +200,7 @@ def _named_apart(zones: list[ThermalZone]) -> tuple[ThermalZone, ...]:
 
 
 _TRIGGER: Final = b"some 200000 2000000"
-"""Microseconds of waiting within a window of two seconds; shorter windows need rights that a service has not."""
+"""Microseconds of stall within a window; windows shorter than two seconds need privileges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +208,11 @@ class MemoryReading:
     """Memory at one moment.
 
     Attributes:
-        headroom_bytes: What can still be taken before a limit is reached or the box has none left.
-        board_bytes: The lowest limit, or all memory of the box.
-        some_percent: Share of the last 10 seconds in which something waited for memory, per cent; None where the
-            kernel does not say.
-        full_percent: Share in which everything did; None likewise.
+        headroom_bytes: Memory that can be allocated before a limit is reached.
+        board_bytes: The lowest limit, or all memory of the board.
+        some_percent: Share of the last 10 seconds in which at least one task stalled on memory, per cent; None without
+            PSI.
+        full_percent: Share in which all tasks stalled; None without PSI.
     """
 
     headroom_bytes: int
@@ -242,18 +222,18 @@ class MemoryReading:
 
 
 def read_pressure(root: Path) -> MemoryReading:
-    """Reads memory and its limits now; the highest pressure of the box and of the cgroups that limit this process.
+    """Reads memory, its limits, and the highest pressure of the board and of the cgroups that limit this process.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Root of ``proc`` and ``sys``.
     """
     facts = read_memory(root)
-    shown = [text_of(file) or "" for file in _pressure_files(root)]
+    contents = [text_of(file) or "" for file in _pressure_files(root)]
     return MemoryReading(
         headroom_bytes=facts.usable_bytes,
         board_bytes=facts.board_bytes,
-        some_percent=max((_average(text, "some") for text in shown if text), default=None),
-        full_percent=max((_average(text, "full") for text in shown if text), default=None),
+        some_percent=max((_average(text, "some") for text in contents if text), default=None),
+        full_percent=max((_average(text, "full") for text in contents if text), default=None),
     )
 
 
@@ -270,10 +250,10 @@ def _average(text: str, kind: str) -> float:
 
 
 class PressureTrigger:
-    """Waits for the kernel to say that memory became short, where it can be asked to.
+    """Waits for the kernel's notification of memory pressure, if PSI triggers are available.
 
     Args:
-        root: Where ``proc`` is.
+        root: Root of ``proc``.
     """
 
     def __init__(self, root: Path) -> None:
@@ -283,34 +263,34 @@ class PressureTrigger:
             self._file = os.open(root / "proc/pressure/memory", os.O_RDWR | os.O_NONBLOCK)
             os.write(self._file, _TRIGGER + b"\0")
         except OSError:
-            self._forget()
+            self._disarm()
 
     @property
     def armed(self) -> bool:
-        """Whether the kernel says so."""
+        """Whether the kernel notifies."""
         return self._file is not None
 
     def wait(self, seconds: float) -> None:
-        """Returns when memory became short, after so many seconds, or once woken."""
+        """Returns after a notification, after ``seconds``, or after ``wake``."""
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
         if self._file is not None:
             poll.register(self._file, select.POLLPRI)
         for number, event in poll.poll(seconds * 1000):
             if number == self._file and event & (select.POLLERR | select.POLLNVAL):
-                self._forget()
+                self._disarm()
 
     def wake(self) -> None:
-        """Has whoever waits, now and later, return at once."""
+        """Lets present and later calls of ``wait`` return at once."""
         os.write(self._write, b"\0")
 
     def close(self) -> None:
-        """Lets go of it; nobody may wait."""
-        self._forget()
+        """Closes the files; no thread may be waiting."""
+        self._disarm()
         os.close(self._read)
         os.close(self._write)
 
-    def _forget(self) -> None:
+    def _disarm(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -18,7 +18,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.scheduling.slot_controller import SlotController
 from edge_rag.engine.sequence import Sequence, SequenceId
-from edge_rag.throttle.policy import Throttle
+from edge_rag.throttle.policy import ThrottlePolicy
 from scripts.bench.simulation.arrivals import Arrival
 from scripts.bench.simulation.heat import Board, WarmBoard
 from scripts.bench.simulation.step_time import StepTime
@@ -60,7 +60,7 @@ class Box:
     aging_s: float = 30.0
     target_tpot_s: float | None = None
     board: Board | None = None
-    throttle: Callable[[], Throttle] | None = None
+    throttle: Callable[[], ThrottlePolicy] | None = None
 
 
 @dataclass(slots=True)

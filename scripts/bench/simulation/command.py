@@ -14,7 +14,7 @@ from rich.console import Console
 
 from edge_rag.core.query import SchedulingPreset
 from edge_rag.engine.scheduling.policy import StepSize, limits_for
-from edge_rag.throttle.policy import HeatPolicy, Throttle
+from edge_rag.throttle.policy import HeatThresholds, ThrottlePolicy
 from scripts.bench.simulation.arrivals import Shape, Trace, arrivals
 from scripts.bench.simulation.box import Box, Policy, Record, Simulation
 from scripts.bench.simulation.heat import Board
@@ -23,7 +23,7 @@ from scripts.bench.simulation.step_time import StepTime, measure
 
 PAGE_TOKENS = 32
 _WIDTH = 150
-THROTTLE = HeatPolicy(throttle_c=85, margin_c=8)
+THROTTLE = HeatThresholds(throttle_c=85, margin_c=8)
 QUOTER = StepTime(base_s=1.1e-3, decode_s=2.5e-3, prefill_token_s=4.8e-4, context_s=1.3e-6)
 
 
@@ -116,7 +116,10 @@ def simulate(
             runs = {
                 "cool": (box, Policy.FAIR),
                 "hot, left alone": (warm, Policy.FAIR),
-                "hot, throttled": (replace(warm, throttle=partial(Throttle, 1 / slots, THROTTLE, None)), Policy.FAIR),
+                "hot, throttled": (
+                    replace(warm, throttle=partial(ThrottlePolicy, 1 / slots, THROTTLE, None)),
+                    Policy.FAIR,
+                ),
             }
     records: dict[str, Record] = {}
     for name, (setup, policy) in runs.items():

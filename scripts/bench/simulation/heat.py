@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from edge_rag.device.facts import ThermalZone
-from edge_rag.throttle.policy import BoardReading, Throttle
+from edge_rag.throttle.policy import BoardReading, ThrottlePolicy
 
 LOOK_S: Final = 2.0
 """Time between two looks at the board, as the daemon's default."""
@@ -52,7 +52,7 @@ class WarmBoard:
         restrain: Called with the share that may be used.
     """
 
-    def __init__(self, board: Board, throttle: Throttle | None, set_throttle: Callable[[float], None]) -> None:
+    def __init__(self, board: Board, throttle: ThrottlePolicy | None, set_throttle: Callable[[float], None]) -> None:
         self._board = board
         self._throttle = throttle
         self._restrain = set_throttle

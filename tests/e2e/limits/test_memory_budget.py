@@ -122,11 +122,11 @@ def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
                 entries = [entry.decision for entry in client.audit_events() if isinstance(entry, AuditEntry)]
             shed = [decision.reason for decision in entries if decision.kind is AuditEventKind.SHED]
             assert shed[:3] == [
-                "cached pages are given back",
-                "batch requests wait and new ones are refused",
-                "encoders keep no memory between runs",
+                "memory is short: the prefix cache is dropped",
+                "memory is short: batch requests wait and new ones are refused",
+                "memory is short: encoders keep no memory between runs",
             ]
-            assert shed[-1] == "no longer: cached pages are given back"
+            assert shed[-1] == "memory is available: the prefix cache is kept again"
             assert all(error.retry_after_s for error in load.refused)
             assert memory.kills == 0
             assert running.stop() == 0

@@ -1,4 +1,4 @@
-"""Trees of files as boards show them, written below a test's folder."""
+"""Sysfs trees of real boards, written below a test's folder."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from edge_rag.core.query import Priority
 from edge_rag.engine.scheduling.plan import PlanEntry
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import SequenceId
-from edge_rag.throttle.policy import HeatPolicy, Throttle
+from edge_rag.throttle.policy import HeatThresholds, ThrottlePolicy
 from scripts.bench.simulation.arrivals import Arrival, Shape, Trace, arrivals
 from scripts.bench.simulation.box import Box, Policy, Record, Simulation
 from scripts.bench.simulation.command import simulate
@@ -139,7 +139,7 @@ def test_an_empty_run_has_figures_too() -> None:
 
 def test_a_throttled_board_stays_cooler_and_its_hardware_hardly_slows_itself_down() -> None:
     warm = replace(BOX, board=Board(step_j=0.02, token_j=0.012))
-    throttle = partial(Throttle, 1 / BOX.limits.max_slots, HeatPolicy(85, 8), None)
+    throttle = partial(ThrottlePolicy, 1 / BOX.limits.max_slots, HeatThresholds(85, 8), None)
     alone, throttled = (
         Simulation(box, Policy.FAIR).run(
             arrivals(Trace.STEADY, Shape.CHAT, 450, 0.5, clients=4, batch_share=0.2, seed=3)

@@ -1,4 +1,4 @@
-"""Memory that runs short is given back in order, and what was given up comes back last one first."""
+"""Under memory pressure, memory is shed in order and restored in reverse order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.resources import ShedTarget
 from edge_rag.throttle.hysteresis import LoadLevel
-from edge_rag.throttle.load_shedding import Shedding, shortage
-from edge_rag.throttle.memory_monitor import MemoryShedder, MemoryWatch
+from edge_rag.throttle.load_shedding import ShedPolicy, memory_level
+from edge_rag.throttle.memory_monitor import MemoryMonitor, MemoryShedder
 from edge_rag.throttle.sensors import MemoryReading, PressureTrigger, read_pressure
 from tests.unit.throttle.boards import write_tree
 
@@ -26,51 +26,49 @@ def reading(headroom: float, some: float | None = 0.0, full: float | None = 0.0)
 
 
 @pytest.mark.parametrize(
-    ("seen", "burden"),
+    ("result", "level"),
     [
-        (reading(2.0), LoadLevel.LITTLE),
-        (reading(0.3), LoadLevel.BEARABLE),
-        (reading(2.0, some=5), LoadLevel.BEARABLE),
-        (reading(0.1), LoadLevel.TOO_MUCH),
-        (reading(2.0, some=11), LoadLevel.TOO_MUCH),
+        (reading(2.0), LoadLevel.LOW),
+        (reading(0.3), LoadLevel.NORMAL),
+        (reading(2.0, some=5), LoadLevel.NORMAL),
+        (reading(0.1), LoadLevel.HIGH),
+        (reading(2.0, some=11), LoadLevel.HIGH),
         (reading(0.03), LoadLevel.EXTREME),
         (reading(2.0, some=20, full=6), LoadLevel.EXTREME),
-        (reading(2.0, some=None, full=None), LoadLevel.LITTLE),
-        (reading(0.1, some=None, full=None), LoadLevel.TOO_MUCH),
+        (reading(2.0, some=None, full=None), LoadLevel.LOW),
+        (reading(0.1, some=None, full=None), LoadLevel.HIGH),
     ],
 )
-def test_shortage_is_little_headroom_or_long_waiting(seen: MemoryReading, burden: LoadLevel) -> None:
-    assert shortage(seen) is burden
+def test_memory_is_rated_by_headroom_and_stalls(result: MemoryReading, level: LoadLevel) -> None:
+    assert memory_level(result) is level
 
 
 @pytest.mark.parametrize(
-    ("board_mib", "headroom_mib", "burden"),
+    ("board_mib", "headroom_mib", "level"),
     [
-        (400, 31, LoadLevel.TOO_MUCH),
-        (400, 33, LoadLevel.BEARABLE),
-        (16_000, 255, LoadLevel.TOO_MUCH),
-        (16_000, 257, LoadLevel.BEARABLE),
+        (400, 31, LoadLevel.HIGH),
+        (400, 33, LoadLevel.NORMAL),
+        (16_000, 255, LoadLevel.HIGH),
+        (16_000, 257, LoadLevel.NORMAL),
     ],
 )
-def test_a_small_box_keeps_room_for_a_first_run_and_a_large_one_no_more_than_it_needs(
-    board_mib: int, headroom_mib: int, burden: LoadLevel
-) -> None:
-    assert shortage(MemoryReading(headroom_mib << 20, board_mib << 20, None, None)) is burden
+def test_the_reserve_is_bounded_on_small_and_large_boards(board_mib: int, headroom_mib: int, level: LoadLevel) -> None:
+    assert memory_level(MemoryReading(headroom_mib << 20, board_mib << 20, None, None)) is level
 
 
-def test_what_goes_first_comes_back_last_with_a_decision_each() -> None:
-    policy = Shedding()
+def test_targets_are_shed_in_order_and_restored_in_reverse() -> None:
+    policy = ShedPolicy()
     changes = [change for _ in range(10) for change in policy.observe(reading(0.1))]
-    assert [(change.ballast, change.shed) for change in changes] == [(each, True) for each in ORDER]
+    assert [(change.target, change.shed) for change in changes] == [(each, True) for each in ORDER]
     assert changes[0].numbers["headroom_bytes"] == int(0.1 * GIB)
     assert list(policy.shed) == ORDER
     back = [change for _ in range(20) for change in policy.observe(reading(2.0))]
-    assert [(change.ballast, change.shed) for change in back] == [(each, False) for each in reversed(ORDER)]
+    assert [(change.target, change.shed) for change in back] == [(each, False) for each in reversed(ORDER)]
     assert list(policy.shed) == []
 
 
-def test_between_short_and_plenty_nothing_changes() -> None:
-    policy = Shedding()
+def test_at_normal_load_nothing_changes() -> None:
+    policy = ShedPolicy()
     for _ in range(2):
         policy.observe(reading(0.1))
     assert not any(policy.observe(reading(0.3)) for _ in range(100))
@@ -78,11 +76,13 @@ def test_between_short_and_plenty_nothing_changes() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 100) | st.none(), st.floats(0, 100) | st.none()), max_size=80))
-def test_only_a_beginning_of_the_order_is_ever_given_up(looks: list[tuple[float, float | None, float | None]]) -> None:
-    policy, shed = Shedding(), set[ShedTarget]()
-    for headroom, some, full in looks:
+def test_the_shed_targets_are_always_a_prefix_of_the_order(
+    readings: list[tuple[float, float | None, float | None]],
+) -> None:
+    policy, shed = ShedPolicy(), set[ShedTarget]()
+    for headroom, some, full in readings:
         for change in policy.observe(reading(headroom, some, full)):
-            (shed.add if change.shed else shed.remove)(change.ballast)
+            (shed.add if change.shed else shed.remove)(change.target)
         assert list(policy.shed) == ORDER[: len(shed)]
         assert set(policy.shed) == shed
 
@@ -110,30 +110,28 @@ def cgroup_tree(limit_mib: int, used_mib: int, some: float) -> dict[str, str]:
 
 def test_the_tightest_limit_and_the_highest_pressure_count(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {**memory_tree(2048, some=3.0), **cgroup_tree(1000, 900, some=12.5)})
-    seen = read_pressure(root)
-    assert (seen.headroom_bytes, seen.board_bytes) == (100 << 20, 1000 << 20)
-    assert (seen.some_percent, seen.full_percent) == (12.5, 0.5)
+    result = read_pressure(root)
+    assert (result.headroom_bytes, result.board_bytes) == (100 << 20, 1000 << 20)
+    assert (result.some_percent, result.full_percent) == (12.5, 0.5)
 
 
-def test_a_kernel_that_says_nothing_of_pressure_is_read_by_its_headroom(tmp_path: Path) -> None:
+def test_without_psi_only_the_headroom_counts(tmp_path: Path) -> None:
     tree = memory_tree(2048)
     del tree["proc/pressure/memory"]
-    seen = read_pressure(write_tree(tmp_path, tree))
-    assert (seen.headroom_bytes, seen.some_percent, seen.full_percent) == (2 << 30, None, None)
+    result = read_pressure(write_tree(tmp_path, tree))
+    assert (result.headroom_bytes, result.some_percent, result.full_percent) == (2 << 30, None, None)
 
 
 class Box:
-    """What a watch gives back."""
+    """A memory monitor and what it acts on."""
 
     def __init__(self, root: Path) -> None:
-        self.relieved: list[tuple[bool, bool]] = []
+        self.sheds: list[tuple[bool, bool]] = []
         self.kept: list[bool] = []
         self.trims = 0
         self.decisions: list[AuditEvent] = []
-        relief = MemoryShedder(
-            lambda drop, hold: self.relieved.append((drop, hold)), self.kept.append, self._trim, self
-        )
-        self.watch = MemoryWatch(root, relief, 2.0, lambda: 7.0)
+        shedder = MemoryShedder(lambda drop, hold: self.sheds.append((drop, hold)), self.kept.append, self._trim, self)
+        self.monitor = MemoryMonitor(root, shedder, 2.0, lambda: 7.0)
 
     def record(self, decision: AuditEvent) -> None:
         self.decisions.append(decision)
@@ -142,31 +140,31 @@ class Box:
         self.trims += 1
 
 
-def test_a_watch_sheds_in_order_and_takes_everything_up_again(tmp_path: Path) -> None:
+def test_the_monitor_sheds_in_order_and_restores_everything(tmp_path: Path) -> None:
     box = Box(write_tree(tmp_path, memory_tree(150)))
     for _ in range(6):
-        box.watch.look()
-    assert box.relieved == [(True, False), (True, False), (True, True), (True, True), (True, True)]
+        box.monitor.check()
+    assert box.sheds == [(True, False), (True, False), (True, True), (True, True), (True, True)]
     assert box.kept == [False]
     assert box.trims == 5
-    assert list(box.watch.state.shed) == ORDER
-    assert box.watch.state.headroom_bytes == 150 << 20
+    assert list(box.monitor.state.shed) == ORDER
+    assert box.monitor.state.headroom_bytes == 150 << 20
     write_tree(tmp_path, memory_tree(3000))
     for _ in range(20):
-        box.watch.look()
-    assert box.relieved[-1] == (False, False)
+        box.monitor.check()
+    assert box.sheds[-1] == (False, False)
     assert box.kept == [False, True]
-    assert list(box.watch.state.shed) == []
+    assert list(box.monitor.state.shed) == []
     assert {decision.kind for decision in box.decisions} == {AuditEventKind.SHED}
     assert [decision.reason for decision in box.decisions[:3]] == [
-        "cached pages are given back",
-        "batch requests wait and new ones are refused",
-        "encoders keep no memory between runs",
+        "memory is short: the prefix cache is dropped",
+        "memory is short: batch requests wait and new ones are refused",
+        "memory is short: encoders keep no memory between runs",
     ]
-    box.watch.close()
+    box.monitor.close()
 
 
-def test_a_trigger_that_cannot_be_armed_still_waits_and_is_woken(tmp_path: Path) -> None:
+def test_an_unarmed_trigger_still_waits_and_wakes(tmp_path: Path) -> None:
     trigger = PressureTrigger(tmp_path)
     assert not trigger.armed
     trigger.wait(0.01)
@@ -178,11 +176,11 @@ def test_a_trigger_that_cannot_be_armed_still_waits_and_is_woken(tmp_path: Path)
     trigger.close()
 
 
-def test_a_kernel_with_pressure_information_arms_the_trigger() -> None:
+def test_a_kernel_with_psi_arms_the_trigger() -> None:
     trigger = PressureTrigger(Path("/"))
     try:
         if not trigger.armed:
-            pytest.skip("this kernel tells nobody of memory pressure, or not us")
+            pytest.skip("PSI triggers are not available")
         trigger.wait(0.01)
         assert trigger.armed
     finally:
