@@ -1,4 +1,4 @@
-"""What the parts of a daemon take of memory, as far as it can be said before they are opened."""
+"""Computes the memory needs of every part from its files, before anything is opened."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _FLOAT: Final = 4
 
 # Measured by scripts/bench/engine/memory_plan.py, and rounded up.
 _PROCESS_BYTES: Final = 176 * _MIB
-_NPU_BYTES: Final = 96 * _MIB  # plugin and compiler, once it gave back what compiling took
-_NPU_GRAPH_FACTOR: Final = 1.2  # of the weights, for each graph; the table of words is kept once, outside
+_NPU_BYTES: Final = 96 * _MIB  # plugin and compiler, after compilation
+_NPU_GRAPH_FACTOR: Final = 1.2  # of the weights, for each graph; the token table exists once, outside
 _PARSER_BYTES: Final = 36 * _MIB
-_STORE_BYTES: Final = 16 * _MIB  # caches of SQLite, and what is added to indexes before the next start
+_STORE_BYTES: Final = 16 * _MIB  # caches of SQLite, and additions to indexes until the next start
 _TOKENIZER_BYTES: Final = 6 * _MIB
 _TOKENIZER_FACTOR: Final = 12  # of the size of tokenizer.json, grammars included
 
 _RUN_TOKENS: Final = 512
-_ENCODER_ROWS: Final = 16  # rows as wide as the model that a token has at once: 4 of them are the inner layer's, twice
+_ENCODER_ROWS: Final = 16  # of model width that a token has at once; 8 of them belong to the inner layer
 _UNKNOWN_WIDTH: Final = 1024
 _DECODER_ROWS: Final = 20
 _PASSAGE_TOKENS: Final = 256
 _SHORTEST_CONTEXT: Final = 512
-"""Tokens that a question with one passage and an answer come to."""
+"""Tokens of a question with one passage and an answer."""
 _PARSER_ADDRESSES: Final = 160 * _MIB
-"""Address space that the process which reads documents takes before it reads one."""
+"""Address space of the document parser's process before it reads a document."""
 
 
 class MemoryPlanner:
-    """Plans the memory for whichever generator is put in place.
+    """Plans the memory for any generator.
 
     Args:
         settings: Checked settings.
         profile: Device profile in force.
-        facts: What can be had.
-        folders: The other models.
+        facts: Facts of the machine.
+        folders: Folders of the other models.
     """
 
     def __init__(self, settings: Settings, profile: DeviceProfile, facts: DeviceFacts, folders: RoleFolders) -> None:
@@ -89,10 +89,10 @@ class MemoryPlanner:
         """Plans the memory with a generator.
 
         Args:
-            folder: Folder of its model, whose hashes may be checked later.
+            folder: Folder of its model; its hashes need not be checked yet.
 
         Raises:
-            ModelError: The folder is not a model's.
+            ModelError: The folder does not contain a model.
             ConfigurationError: It does not fit.
         """
         needs = generator_needs(folder, read_manifest(folder), self._logits)
@@ -101,19 +101,19 @@ class MemoryPlanner:
 
 
 def generator_needs(folder: Path, manifest: ModelManifest, logits: int) -> GeneratorNeeds:
-    """Returns what a generator takes.
+    """Returns the memory needs of a generator.
 
     Args:
         folder: Folder of its model.
-        manifest: What the folder says of itself.
-        logits: Tokens of a sequence whose logits a step may compute.
+        manifest: Manifest of the folder.
+        logits: Most tokens of a sequence whose logits a step computes.
 
     Raises:
         ModelFolderInvalid: Its sizes cannot be read.
     """
     weights = _weights(manifest)
     if manifest.form is GeneratorForm.SERIAL:
-        # Imported where it is needed: it brings a second copy of ONNX Runtime into the process.
+        # Imported on use: it loads a second copy of ONNX Runtime into the process.
         from edge_rag.runtime.decoder.serial_decoder import read_serial_sizes
 
         serial = read_serial_sizes(folder)
@@ -140,7 +140,7 @@ def generator_needs(folder: Path, manifest: ModelManifest, logits: int) -> Gener
 
 
 def parsing_bytes(plan: MemoryPlan) -> int:
-    """Returns how much address space reading a document may take so that nothing planned is in danger."""
+    """Returns the address space that the document parser may take without endangering the plan."""
     return _PARSER_ADDRESSES + plan.spare_bytes
 
 
@@ -154,7 +154,7 @@ def _fixed(embedder: Path, vectors: Path) -> Iterator[MemoryItem]:
 
 
 def _npu(profile: DeviceProfile, folders: RoleFolders) -> Iterator[MemoryItem]:
-    """What encoders on an NPU take beside what they would on processor cores, where the profile puts any there."""
+    """Yields what encoders on an NPU need beyond what they need on processor cores."""
     opened = {ModelStage.EMBEDDER: folders.embedder, ModelStage.RERANKER: folders.reranker}
     graphs, took = 0, 0
     for stage, folder in opened.items():
@@ -174,7 +174,7 @@ def _is_fixed(profile: DeviceProfile, stage: ModelStage) -> bool:
 def _reranker(folders: RoleFolders, candidates: int) -> RerankerNeeds:
     folder = folders.reranker
     if folder is None:
-        # The embedder's runs are counted with it; what is left are the vectors that are compared.
+        # The embedder's runs are counted with it; the compared vectors remain.
         return RerankerNeeds(0, candidates * _PASSAGE_TOKENS * _width(folders.embedder) * _FLOAT, 0)
     runs = _RUN_TOKENS * _ENCODER_ROWS * _UNKNOWN_WIDTH * _FLOAT
     return RerankerNeeds(_weights(read_manifest(folder)), candidates * _MIB // 16, runs)

@@ -1,15 +1,10 @@
-"""Texts end to end: what an encoder reads without padding.
+"""Batches texts for encoders: packed end to end, padded by length, and the lengths of padded and fixed graphs.
 
-An encoder's layers work token by token, but for attention, which is told where each text begins. So texts of any
-lengths share a run, no token is computed for nothing, and what a text comes to depends on itself alone.
+Packed: layers work on each token alone, except for attention, which receives the start of each text. So texts of any
+lengths share a run without padding.
 
-Putting sequences of mixed lengths into padded batches.
-
-A sequence is padded to a width that follows from its own length alone, and shares a batch only with sequences of the
-same width. So little is padding, and a sequence always meets the same shapes, whoever its neighbours are: what an
-encoder computes for it can't depend on them.
-
-The few lengths that texts are filled up to, for processors that want shapes they know beforehand.
+Padded: a sequence is padded to a width that follows from its own length, and shares a batch only with sequences of the
+same width. So a sequence always meets the same shapes, and its result cannot depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -29,11 +24,11 @@ LENGTHS = "cumulative_sequence_lengths"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedTexts:
-    """Texts that are run together.
+    """Packed texts.
 
     Attributes:
         input_ids: int64 [tokens], the tokens of all texts, one text after the other.
-        positions: int64 [tokens], each token's place in its own text.
+        positions: int64 [tokens], position of each token in its text.
         cumulative_sequence_lengths: int32 [texts + 1]; text s has tokens [at s, at s + 1).
     """
 
@@ -42,7 +37,7 @@ class PackedTexts:
     cumulative_sequence_lengths: NDArray[np.int32]
 
     def inputs(self) -> dict[str, NDArray[np.generic]]:
-        """Returns the arrays by the names that graphs give them."""
+        """Returns the arrays by the names of the graph's inputs."""
         return {
             INPUT_IDS: self.input_ids,
             POSITIONS: self.positions,
@@ -51,7 +46,7 @@ class PackedTexts:
 
 
 def pack_texts(texts: Sequence[Sequence[int]]) -> PackedTexts:
-    """Lays the token ids of texts end to end.
+    """Packs the token ids of texts.
 
     Args:
         texts: Token ids of each text, at least one text.
@@ -65,14 +60,14 @@ def pack_texts(texts: Sequence[Sequence[int]]) -> PackedTexts:
 
 
 def plan_packs(lengths: Sequence[int], most_tokens: int) -> list[range]:
-    """Divides texts, in order, among runs.
+    """Divides texts, in order, into runs.
 
     Args:
         lengths: Tokens of each text.
-        most_tokens: Most tokens of a run; a text that is longer alone gets a run of its own.
+        most_tokens: Most tokens of a run; a longer text gets a run of its own.
 
     Returns:
-        Ranges of texts, one a run, none empty; together they are all texts in order.
+        Ranges of texts, one for each run, none empty; together they are all texts in order.
     """
     packs: list[range] = []
     first, tokens = 0, 0
@@ -91,10 +86,10 @@ _FINE_UNTIL = 64
 
 @dataclass(frozen=True, slots=True)
 class LengthBatch:
-    """Sequences that are run together.
+    """A padded batch.
 
     Attributes:
-        rows: Their positions in the list that was given.
+        rows: Numbers of its sequences.
         width: Tokens each is padded to.
     """
 
@@ -103,7 +98,7 @@ class LengthBatch:
 
 
 def padded_width(length: int) -> int:
-    """Returns how many tokens a sequence of ``length`` tokens is padded to: the next multiple of 4, past 64 of 8."""
+    """Returns the width that a sequence of ``length`` tokens is padded to: the next multiple of 4, above 64 of 8."""
     step = _FINE_STEP if length <= _FINE_UNTIL else _COARSE_STEP
     return -(-length // step) * step
 
@@ -113,7 +108,7 @@ def plan_batches(lengths: Sequence[int], batch_tokens: int) -> list[LengthBatch]
 
     Args:
         lengths: Tokens of each sequence, at least 1.
-        batch_tokens: Most padded tokens in a batch; a sequence that is longer alone gets a batch of its own.
+        batch_tokens: Most padded tokens in a batch; a longer sequence gets a batch of its own.
 
     Returns:
         Batches, shortest first; every sequence is in exactly one.
@@ -129,18 +124,18 @@ def plan_batches(lengths: Sequence[int], batch_tokens: int) -> list[LengthBatch]
 
 
 LONGEST: Final = 512
-"""Longest graph, tokens. Of a text that a model could read more of, no more is read at once."""
+"""Longest graph, tokens; longer texts are truncated, even where a model could read more."""
 
 _LENGTHS: Final = (32, 64, 128, 256, LONGEST)
 
 
 def graph_lengths(longest: int) -> tuple[int, ...]:
-    """Returns the lengths that a model gets graphs for, tokens, ascending; the last is the longest text it reads.
+    """Returns the lengths of a model's graphs, tokens, ascending; the last is the longest text it reads.
 
-    Where each length has a graph of its own, it costs the model's weights once more, on the disk and in the processor's
-    memory; each text costs what it is filled up by. Questions have 8 to 31 tokens (XQuAD, median 14), chunks at most
-    162 with their headings and mostly 60 to 130. Doubling from 32 on, a text is filled up to less than twice its
-    length, and there is one length for nearly every question.
+    Where each length has a graph of its own, a length costs a copy of the model's weights, on disk and in memory; each
+    text costs its padding. Questions have 8 to 31 tokens (XQuAD, median 14), chunks at most 162 with their headings and
+    mostly 60 to 130. With lengths doubling from 32, a text is padded to less than twice its length, and nearly all
+    questions have the same one.
 
     Args:
         longest: Most tokens of a text that the model reads.

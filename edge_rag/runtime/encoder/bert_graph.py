@@ -1,13 +1,11 @@
-"""Builds BERT and RoBERTa encoders as ONNX graphs over texts that lie end to end, in fp32 or with quantized weights.
+"""Builds BERT and RoBERTa encoders as ONNX graphs over packed texts, in fp32 or with quantized weights.
 
-Built by hand rather than traced, because the point is in how its nodes are put together:
+The graphs are built by hand rather than traced, because of two properties:
 
-- There is no padding. The tokens of all texts of a batch are rows of one matrix, and attention is told where each text
-  begins (``ai.edge_rag::SequenceAttention``).
-- Products with quantized weights are ``ai.edge_rag::QuantizedMatMul``: activations get one scale a token and block, and
-  bias and GELU are applied before a result is written. What a text's vector is never depends on the other texts.
-
-Putting an encoder's ONNX graph together node by node, in fp32 or with quantized weights.
+- There is no padding. The tokens of all texts of a batch are rows of one matrix, and attention receives the start of
+each text (``ai.edge_rag::SequenceAttention``).
+- Products with quantized weights are ``ai.edge_rag::QuantizedMatMul``: activations get one scale for each token and
+block, and bias and GELU are applied before a result is written. A text's vector never depends on the other texts.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class WeightPrecision:
-    """How a weight is kept.
+    """Quantization of a weight.
 
     Attributes:
         bits: 4 or 8.
@@ -98,11 +96,11 @@ class GraphBuilder:
 
 
 def encoder_model(graph: GraphBuilder, tokens: list[str], outputs: Mapping[str, list[str | int]]) -> onnx.ModelProto:
-    """Makes a model of the nodes.
+    """Builds a model from the nodes.
 
     Args:
         graph: The nodes.
-        tokens: Inputs that have an int64 for every token, beside the lengths of the texts.
+        tokens: int64 inputs [tokens], beside the lengths of the texts.
         outputs: Outputs with their dimensions, float32.
     """
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["tokens"]) for name in tokens]
@@ -133,7 +131,7 @@ _BERT, _ROBERTA = frozenset({"bert"}), frozenset({"roberta", "xlm-roberta"})
 
 
 class Pooling(Enum):
-    """How a text's vector comes of its tokens'."""
+    """How a text's vector is computed from its tokens' vectors."""
 
     MEAN = "mean"
     CLS = "cls"
@@ -141,15 +139,15 @@ class Pooling(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """What a configuration says that the graph needs.
+    """The parameters of a configuration that the graph needs.
 
     Attributes:
         layers: Layers.
         heads: Attention heads of a layer.
         hidden: Elements of a token's vector.
-        max_tokens: Most tokens of a text, special ones included.
+        max_tokens: Most tokens of a text, special tokens included.
         norm_epsilon: Added to a variance before its root is taken.
-        first_position: Row of the position table that a text's first token has.
+        first_position: Row of the position table for a text's first token.
     """
 
     layers: int
@@ -164,7 +162,7 @@ class BertShape:
         """Reads Hugging Face's configuration.
 
         Raises:
-            ValueError: It is no BERT or RoBERTa encoder with GELU and absolute positions; says what it is.
+            ValueError: It is not a BERT or RoBERTa encoder with GELU and absolute positions; says what it is.
         """
         kind = config.get("model_type")
         for key, wanted in (("hidden_act", "gelu"), ("position_embedding_type", "absolute")):
@@ -175,7 +173,7 @@ class BertShape:
                 raise ValueError(f"{key} is set; only encoders are carried over")
         if kind not in _BERT | _ROBERTA:
             raise ValueError(f"model_type is {kind!r}, only {', '.join(sorted(_BERT | _ROBERTA))} are carried over")
-        # RoBERTa numbers positions from behind the one of padding on.
+        # RoBERTa numbers positions from one after the padding's.
         first = _size(config, "pad_token_id", least=0) + 1 if kind in _ROBERTA else 0
         epsilon = config.get("layer_norm_eps", 1e-12)
         if not isinstance(epsilon, float) or not 0 < epsilon < 1:
@@ -201,15 +199,16 @@ def build_encoder(
 ) -> onnx.ModelProto:
     """Builds a text encoder.
 
-    Inputs: ``input_ids`` and ``positions`` int64 [tokens], the tokens of all texts and each one's place in its text;
-    ``cumulative_sequence_lengths`` int32 [texts + 1]: text s has tokens [at s, at s + 1). Outputs: ``token_vectors``
-    float32 [tokens, hidden] and ``sentence_vectors`` float32 [texts, hidden], pooled, all of unit length.
+    Inputs: ``input_ids`` and ``positions`` int64 [tokens], the tokens of all texts and the position of each in its
+    text; ``cumulative_sequence_lengths`` int32 [texts + 1]: text s has tokens [at s, at s + 1). Outputs:
+    ``token_vectors`` float32 [tokens, hidden] and ``sentence_vectors`` float32 [texts, hidden], pooled, all of unit
+    length.
 
     Args:
         weights: Tensors by their names in Hugging Face's BertModel.
         shape: The configuration.
-        precision: How weights are kept; None keeps fp32.
-        pooling: How a text's vector comes of its tokens'.
+        precision: Quantization of weights; None keeps fp32.
+        pooling: How a text's vector is computed.
 
     Raises:
         KeyError: A tensor is missing.
@@ -218,7 +217,7 @@ def build_encoder(
     hidden = _hidden(graph, weights, shape, _one_segment(graph, weights, shape))
     graph.add("LpNormalization", [hidden], "token_vectors", axis=-1, p=2)
     if pooling is Pooling.MEAN:
-        # The mean and the sum point the same way, and only the direction is kept.
+        # Mean and sum have the same direction, and the vector is normalized.
         pooled = graph.add("SequenceSum", [hidden, LENGTHS], "total", OPS_DOMAIN)
     else:
         pooled = _first_tokens(graph, hidden)
@@ -233,17 +232,17 @@ def build_encoder(
 def build_cross_encoder(
     weights: Mapping[str, Floats], shape: BertShape, precision: WeightPrecision | None
 ) -> onnx.ModelProto:
-    """Builds a cross-encoder with one score a pair.
+    """Builds a cross-encoder with one score for each pair.
 
-    Inputs: those of ``build_encoder``, where a text is a question and a passage; where the model tells the two apart,
+    Inputs: those of ``build_encoder``, where a text is a question and a passage; for models with token types also
     ``token_type_ids`` int64 [tokens], 0 for the question's tokens and 1 for the passage's. Output: ``scores`` float32
     [texts].
 
     Args:
-        weights: Tensors by their names in Hugging Face's BertForSequenceClassification, ``bert.`` left out, or in
-            RobertaForSequenceClassification, ``roberta.`` left out.
+        weights: Tensors by their names in Hugging Face's BertForSequenceClassification without ``bert.``, or in
+            RobertaForSequenceClassification without ``roberta.``.
         shape: The configuration.
-        precision: How weights are kept; None keeps fp32.
+        precision: Quantization of weights; None keeps fp32.
 
     Raises:
         KeyError: A tensor is missing.
@@ -263,7 +262,7 @@ def build_cross_encoder(
     dense, last = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
     mixed = graph.linear(first, weights[f"{dense}.weight"].T, weights[f"{dense}.bias"], "pooled.sum")
     pooled = graph.add("Tanh", [mixed], "pooled")
-    # A product row by row: what a matrix product makes of a row may depend on how many there are.
+    # Row by row: the result of a matrix product for a row may depend on the number of rows.
     products = graph.add("Mul", [pooled, graph.constant("classifier.weight", weights[f"{last}.weight"])], "products")
     axis = graph.constant("last", np.array([-1], np.int64))
     total = graph.add("ReduceSum", [products, axis], "total", keepdims=0)
@@ -277,7 +276,7 @@ def _positions(weights: Mapping[str, Floats], shape: BertShape) -> Floats:
 
 
 def _one_segment(graph: GraphBuilder, weights: Mapping[str, Floats], shape: BertShape) -> str:
-    """Adds what belongs to a token's place where all texts are first segments, whose vector then is every place's."""
+    """Adds position embeddings; where there is only one token type, its vector is added to the table."""
     places = _positions(weights, shape) + weights["embeddings.token_type_embeddings.weight"][0]
     return graph.add("Gather", [graph.constant("places", places), "positions"], "place")
 

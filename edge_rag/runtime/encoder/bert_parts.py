@@ -1,7 +1,7 @@
-"""Takes an encoder's graph apart into the network it computes, so that the same network can be put together otherwise.
+"""Takes an encoder's graph apart into its network, so that other graphs of the same network can be built.
 
-Only graphs built by ``edge_rag.runtime.encoder.bert_graph`` are read: they are found by the names it gives its nodes,
-and their weights may be fp32 or packed in 4 or 8 bits.
+It reads only graphs built by ``edge_rag.runtime.encoder.bert_graph``, by the names of their nodes; weights may be fp32
+or packed in 4 or 8 bits.
 """
 
 from __future__ import annotations
@@ -47,70 +47,71 @@ class Layer:
     """One layer.
 
     Attributes:
-        query: Product that gives queries; the scale of attention is in it.
-        key: Product that gives keys.
-        value: Product that gives values.
-        mixed: Product behind attention.
-        attention_norm: Normalization of what attention adds.
-        widened: Product in front of GELU.
-        narrowed: Product behind it.
+        query: Projection to queries; contains the scale of attention.
+        key: Projection to keys.
+        value: Projection to values.
+        attention_output: Projection of the attention's result.
+        attention_norm: Normalization after attention.
+        intermediate: Projection before GELU.
+        output: Projection after GELU.
         output_norm: Normalization of the layer's result.
     """
 
     query: Linear
     key: Linear
     value: Linear
-    mixed: Linear
+    attention_output: Linear
     attention_norm: Norm
-    widened: Linear
-    narrowed: Linear
+    intermediate: Linear
+    output: Linear
     output_norm: Norm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenTables:
-    """Turns tokens into the vectors that the first layer reads, before they are normalized.
+    """Embedding tables: token ids to the vectors that the first layer reads, before normalization.
 
     Attributes:
-        words: A row for every token id: float32 [vocabulary, hidden], or uint8 beside ``word_scales``.
-        word_scales: float32 [vocabulary]; a row stands for (stored - 128) times its scale. None: rows are float32.
-        places: float32 [positions, hidden], added by position.
-        segments: float32 [segments, hidden], added by token type; None where there is one, which is in ``places``.
+        words: A row for every token id: float32 [vocabulary, hidden], or uint8 with ``word_scales``.
+        word_scales: float32 [vocabulary]; the values of a row are (stored - 128) * scale. None: rows are float32.
+        positions: float32 [positions, hidden], added by position.
+        token_types: float32 [token types, hidden], added by token type; None where there is only one, which is added to
+            ``positions``.
     """
 
     words: NDArray[Any]
     word_scales: Floats | None
-    places: Floats
-    segments: Floats | None
+    positions: Floats
+    token_types: Floats | None
 
     def look_up(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> Floats:
-        """Returns float32 [tokens, hidden] for one text; ``types`` are read where there are segments."""
+        """Returns float32 [tokens, hidden] for one text; ``types`` are used where the model has token types."""
         rows: Floats = self.words[ids].astype(np.float32)
         if self.word_scales is not None:
             rows = (rows - np.float32(128)) * self.word_scales[ids, None]
-        rows = rows + self.places[: len(ids)]
-        return rows if self.segments is None else rows + self.segments[types]
+        rows = rows + self.positions[: len(ids)]
+        return rows if self.token_types is None else rows + self.token_types[types]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judge:
-    """What a cross-encoder makes of the first token: a product, tanh, and a product to one score."""
+class Classifier:
+    """Classifier of a cross-encoder on the first token's vector: a projection, tanh, and a projection to one score."""
 
-    pooled: Linear
-    classifier: Linear
+    pooler: Linear
+    output: Linear
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BertParts:
-    """An encoder.
+    """An encoder's network.
 
     Attributes:
         heads: Attention heads of a layer.
-        tables: What tokens are looked up in.
-        norm: Normalization of what is looked up.
+        tables: Embedding tables.
+        norm: Normalization of embeddings.
         layers: First to last.
-        pooling: How an embedder makes a text's vector; None for a cross-encoder.
-        judge: How a cross-encoder makes a score; None for an embedder.
+        pooling: How an embedder computes a text's vector; None for a cross-encoder.
+        classifier: Classifier of a cross-encoder; None for an embedder.
     """
 
     heads: int
@@ -118,7 +119,7 @@ class BertParts:
     norm: Norm
     layers: tuple[Layer, ...]
     pooling: Pooling | None
-    judge: Judge | None
+    classifier: Classifier | None
 
     @property
     def hidden(self) -> int:
@@ -127,10 +128,10 @@ class BertParts:
 
 
 def take_apart(model: onnx.ModelProto) -> BertParts:
-    """Reads the network back.
+    """Reads the network of a graph.
 
     Raises:
-        ModelNotLowerable: The graph is none that this version of ``bert_graph`` builds.
+        ModelNotLowerable: This version of ``bert_graph`` does not build such a graph.
     """
     try:
         return _Reader(model.graph).parts()
@@ -157,12 +158,12 @@ class _Reader:
         }
         ((number, scale),) = heads
         layers = tuple(self._layer(f"encoder.layer.{layer}", scale) for layer in range(count))
-        judge = pooling = None
+        classifier = pooling = None
         if self._outputs == {"token_vectors", "sentence_vectors"}:
             pooling = Pooling.MEAN if "total" in self._nodes else Pooling.CLS
         else:
-            judge = Judge(self._linear("pooled.sum"), self._classifier())
-        return BertParts(number, self._tables(), self._norm("embeddings.LayerNorm"), layers, pooling, judge)
+            classifier = Classifier(self._linear("pooled.sum"), self._classifier())
+        return BertParts(number, self._tables(), self._norm("embeddings.LayerNorm"), layers, pooling, classifier)
 
     def _layer(self, name: str, scale: float) -> Layer:
         qkv = self._linear(f"{name}.qkv")
@@ -194,14 +195,14 @@ class _Reader:
         return Linear(np.ascontiguousarray(weight.reshape(1, -1).T), self._array("classifier.bias").reshape(1))
 
     def _tables(self) -> TokenTables:
-        segments = self._array("types") if "segment" in self._nodes else None
-        places = self._array("places")
+        token_types = self._array("types") if "segment" in self._nodes else None
+        positions = self._array("places")
         if "word.table" in self._stored:
-            return TokenTables(self._array("word.table"), None, places, segments)
+            return TokenTables(self._array("word.table"), None, positions, token_types)
         packed = self._packed("word", "QuantizedRows")
         if packed.form.bits != 8 or packed.form.blocks != 1 or packed.zero_points is not None:
             raise ValueError("word")
-        return TokenTables(np.ascontiguousarray(packed.values.T), packed.scales[0], places, segments)
+        return TokenTables(np.ascontiguousarray(packed.values.T), packed.scales[0], positions, token_types)
 
     def _packed(self, name: str, operator: str) -> QuantizedMatrix:
         found: Mapping[str, Any] = attributes(self._node(name, operator))

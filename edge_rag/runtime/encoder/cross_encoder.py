@@ -1,7 +1,4 @@
-"""A cross-encoder: a question and a passage in, one score out.
-
-The two forms of a cross-encoder's graph: pairs end to end, and pairs padded to a common width.
-"""
+"""The cross-encoder: scores a question with a passage. Its graph takes pairs packed end to end, or padded."""
 
 from __future__ import annotations
 
@@ -26,19 +23,19 @@ _BATCH_TOKENS = 2048
 
 
 class PairGraph(Protocol):
-    """Runs a cross-encoder. Foreign exceptions are left to the caller."""
+    """Runs a cross-encoder. Callers translate exceptions of libraries."""
 
     def score(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
-        """Returns what the graph makes of each pair, [pairs] if the graph keeps to its contract."""
+        """Returns the score of each pair, [pairs] if the graph meets its contract."""
         ...
 
     def keep_memory(self, keep: bool) -> None:
-        """Says whether memory of intermediate results is kept between runs; it is at first."""
+        """Sets whether memory of intermediate results is kept between runs; it is at first."""
         ...
 
 
 def pair_graph(session: ort.InferenceSession) -> PairGraph | None:
-    """Returns the form a graph has, or None if it has neither."""
+    """Returns the runner for a graph's form, or None if it has neither."""
     inputs = {value.name for value in session.get_inputs()}
     if len(session.get_outputs()) != 1:
         return None
@@ -50,7 +47,7 @@ def pair_graph(session: ort.InferenceSession) -> PairGraph | None:
 
 
 class PackedPairs:
-    """A graph over pairs end to end, as scripts/models/make_cross_encoder.py makes them: no padding at all."""
+    """Runs a graph over packed pairs, as scripts/models/make_cross_encoder.py builds them."""
 
     def __init__(self, session: ort.InferenceSession, types: bool) -> None:
         self._session = session
@@ -63,7 +60,7 @@ class PackedPairs:
         return np.concatenate([self._run(sequences[pack.start : pack.stop]) for pack in packs])
 
     def keep_memory(self, keep: bool) -> None:
-        """Tells the arena."""
+        """See ``EncoderArena``."""
         self._arena.keep(keep)
 
     def _run(self, sequences: Sequence[TokenizedText]) -> NDArray[np.floating]:
@@ -74,7 +71,7 @@ class PackedPairs:
 
 
 class PaddedPairs:
-    """A graph [pairs, tokens], as Hugging Face's exports are; pairs share a batch with pairs of about their length."""
+    """Runs a padded graph [pairs, tokens], as Hugging Face exports them; a batch has pairs of one width."""
 
     def __init__(self, session: ort.InferenceSession, types: bool) -> None:
         self._session = session
@@ -90,7 +87,7 @@ class PaddedPairs:
         return joined[order] if len(joined) == len(order) else joined
 
     def keep_memory(self, keep: bool) -> None:
-        """Tells the arena."""
+        """See ``EncoderArena``."""
         self._arena.keep(keep)
 
     def _run(self, sequences: Sequence[TokenizedText], width: int) -> NDArray[np.floating]:

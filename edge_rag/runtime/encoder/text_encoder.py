@@ -1,9 +1,4 @@
-"""The text encoder: one vector a text for dense retrieval, one vector a token for late interaction.
-
-A text as one vector a token.
-
-What a text encoder needs of a graph, whatever shapes it takes.
-"""
+"""The text encoder: one vector for each text for dense retrieval, one for each token for late interaction."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ from edge_rag.runtime.session.sessions import EncoderArena, open_session, ops_li
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenVectors:
-    """A text as one vector a token; special tokens are left out.
+    """A text as one vector for each token, without special tokens.
 
     Attributes:
         vectors: float32 [tokens, dimension], each of unit length; no rows where the text has no tokens.
@@ -38,28 +33,28 @@ class TokenVectors:
 
 Floats = NDArray[np.float32]
 
-# Few enough that what passes between two layers stays in a core's cache.
+# Few enough that the values between two layers stay in a core's cache.
 _RUN_TOKENS = 512
 
 
 class TextGraph(Protocol):
-    """Runs a text encoder on token ids, from any thread. Foreign exceptions are left to the caller."""
+    """Runs a text encoder on token ids, from any thread. Callers translate exceptions of libraries."""
 
     def sentence_vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Returns one vector a text, float32 [texts, dimension], all of unit length."""
+        """Returns one vector for each text, float32 [texts, dimension], all of unit length."""
         ...
 
     def token_vectors(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
-        """Returns, for each text, one vector a token, float32 [tokens, dimension], all of unit length."""
+        """Returns, for each text, one vector for each token, float32 [tokens, dimension], all of unit length."""
         ...
 
     def keep_memory(self, keep: bool) -> None:
-        """Says whether memory of intermediate results is kept between runs; it is at first."""
+        """Sets whether memory of intermediate results is kept between runs; it is at first."""
         ...
 
 
 def text_graph(session: ort.InferenceSession, dimension: int) -> TextGraph | None:
-    """Returns the form of a graph over texts end to end, or None if it is none."""
+    """Returns the runner of a packed graph, or None if the graph has another form."""
     inputs = {value.name for value in session.get_inputs()}
     outputs = {value.name for value in session.get_outputs()}
     if inputs != {INPUT_IDS, POSITIONS, LENGTHS} or not {"token_vectors", "sentence_vectors"} <= outputs:
@@ -68,7 +63,7 @@ def text_graph(session: ort.InferenceSession, dimension: int) -> TextGraph | Non
 
 
 class PackedTextGraph:
-    """A graph over texts end to end: no padding, and any lengths in one run."""
+    """Runs a graph over packed texts: no padding, and any lengths in one run."""
 
     def __init__(self, session: ort.InferenceSession, dimension: int) -> None:
         self._session = session
@@ -92,7 +87,7 @@ class PackedTextGraph:
         return vectors
 
     def keep_memory(self, keep: bool) -> None:
-        """Tells the arena."""
+        """See ``EncoderArena``."""
         self._arena.keep(keep)
 
     def _run(self, output: str, texts: Sequence[Sequence[int]], rows: int) -> Floats:
@@ -113,43 +108,42 @@ _TOKENIZER = "tokenizer.json"
 class TextEncoder:
     """An encoder from a model folder. Any method may be called by any thread.
 
-    A text's vectors are the same bits whether it is encoded alone or among others, by one thread or by several.
+    A text's vectors have the same bits whether it is encoded alone or among others, by one thread or by several.
 
     Attributes:
-        name: Names the vectors: changes whenever the same text could get others.
+        name: Name of the vectors: differs where the same text could get others.
         dimension: Length of a vector.
         max_tokens: Most tokens of a text that ``embed`` reads, special tokens included.
     """
 
     def __init__(self, graph: TextGraph, tokenizer: TextTokenizer, manifest: ModelManifest, form: str = "") -> None:
-        """Puts an encoder together.
+        """Composes an encoder.
 
         Args:
-            graph: Gives vectors of ``dimension`` elements for up to ``tokenizer.max_tokens`` tokens.
+            graph: Returns vectors of ``dimension`` elements for up to ``tokenizer.max_tokens`` tokens.
             tokenizer: The model's.
-            manifest: Of the verified folder.
-            form: Names the form of the graph, where that changes the vectors.
+            manifest: Manifest of the verified folder.
+            form: Name of the graph's form, where that changes the vectors.
         """
         self._graph = graph
         self._tokenizer = tokenizer
         self.name = manifest.identity(form)
         self.dimension = manifest.integer("dimension", 1, 65_536)
         self.max_tokens = tokenizer.max_tokens
-        self._before_question = manifest.text("question_prompt")
-        self._before_passage = manifest.text("passage_prompt")
+        self._question_prompt = manifest.text("question_prompt")
+        self._passage_prompt = manifest.text("passage_prompt")
 
     @classmethod
     def open(cls, folder: Path) -> TextEncoder:
         """Verifies and opens a model folder of the role ``embedder``.
 
-        The graph takes texts end to end, ``input_ids`` and ``positions`` int64 [tokens] and
-        ``cumulative_sequence_lengths`` int32 [texts + 1], and gives ``token_vectors`` float32 [tokens, dimension] and
-        ``sentence_vectors`` float32 [texts, dimension], all of unit length. The manifest's parameters are ``dimension``
-        and ``max_tokens``, and where the model was trained with them ``question_prompt`` and ``passage_prompt``, which
-        go before a text that is embedded as one or the other.
+        The graph takes packed texts, ``input_ids`` and ``positions`` int64 [tokens] and ``cumulative_sequence_lengths``
+        int32 [texts + 1], and returns ``token_vectors`` float32 [tokens, dimension] and ``sentence_vectors`` float32
+        [texts, dimension], all of unit length. The manifest's parameters are ``dimension`` and ``max_tokens``, and for
+        models trained with them ``question_prompt`` and ``passage_prompt``, the prefixes of questions and passages.
 
         Raises:
-            ModelFolderInvalid: The folder is not what its manifest says, or not such a model.
+            ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
             ModelError: ONNX Runtime cannot run the graph.
         """
         manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
@@ -166,16 +160,16 @@ class TextEncoder:
         return cls(graph, tokenizer, manifest)
 
     def keep_memory(self, keep: bool) -> None:
-        """Says whether memory of intermediate results is kept between runs; it is at first."""
+        """Sets whether memory of intermediate results is kept between runs; it is at first."""
         self._graph.keep_memory(keep)
 
     def count_tokens(self, text: str) -> int:
-        """Returns how many tokens a text has, special tokens included; past ``max_tokens`` ``embed`` reads no further.
+        """Returns the number of a text's tokens, special tokens included; ``embed`` reads up to ``max_tokens`` of them.
 
         Raises:
             InferenceFailed: The text is not valid Unicode.
         """
-        return self._tokenizer.count(self._before_passage + text)
+        return self._tokenizer.count(self._passage_prompt + text)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encodes each passage as one vector. A text longer than ``max_tokens`` is represented by its beginning.
@@ -186,11 +180,11 @@ class TextEncoder:
         Raises:
             InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.
         """
-        return self._embed([self._before_passage + text for text in texts])
+        return self._embed([self._passage_prompt + text for text in texts])
 
     def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
         """Encodes each question as one vector; see ``embed``."""
-        return self._embed([self._before_question + question for question in questions])
+        return self._embed([self._question_prompt + question for question in questions])
 
     def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         ids = self._tokenizer.truncated_ids(texts)
@@ -200,10 +194,10 @@ class TextEncoder:
             raise self._failed(error) from error
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """Encodes each text as one vector a token. All of a text is encoded: past ``max_tokens``, in several windows.
+        """Encodes each text as one vector for each token, in several windows where it is longer than ``max_tokens``.
 
         Returns:
-            One entry a text, in order.
+            One entry for each text, in order.
 
         Raises:
             InferenceFailed: ONNX Runtime failed, or a text is not valid Unicode.

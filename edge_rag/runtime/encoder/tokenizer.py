@@ -1,4 +1,4 @@
-"""Turns text into an encoder's token ids, with no text able to pass for a special token."""
+"""Tokenizes texts for encoders; a text cannot produce special tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Its threads would take turns with those of ONNX Runtime, which spin while they wait for the next run.
+# Its threads would compete with those of ONNX Runtime, which spin between runs.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from tokenizers import Encoding, Tokenizer
@@ -17,11 +17,11 @@ from edge_rag.errors import InferenceFailed, ModelFolderInvalid
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text, or a window of one, as an encoder reads it.
+    """A tokenized text, or a window of one.
 
     Attributes:
         ids: Token ids, special tokens included.
-        type_ids: Segment of each token: 0, or 1 for the second text of a pair.
+        type_ids: Token type of each token: 0, or 1 for the second text of a pair.
         offsets: Each token's character range in the text; (0, 0) for special tokens.
         special: Whether each token is a special one.
     """
@@ -33,20 +33,20 @@ class TokenizedText:
 
 
 class TextTokenizer:
-    """A ``tokenizer.json`` used for text that comes from people and documents. Any method may be called by any thread.
+    """A ``tokenizer.json`` for untrusted text. Any method may be called by any thread.
 
-    What looks like a special token in a text (``[SEP]``, say) is read as the plain characters it consists of.
+    Text that looks like a special token (``[SEP]``) is read as plain characters.
 
     Attributes:
-        max_tokens: Most tokens the model takes, special ones included.
+        max_tokens: Most tokens the model takes, special tokens included.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
-        """Takes over a tokenizer.
+        """Configures a tokenizer.
 
         Args:
-            tokenizer: Not used by anyone else: it is reconfigured.
-            max_tokens: Most tokens the model takes, special ones included.
+            tokenizer: Must not be used elsewhere: it is reconfigured.
+            max_tokens: Most tokens the model takes, special tokens included.
         """
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -73,7 +73,7 @@ class TextTokenizer:
         return opened
 
     def count(self, text: str) -> int:
-        """Returns how many tokens a text has, special tokens included, however long it is."""
+        """Returns the number of a text's tokens, special tokens included, without truncation."""
         return len(self._encode(text)) + self._single_extra
 
     def truncated_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -87,7 +87,7 @@ class TextTokenizer:
         return [self._tokenizer.post_process(encoding).ids for encoding in encodings]
 
     def windows(self, text: str) -> list[TokenizedText]:
-        """Returns all of a text in as few windows of at most ``max_tokens`` tokens as it takes, of about equal size.
+        """Returns a text in the fewest windows of at most ``max_tokens`` tokens, of about equal size.
 
         Offsets are into the whole text. A text without tokens has one window of special tokens only.
         """
@@ -101,7 +101,7 @@ class TextTokenizer:
     def pair(self, first: str, second: str) -> TokenizedText:
         """Returns two texts as one sequence of at most ``max_tokens`` tokens.
 
-        The second gives way first, but keeps at least half of the room; offsets are each into their own text.
+        The second is truncated first, but keeps at least half of the room; offsets are each into their own text.
         """
         one, two = self._encode(first), self._encode(second)
         room = self.max_tokens - self._pair_extra
@@ -111,7 +111,7 @@ class TextTokenizer:
 
     def _encode(self, text: str) -> Encoding:
         try:
-            # Other than encoding a single text, this lets other threads of Python run meanwhile.
+            # Unlike encoding a single text, this releases the interpreter lock.
             return self._tokenizer.encode_batch([text], add_special_tokens=False)[0]
         except Exception as error:
             raise InferenceFailed(f"the text cannot be tokenized: {error}") from error

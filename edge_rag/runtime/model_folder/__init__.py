@@ -1,1 +1,1 @@
-"""Reads and checks model folders, which are hostile until checked."""
+"""Reads and checks model folders, which are untrusted until checked."""

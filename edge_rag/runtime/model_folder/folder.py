@@ -1,16 +1,16 @@
-"""Model folders that can be trusted: nothing of a folder is opened before every byte of it is what its manifest says.
+"""Verifies model folders: every byte matches the manifest before anything of a folder is opened.
 
 A model folder is code: a graph may name external data files and a configuration may name a library to load. So a folder
-is closed: it holds exactly the files its manifest lists, as plain files, and every one is read and hashed before ONNX
-Runtime or a tokenizer sees any of them. That the files are the manifest's says nothing of what they ask for, so then
-their contents are read against lists of what is allowed (``folder_trust``).
+is closed: it contains exactly the files its manifest lists, as plain files, and each is read and hashed before ONNX
+Runtime or a tokenizer sees it. A matching hash does not make content safe, so contents are then checked against lists
+of what is allowed (``graph_check``).
 
 Hard links need a decision of their own. Installers (uv) and image-based systems (OSTree, Nix) hard-link files from a
-store as a matter of course, so a link count above one says nothing by itself. Content cannot be smuggled in through a
-hard link either: whoever wrote the manifest had to know the linked file's SHA-256. What a second name does allow is to
-change the content from outside the folder, past the folder's own permissions, after it was checked. A hard-linked file
-is therefore refused exactly where someone other than root or this process's user could write to it. Symbolic links are
-always refused: where they point can change without any file being written.
+store routinely, so a link count above one proves nothing. Content cannot be smuggled in through a hard link either: the
+author of the manifest had to know the linked file's SHA-256. But a second name allows changing the content from outside
+the folder, past the folder's own permissions, after the check. A hard-linked file is therefore refused exactly where a
+user other than root or this process's user could write to it. Symbolic links are always refused: their targets can
+change without any file being written.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _READ_BYTES = 1 << 20
 
 
 def verify_model_folder(folder: Path, role: ModelRole | None = None, required: tuple[str, ...] = ()) -> ModelManifest:
-    """Checks a model folder against its manifest, byte for byte, and its files against what such files may hold.
+    """Checks a model folder against its manifest, byte for byte, and the content of its files.
 
-    The check holds for as long as nobody writes to the folder; it must belong to whoever runs or installed the daemon.
+    The check holds until the folder is written to; it must belong to the user that runs or installed the daemon.
 
     Args:
         folder: The model folder.
-        role: What the model must be for; None accepts any.
+        role: Required role of the model; None accepts any.
         required: Files the caller is about to open.
 
     Returns:
@@ -65,8 +65,8 @@ def verify_model_folder(folder: Path, role: ModelRole | None = None, required: t
 
     Raises:
         ModelFolderInvalid: The folder has no readable manifest; or a file is missing, truncated, altered, not listed, a
-            link, not a plain file, or holds something that is not allowed; or the model has another role; or a required
-            file is not listed. Names the folder and the file, and says what to do.
+            link, not a plain file, or contains something that is not allowed; or the model has another role; or a
+            required file is not listed. Names the folder and the file, and what to do.
     """
     if not folder.is_dir():
         raise ModelFolderInvalid(f"{folder}: there is no such model folder; check the path of the model")
@@ -105,16 +105,16 @@ def write_manifest(
     made_by: str,
     parameters: Mapping[str, JsonValue],
 ) -> ModelManifest:
-    """Describes the files that now lie in a folder and writes ``manifest.json``, replacing an earlier one at once.
+    """Describes the files of a folder in ``manifest.json``, which replaces an earlier one atomically.
 
     Args:
         folder: The model folder, with all its files in place.
         name: Short name, lower case, for example ``minilm-l6``.
-        role: What the model is for.
+        role: Role of the model.
         licence: SPDX expression.
-        source: Where the weights are from, with revision or hash.
+        source: Origin of the weights, with revision or hash.
         made_by: How the files were made.
-        parameters: What the code that opens the folder must know.
+        parameters: Parameters for the code that opens the folder.
 
     Returns:
         The manifest, verified against the folder.
@@ -129,7 +129,7 @@ def write_manifest(
         )
     )
     _parse(folder, content)
-    # Beside the folder, not in it: a manifest half written must not leave a stray file in a closed folder.
+    # Beside the folder, not in it: an interrupted write must not leave a stray file in a closed folder.
     temporary = folder.with_name(f".{folder.name}.{MANIFEST_NAME}")
     temporary.write_bytes(content)
     temporary.replace(folder / MANIFEST_NAME)
@@ -137,10 +137,10 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> ModelManifest:
-    """Reads what a folder says of itself, without checking that it is true.
+    """Reads a folder's manifest without checking the files against it.
 
     Raises:
-        ModelFolderInvalid: It has no manifest, or none that can be read.
+        ModelFolderInvalid: It has no manifest, or an unreadable one.
     """
     try:
         descriptor = _open_plain(folder, MANIFEST_NAME)
@@ -163,7 +163,7 @@ def _parse(folder: Path, content: bytes) -> ModelManifest:
 
 
 def _plain_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields each file below a folder with what ``lstat`` says; anything but plain files and folders is refused."""
+    """Yields each file below a folder with its ``lstat``; refuses everything but plain files and folders."""
     waiting = [folder]
     while waiting:
         current = waiting.pop()
@@ -196,7 +196,7 @@ def _refuse_unless_plain(folder: Path, path: str, status: os.stat_result) -> Non
 
 
 def _open_plain(folder: Path, path: str) -> int:
-    """Opens a file for reading without following a link or waiting at a FIFO; returns the descriptor."""
+    """Opens a file for reading without following a link or blocking on a FIFO; returns the descriptor."""
     location = folder / path
     try:
         _refuse_unless_plain(folder, path, location.lstat())

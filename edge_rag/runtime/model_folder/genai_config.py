@@ -1,7 +1,7 @@
-"""``genai_config.json``: what it may say. Whatever is on no list here is refused before anybody acts on it.
+"""Checks ``genai_config.json`` against lists of allowed keys and values.
 
-onnxruntime-genai would load a library that ``custom_ops_library`` names, open any file a ``filename`` names, pass
-``provider_options`` on to execution providers that load libraries of their own, and fill layer numbers into names as a
+onnxruntime-genai would load a library that ``custom_ops_library`` names, open any file that a ``filename`` names, pass
+``provider_options`` to execution providers that load libraries of their own, and insert layer numbers into names as a
 format string. A converted decoder for the CPU needs none of that.
 """
 
@@ -26,7 +26,7 @@ def _file_of_the_folder(name: str) -> str:
     return name
 
 
-# At most one layer number is filled in, and nothing else.
+# At most one layer number is inserted, and nothing else.
 _TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_./:-]{0,100}(%d)?[A-Za-z0-9_./:-]{0,100}$")]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 _Size = Annotated[int, Field(ge=1, lt=1 << 31)]
@@ -114,7 +114,7 @@ class _Document(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class GenaiDecoder:
-    """What a ``genai_config.json`` says of its decoder.
+    """The decoder of a ``genai_config.json``.
 
     Attributes:
         graph: Name of its graph, a file of the same folder.
@@ -136,7 +136,7 @@ class GenaiDecoder:
 
     @property
     def token_bytes(self) -> int:
-        """Most bytes that the keys and values of a token take: float32."""
+        """Most bytes of a token's keys and values: float32."""
         return 2 * self.layers * self.kv_heads * self.head_size * _FLOAT_BYTES
 
 
@@ -147,7 +147,7 @@ def check_genai_config(content: bytes) -> GenaiDecoder:
         content: The file.
 
     Raises:
-        ValueError: It holds something that is not allowed; names the key.
+        ValueError: It contains something that is not allowed; names the key.
     """
     try:
         model = _Document.model_validate(parse_object(content)).model

@@ -1,12 +1,10 @@
-"""What an ONNX graph may hold before ONNX Runtime sees it: decided from the graph's own bytes, without its weights.
+"""Checks ONNX graphs and the other files of a model folder before any library parses them.
 
-A graph can do more than compute. It can name files (external data, cached engines), ask for operators that only a
-loaded library has, bring weights whose declared size has nothing to do with the bytes it stores, and hide all of that
-in a subgraph. ONNX Runtime checks some of it, some of it late. Here all of it is checked first, against lists of what
-is allowed, and what is on no list is refused. So are functions: they can call each other without end, and no converter
-in use here makes any.
-
-What the files of a model folder may hold; ``model_folder`` has made sure that they are the manifest's.
+A graph can do more than compute. It can name files (external data, cached engines), use operators that only a loaded
+library has, contain weights whose declared size has nothing to do with their bytes, and hide all of that in a subgraph.
+ONNX Runtime checks some of it, and some of it late. Here all of it is checked first, from the graph's own bytes and
+without its weights, against lists of what is allowed. Functions are refused: they can call each other without end, and
+no converter in use makes any.
 """
 
 from __future__ import annotations
@@ -23,10 +21,10 @@ from edge_rag.runtime.model_folder.manifest import plain_relative_path
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
 LARGEST_GRAPH = 512 << 20
-"""Most bytes of a graph with whatever weights it holds itself; larger weights belong beside it."""
+"""Most bytes of a graph with its internal weights; larger weights belong into external files."""
 
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", "ai.edge_rag"})
-# Operators of allowed domains that open files or run engines made elsewhere.
+# Operators of allowed domains that open files or run engines.
 _REFUSED_OPERATORS = frozenset({"EPContext", "PyOp", "ATen", "TensorRTEngineOp", "TritonOp"})
 _EXTERNAL_KEYS = frozenset({"location", "offset", "length", "checksum"})
 _DEEPEST = 16
@@ -42,10 +40,10 @@ def check_graph(content: bytes, sizes: Mapping[str, int]) -> None:
 
     Args:
         content: The file.
-        sizes: Bytes of each file of its folder, by path; nothing else may be referred to.
+        sizes: Bytes of each file of its folder, by path; other files must not be referenced.
 
     Raises:
-        ValueError: It is not an ONNX file, or holds something that is not allowed; says what and where.
+        ValueError: It is not an ONNX file, or contains something that is not allowed; names what and where.
     """
     if len(content) > LARGEST_GRAPH:
         raise ValueError(f"is larger than {LARGEST_GRAPH} bytes; weights belong in an external file")
@@ -69,7 +67,7 @@ def _check_subgraph(graph: onnx.GraphProto, sizes: Mapping[str, int], depth: int
     if depth > _DEEPEST:
         raise ValueError(f"has subgraphs nested deeper than {_DEEPEST}")
     if graph.sparse_initializer:
-        raise ValueError("holds a sparse initializer, which is not allowed: it is as large as it says when it is read")
+        raise ValueError("holds a sparse initializer, which is not allowed: reading it allocates the declared size")
     for tensor in graph.initializer:
         _check_tensor(tensor, sizes)
     _check_nodes(graph.node, sizes, depth)
@@ -88,7 +86,7 @@ def _check_nodes(nodes: Iterable[onnx.NodeProto], sizes: Mapping[str, int], dept
 def _check_attribute(attribute: AttributeProto, where: str, sizes: Mapping[str, int], depth: int) -> None:
     if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
         raise ValueError(f"{where}: holds a sparse tensor, which is not allowed")
-    # Whatever the attribute's type says: what is filled in is what is looked at.
+    # The declared type of an attribute is not trusted; every field that is set is checked.
     for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):
         _check_tensor(tensor, sizes)
     for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
@@ -164,7 +162,7 @@ def _typed_elements(tensor: TensorProto) -> int:
 
 
 def external_files(content: bytes) -> frozenset[str]:
-    """Returns the files that a checked graph's own weights lie in."""
+    """Returns the files with the external weights of a checked graph."""
     model = onnx.ModelProto.FromString(content)
     return frozenset(
         entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
@@ -172,7 +170,7 @@ def external_files(content: bytes) -> frozenset[str]:
 
 
 LARGEST_TEXT = 64 << 20
-"""Most bytes of a tokenizer, a configuration, a template."""
+"""Most bytes of a tokenizer, a configuration or a template."""
 
 MOST_FILES = 256
 """Most files of a model folder."""
@@ -184,14 +182,14 @@ _GRAPH = ".onnx"
 
 
 def check_contents(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> None:
-    """Checks every file that something will parse, and that there is nothing but such files and weights.
+    """Checks every file that will be parsed, and that all others are their weights.
 
     Args:
         sizes: Bytes of each file, by path relative to the folder.
         read: Returns a file's content.
 
     Raises:
-        ValueError: Something is not allowed; names the file and what it is.
+        ValueError: Something is not allowed; names the file and the content.
     """
     check_sizes(sizes)
     for path in sorted(sizes):
@@ -202,10 +200,10 @@ def check_contents(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> No
 
 
 def check_sizes(sizes: Mapping[str, int]) -> None:
-    """Checks that there are not absurdly many files, and that none that will be parsed is absurdly large.
+    """Checks the number of files, and the size of those that will be parsed.
 
     Raises:
-        ValueError: There are, or one is; names it.
+        ValueError: There are too many, or one is too large; names it.
     """
     if len(sizes) > MOST_FILES:
         raise ValueError(f"the folder has {len(sizes)} files, at most {MOST_FILES} are allowed")

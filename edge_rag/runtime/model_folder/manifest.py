@@ -1,4 +1,4 @@
-"""What a model folder says about itself: the content of ``manifest.json``, as a value."""
+"""The manifest of a model folder: the content of ``manifest.json`` as a value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_TEXT = 1000
 
 
 class ModelRole(Enum):
-    """What a model is for."""
+    """Role of a model."""
 
     EMBEDDER = "embedder"
     RERANKER = "reranker"
@@ -41,11 +41,11 @@ class GeneratorForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """What a file must be.
+    """Expected content of a file.
 
     Attributes:
-        sha256: Lower-case hex digest of its content.
-        bytes: Its size.
+        sha256: Lower-case hex digest.
+        bytes: Size.
     """
 
     sha256: str
@@ -54,15 +54,15 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class ModelManifest:
-    """A model folder's description of itself.
+    """A model folder's manifest.
 
     Attributes:
         name: Short name of the model, for people.
-        role: What it is for.
+        role: Role of the model.
         licence: SPDX expression of the weights' licence.
-        source: Where the weights are from, with revision or hash.
+        source: Origin of the weights, with revision or hash.
         made_by: How the files were made from the source.
-        parameters: What the code that opens the folder must know, by name.
+        parameters: Parameters for the code that opens the folder, by name.
         files: Every file of the folder but the manifest, by path relative to it, with forward slashes.
     """
 
@@ -76,30 +76,32 @@ class ModelManifest:
 
     @property
     def form(self) -> GeneratorForm | None:
-        """How a generator runs; None for other roles. Manifests that do not say are of paged ones.
+        """How a generator runs; None for other roles. Manifests without the parameter are of paged ones.
 
         Raises:
-            ModelFolderInvalid: It runs in a way that is not known here.
+            ModelFolderInvalid: The parameter has an unknown value.
         """
         if self.role is not ModelRole.GENERATOR:
             return None
-        said = self.parameters.get("form", GeneratorForm.PAGED.value)
+        value = self.parameters.get("form", GeneratorForm.PAGED.value)
         for form in GeneratorForm:
-            if said == form.value:
+            if value == form.value:
                 return form
-        raise ModelFolderInvalid(f"model {self.name}: parameters.form in {MANIFEST_NAME} is {said!r}, which is no form")
+        raise ModelFolderInvalid(
+            f"model {self.name}: parameters.form in {MANIFEST_NAME} is {value!r}, which is no form"
+        )
 
     @property
     def why_serial(self) -> str:
-        """Why a generator has no paged form; empty where that is not said."""
-        said = self.parameters.get("why_serial", "")
-        return said[:_LONGEST_REASON] if isinstance(said, str) else ""
+        """Why a generator has no paged form; empty where the manifest has no reason."""
+        reason = self.parameters.get("why_serial", "")
+        return reason[:_LONGEST_REASON] if isinstance(reason, str) else ""
 
     def identity(self, form: str = "") -> str:
-        """Returns what names the model's results: another file or parameter, or another form, makes another name.
+        """Returns the identity of the model's results: it differs for other files, parameters or forms.
 
         Args:
-            form: Names the form that its graph is run in, where that changes the results.
+            form: Name of the form its graph runs in, where that changes the results.
         """
         content = "\n".join(
             [
@@ -125,10 +127,10 @@ class ModelManifest:
         return value
 
     def integer(self, parameter: str, minimum: int, maximum: int) -> int:
-        """Returns a whole-number parameter.
+        """Returns an integer parameter.
 
         Raises:
-            ModelFolderInvalid: It is absent, not a whole number, or out of ``minimum`` to ``maximum``.
+            ModelFolderInvalid: It is missing, not an integer, or outside ``minimum`` to ``maximum``.
         """
         value = self.parameters.get(parameter)
         if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
@@ -140,11 +142,11 @@ class ModelManifest:
 
 
 def plain_relative_path(path: str) -> str:
-    """Returns a path that names a file inside its folder in one way only, on any system.
+    """Returns a path that names a file inside its folder unambiguously on any system.
 
     Raises:
-        ValueError: It climbs, is absolute, or could be read as something else than a path: ONNX Runtime takes a
-            location with asterisks for an address in memory.
+        ValueError: It leaves the folder, is absolute, or could be read as something other than a path: ONNX Runtime
+            takes a location with asterisks for an address in memory.
     """
     parts = path.split("/")
     if (
@@ -192,15 +194,15 @@ class _ManifestDocument(_StrictModel):
 
 
 def parse_manifest(content: bytes) -> ModelManifest:
-    """Reads a manifest.
+    """Parses a manifest.
 
     Args:
         content: UTF-8 JSON: ``{"format": 1, "name", "role": "embedder|reranker|generator", "licence", "source",
             "made_by", "parameters": {...}, "files": {"model.onnx": {"sha256": hex, "bytes": int}, ...}}``. Unknown or
-            repeated keys, numbers that are not numbers, and paths that leave the folder are refused.
+            repeated keys, NaN and infinities, and paths that leave the folder are refused.
 
     Raises:
-        ValueError: It is not such a manifest; says where and why.
+        ValueError: It is not such a manifest; names where and why.
     """
     try:
         document = _ManifestDocument.model_validate(parse_object(content))
@@ -222,7 +224,7 @@ def parse_manifest(content: bytes) -> ModelManifest:
 
 
 def render_manifest(manifest: ModelManifest) -> bytes:
-    """Writes a manifest as ``parse_manifest`` reads it, with sorted files and a final line break."""
+    """Renders a manifest as ``parse_manifest`` reads it, with sorted files and a final line break."""
     document = {
         "format": MANIFEST_FORMAT,
         "name": manifest.name,

@@ -1,4 +1,4 @@
-"""JSON from files that somebody else wrote: read so that nobody else could read it differently."""
+"""Strict parsing of untrusted JSON: rejects everything that parsers could interpret differently."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 
 
 def parse_object(content: bytes) -> dict[str, object]:
-    """Reads a JSON object.
+    """Parses a JSON object.
 
     Args:
         content: UTF-8 text.
 
     Raises:
-        ValueError: It is not valid JSON, not an object, nested too deeply, gives a key twice, or has a number that is
-            not one; says which.
+        ValueError: It is not valid JSON, not an object, nested too deeply, has a repeated key, NaN or an infinity;
+            names which.
     """
     document = _parse(content)
     if not isinstance(document, dict):
@@ -22,7 +22,7 @@ def parse_object(content: bytes) -> dict[str, object]:
 
 
 def parse_list(content: bytes) -> list[object]:
-    """Reads a JSON array.
+    """Parses a JSON array.
 
     Args:
         content: UTF-8 text.

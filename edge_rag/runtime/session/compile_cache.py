@@ -1,9 +1,9 @@
-"""Graphs that a provider has compiled, kept between starts.
+"""Cache of graphs that a provider compiled, kept between starts.
 
-Compiling takes seconds to minutes, and what comes out fits one model, one compiler and one kind of device. So it lies
-in a folder named after a digest of all of these. Beside the graphs lies ``compiled.json``, which has that key in full
-and each graph's size and SHA-256, and is replaced whole after each graph. What it does not vouch for to the byte,
-what is of another key and what somebody else could have written is never opened; it is made again.
+Compiling takes seconds to minutes, and the result fits one model, one compiler and one kind of device. It is stored in
+a folder named after a digest of all of these. Beside the graphs lies ``compiled.json``, with the full key and the size
+and SHA-256 of each graph, which is replaced as a whole after each graph. A graph that does not match it, that has
+another key, or that another user could have written is never opened; it is compiled again.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class CompiledKey:
 
     Attributes:
         model: Identity of the model's files.
-        lowering: Version of what made the graphs.
+        lowering: Version of the code that built the graphs.
         compiler: Versions of ONNX Runtime, the provider's plugin and its compiler.
-        device: The device, or for what other one was compiled.
+        device: The device, or the target of a cross-compilation.
         options: Options of the provider.
     """
 
@@ -46,8 +46,8 @@ class CompiledKey:
     device: str
     options: Mapping[str, str]
 
-    def described(self) -> dict[str, object]:
-        """Returns the key as JSON has it."""
+    def to_json(self) -> dict[str, object]:
+        """Returns the key as a JSON object."""
         return {
             "model": self.model,
             "lowering": self.lowering,
@@ -57,31 +57,31 @@ class CompiledKey:
         }
 
     def digest(self) -> str:
-        """Returns a name that no other key has."""
-        return hashlib.sha256(json.dumps(self.described(), sort_keys=True).encode()).hexdigest()[:_DIGITS]
+        """Returns a digest of the key, for file names."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 class CompiledGraphs:
     """The compiled graphs of one model for one provider. Used by one thread at a time.
 
     Attributes:
-        folder: Where they lie.
+        folder: Their folder.
     """
 
     def __init__(self, root: Path, name: str, key: CompiledKey) -> None:
-        """Reads what is there of this key.
+        """Reads the cached graphs of a key.
 
         Args:
-            root: Folder of all compiled graphs; made if it is not there.
+            root: Folder of all compiled graphs; created if missing.
             name: Model and provider, as a file name.
-            key: What the graphs have to fit.
+            key: What the graphs must fit.
 
         Raises:
-            StorageError: The folder cannot be made, or belongs to somebody else.
+            StorageError: The folder cannot be created, or belongs to another user.
         """
         self.folder = root / f"{name}-{key.digest()}"
         self._name = name
-        self._key = key.described()
+        self._key = key.to_json()
         self._values: dict[str, float] = {}
         self._files: dict[str, dict[str, object]] = {}
         try:
@@ -93,7 +93,7 @@ class CompiledGraphs:
         self._read()
 
     def find(self, graph: str) -> Path | None:
-        """Returns the file of a graph that is there and whole; None where it has to be made."""
+        """Returns the file of a graph if it is cached and unaltered; None where it must be compiled."""
         record, path = self._files.get(graph), self.folder / graph
         if record is None or not _is_ours(path):
             return None
@@ -106,19 +106,19 @@ class CompiledGraphs:
         return path if record == {"bytes": size, "sha256": digest} else None
 
     def value(self, name: str) -> float | None:
-        """Returns a number that was kept with the graphs; None where there is none."""
+        """Returns a number stored with the graphs; None if there is none."""
         return self._values.get(name)
 
-    def keep(self, graph: str, content: bytes, values: Mapping[str, float]) -> Path:
-        """Writes a graph, and has it vouched for once it is on the disk.
+    def store(self, graph: str, content: bytes, values: Mapping[str, float]) -> Path:
+        """Stores a graph, and then its record.
 
         Args:
             graph: Its name, a plain file name.
             content: The graph.
-            values: Numbers that whoever runs it has to know; the same for all graphs of a key.
+            values: Numbers needed to run the graphs; the same for all graphs of a key.
 
         Raises:
-            StorageError: It could not be written; what was there before is unharmed.
+            StorageError: It could not be written; earlier content is unharmed.
         """
         path = self.folder / graph
         self._files[graph] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -130,14 +130,14 @@ class CompiledGraphs:
             raise StorageError(f"{path}: a compiled graph cannot be written: {error.strerror}") from error
         return path
 
-    def clear_unvouched(self) -> int:
-        """Removes whatever lies in the folder and is not vouched for, before a provider that reads it by itself does.
+    def remove_unverified(self) -> int:
+        """Removes every file without a matching record, before the provider reads the folder itself.
 
         Returns:
-            How many graphs are left.
+            Number of graphs that remain.
 
         Raises:
-            StorageError: Something could not be removed.
+            StorageError: A file could not be removed.
         """
         left = 0
         try:
@@ -155,14 +155,14 @@ class CompiledGraphs:
         self._files = {name: record for name, record in self._files.items() if (self.folder / name).exists()}
         return left
 
-    def vouch(self) -> int:
-        """Vouches for the files that a provider has written into the folder by itself.
+    def record(self) -> int:
+        """Records the files that the provider wrote into the folder.
 
         Returns:
-            How many there are.
+            Number of files.
 
         Raises:
-            StorageError: They could not be read, or that could not be written.
+            StorageError: They could not be read, or the record could not be written.
         """
         files: dict[str, dict[str, object]] = {}
         try:
@@ -181,11 +181,11 @@ class CompiledGraphs:
             raise StorageError(f"{self.folder}: compiled graphs cannot be kept there: {error.strerror}") from error
         return len(files)
 
-    def drop_others(self) -> None:
-        """Removes what was compiled for the same model and provider under other keys.
+    def remove_other_keys(self) -> None:
+        """Removes graphs of the same model and provider with other keys.
 
         Raises:
-            StorageError: It could not be removed.
+            StorageError: They could not be removed.
         """
         of_the_name = re.compile(rf"{re.escape(self._name)}-[0-9a-f]{{{_DIGITS}}}")
         try:
@@ -196,8 +196,8 @@ class CompiledGraphs:
             raise StorageError(f"{self.folder.parent}: old compiled graphs cannot be removed: {error}") from error
 
     def _describe(self) -> None:
-        described = {"key": self._key, "values": self._values, "files": self._files}
-        replace_file(self.folder / _DESCRIPTION, json.dumps(described, indent=2).encode(), mode=0o600)
+        description = {"key": self._key, "values": self._values, "files": self._files}
+        replace_file(self.folder / _DESCRIPTION, json.dumps(description, indent=2).encode(), mode=0o600)
         sync(self.folder.parent)
 
     def _read(self) -> None:
@@ -206,11 +206,11 @@ class CompiledGraphs:
             return
         try:
             with path.open("rb") as file:
-                described = parse_object(file.read(_DESCRIPTION_BYTES))
+                description = parse_object(file.read(_DESCRIPTION_BYTES))
         except (OSError, ValueError):
             return
-        values, files = described.get("values"), described.get("files")
-        if described.get("key") != self._key or not isinstance(values, dict) or not isinstance(files, dict):
+        values, files = description.get("values"), description.get("files")
+        if description.get("key") != self._key or not isinstance(values, dict) or not isinstance(files, dict):
             return
         if all(type(value) in (int, float) for value in values.values()):
             self._values = {name: float(value) for name, value in values.items()}

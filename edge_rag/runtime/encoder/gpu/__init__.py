@@ -1,1 +1,1 @@
-"""Encoders for GPUs: texts padded to rectangles, in operators that every provider implements."""
+"""Encoders for GPUs: padded batches, in operators that every provider implements."""

@@ -163,7 +163,7 @@ def open_pair_encoder_on_gpu(folder: Path, target: GpuTarget, on_progress: OnPro
     manifest = verify_model_folder(folder, ModelRole.RERANKER, required=(_MODEL, _TOKENIZER))
     tokenizer = _tokenizer(folder, manifest)
     parts = _parts(folder, target.provider)
-    if parts.judge is None:
+    if parts.classifier is None:
         raise ModelFolderInvalid(f"{folder}: {_MODEL} is not a cross-encoder")
     graph = PaddedPairGraph(_open(parts, manifest, tokenizer, target, "scores", on_progress))
     return PairEncoder(graph, tokenizer, manifest, vector_form(target.precision))
@@ -318,7 +318,7 @@ def _open(
     graph = padded_graph(parts, target.precision).SerializeToString(deterministic=True)
     session_target = SessionTarget(target.provider, target.options)
     cache = _cache(manifest, target, session_target)
-    cached = cache.clear_unvouched() if cache is not None else 0
+    cached = cache.remove_unverified() if cache is not None else 0
     request = GraphRequest(
         precision=target.precision,
         bytes=len(graph),
@@ -336,8 +336,8 @@ def _open(
         _warm_up(runner, tokenizer, session_target, output, length)
         on_progress(ShapeReady(manifest.name, target.provider, length, number, len(lengths), compiled))
     if cache is not None:
-        cache.vouch()
-        cache.drop_others()
+        cache.record()
+        cache.remove_other_keys()
     trim_malloc()
     return runner
 

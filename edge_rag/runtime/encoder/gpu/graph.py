@@ -1,7 +1,7 @@
-"""An encoder's graph over rectangles of texts, [texts, tokens] of any size, in standard operators only.
+"""Builds an encoder's graph over padded batches [texts, tokens] of any size, in standard operators only.
 
-No node computes with shapes: what depends on them comes as an input or is copied by ``Reshape``. ONNX Runtime puts
-nodes for shapes on the processor cores, and where all of a graph is demanded of a GPU, one of them is one too many.
+No node computes with shapes: values that depend on them are inputs, or are copied by ``Reshape``. ONNX Runtime places
+shape computations on processor cores, which fails where the whole graph must run on the GPU.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MASK: Final = "attention_mask"
 TYPES: Final = "token_type_ids"
 
 LOWERING: Final = 1
-"""Changes whenever the same model would get another graph."""
+"""Incremented when the same model gets another graph."""
 
 _OPSET: Final = 17  # the first with LayerNormalization
-# Beside what is masked by so much nothing is left of a share, in 16 bits neither.
+# A bias that reduces a softmax weight to 0, in 16 bits too.
 _NEVER: Final = -1e4
 _LEAST_LENGTH: Final = 1e-12
 _ELEMENTS: Final = {Precision.FP16: TensorProto.FLOAT16, Precision.FP32: TensorProto.FLOAT}
@@ -35,19 +35,19 @@ _ELEMENTS: Final = {Precision.FP16: TensorProto.FLOAT16, Precision.FP32: TensorP
 
 def graph_inputs(parts: BertParts) -> tuple[str, ...]:
     """Returns the inputs of an encoder's graph, all int64 [texts, tokens]."""
-    return (INPUT_IDS, POSITIONS, MASK, *((TYPES,) if parts.tables.segments is not None else ()))
+    return (INPUT_IDS, POSITIONS, MASK, *((TYPES,) if parts.tables.token_types is not None else ()))
 
 
 def padded_graph(parts: BertParts, precision: Precision) -> onnx.ModelProto:
-    """Puts an encoder together.
+    """Builds an encoder's graph.
 
-    Inputs: ``graph_inputs``, where the mask is 1 for a text's tokens and 0 for what fills it up. Outputs, float32: of
-    an embedder ``token_vectors`` [texts, tokens, hidden] and ``sentence_vectors`` [texts, hidden], of unit length; of
-    a cross-encoder ``scores`` [texts, 1].
+    Inputs: ``graph_inputs``, where the mask is 1 for a text's tokens and 0 for padding. Outputs, float32: of an
+    embedder ``token_vectors`` [texts, tokens, hidden] and ``sentence_vectors`` [texts, hidden], of unit length; of a
+    cross-encoder ``scores`` [texts, 1].
 
     Args:
         parts: The network.
-        precision: FP16 or FP32, for weights and activations; pooling and lengths are computed in FP32.
+        precision: FP16 or FP32, for weights and activations; pooling and norms are computed in FP32.
 
     Raises:
         KeyError: Another precision.
@@ -66,15 +66,15 @@ def padded_graph(parts: BertParts, precision: Precision) -> onnx.ModelProto:
     rows = graph.norm(_looked_up(graph, parts), parts.norm, "embeddings")
     for number, layer in enumerate(parts.layers):
         rows = _layer(graph, parts, layer, f"layer.{number}", rows, bias)
-    if parts.judge is not None:
-        pooled = graph.add("Tanh", [graph.linear(_first(graph, rows), parts.judge.pooled, "pooled.sum")], "pooled")
-        scores = graph.linear(pooled, parts.judge.classifier, "judged")
+    if parts.classifier is not None:
+        pooled = graph.add("Tanh", [graph.linear(_first(graph, rows), parts.classifier.pooler, "pooled.sum")], "pooled")
+        scores = graph.linear(pooled, parts.classifier.output, "judged")
         graph.output(graph.cast(scores, TensorProto.FLOAT, "scores"), ["texts", 1])
         return graph.model()
     hidden = graph.cast(rows, TensorProto.FLOAT, "hidden")
     graph.output(graph.unit(hidden, "token_vectors"), ["texts", "tokens", parts.hidden])
     if parts.pooling is Pooling.MEAN:
-        # The mean and the sum point the same way, and only the direction is kept.
+        # Mean and sum have the same direction, and the vector is normalized.
         weights = graph.add("Unsqueeze", [mask, graph.constant("last", np.array([-1], np.int64))], "mask.by_token")
         axis = graph.constant("tokens", np.array([1], np.int64))
         pooled = graph.add("ReduceSum", [graph.add("Mul", [hidden, weights], "own"), axis], "total", keepdims=0)
@@ -90,11 +90,11 @@ def _looked_up(graph: _Graph, parts: BertParts) -> str:
     if tables.word_scales is not None:
         words = (words - np.float32(128)) * tables.word_scales[:, None]
     rows = graph.add("Gather", [graph.weight("words", words), INPUT_IDS], "word")
-    places = graph.add("Gather", [graph.weight("places", tables.places), POSITIONS], "place")
+    places = graph.add("Gather", [graph.weight("places", tables.positions), POSITIONS], "place")
     rows = graph.add("Add", [rows, places], "placed")
-    if tables.segments is None:
+    if tables.token_types is None:
         return rows
-    segments = graph.add("Gather", [graph.weight("types", tables.segments), TYPES], "segment")
+    segments = graph.add("Gather", [graph.weight("types", tables.token_types), TYPES], "segment")
     return graph.add("Add", [rows, segments], "in_segment")
 
 
@@ -103,7 +103,7 @@ def _first(graph: _Graph, rows: str) -> str:
 
 
 def _layer(graph: _Graph, parts: BertParts, layer: Layer, name: str, rows: str, bias: str) -> str:
-    # Zeros stand for what the value has there.
+    # 0 copies the dimension of the input.
     apart = graph.constant("apart", np.array([0, 0, parts.heads, parts.hidden // parts.heads], np.int64))
     joined = graph.constant("joined", np.array([0, 0, parts.hidden], np.int64))
 
@@ -118,12 +118,14 @@ def _layer(graph: _Graph, parts: BertParts, layer: Layer, name: str, rows: str, 
     shares = graph.add("Softmax", [masked], f"{name}.shares", axis=-1)
     sums = graph.add("MatMul", [shares, values], f"{name}.sums")
     attended = graph.add("Transpose", [sums], f"{name}.by_token", perm=[0, 2, 1, 3])
-    mixed = graph.linear(graph.add("Reshape", [attended, joined], f"{name}.attended"), layer.mixed, f"{name}.mixed")
+    mixed = graph.linear(
+        graph.add("Reshape", [attended, joined], f"{name}.attended"), layer.attention_output, f"{name}.mixed"
+    )
     rows = graph.norm(
         graph.add("Add", [rows, mixed], f"{name}.with_attention"), layer.attention_norm, f"{name}.between"
     )
-    widened = graph.gelu(graph.linear(rows, layer.widened, f"{name}.widened"), f"{name}.gelu")
-    narrowed = graph.linear(widened, layer.narrowed, f"{name}.narrowed")
+    widened = graph.gelu(graph.linear(rows, layer.intermediate, f"{name}.widened"), f"{name}.gelu")
+    narrowed = graph.linear(widened, layer.output, f"{name}.narrowed")
     return graph.norm(graph.add("Add", [rows, narrowed], f"{name}.with_both"), layer.output_norm, name)
 
 
@@ -133,7 +135,7 @@ class _Graph:
 
     Attributes:
         element: Type of weights and activations.
-        inputs: What the graph takes.
+        inputs: Inputs of the graph.
     """
 
     element: int
@@ -152,7 +154,7 @@ class _Graph:
         return name
 
     def weight(self, name: str, value: NDArray[Any]) -> str:
-        # What is too large for the type is found when the first text is run.
+        # Overflow is detected when the first text is run.
         with np.errstate(over="ignore"):
             return self.constant(name, value.astype(helper.tensor_dtype_to_np_dtype(self.element)))
 

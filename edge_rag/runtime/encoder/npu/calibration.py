@@ -19,7 +19,7 @@ from edge_rag.runtime.encoder.tokenizer import TokenizedText
 from edge_rag.runtime.session.sessions import open_session
 
 CALIBRATION_TOKENS: Final = 128
-"""Most tokens of a calibration text that are read; more only cost time, since tokens differ more than lengths do."""
+"""Most tokens of a calibration text; more would only take time, since tokens vary more than lengths do."""
 
 _HEADROOM = 1.25
 _SCORE_HEADROOM = 2.0
@@ -28,7 +28,7 @@ _DIGITS = 3
 _BELOW_ALL = 24.0
 _NEVER = -1e4
 
-# Texts of many subjects and kinds, short and long, beyond English and ASCII, which show how large activations get.
+# Texts of many subjects and kinds, short and long, also beyond English and ASCII.
 QUESTIONS: Final = (
     "oil",
     "How often must the bearings of the pump be greased?",
@@ -128,7 +128,7 @@ def calibrate(parts: BertParts, texts: Iterable[TokenizedText]) -> Calibration:
         for name, value in zip(names, session.run(names, inputs), strict=True):
             _note(seen, result if name in present else name, value)
         _note(seen, EMBEDDED, inputs[EMBEDDED])
-    factor = _SCORE_HEADROOM if parts.judge is not None else _HEADROOM
+    factor = _SCORE_HEADROOM if parts.classifier is not None else _HEADROOM
     ranges = {name: _widened(extent, factor if name == result else _HEADROOM) for name, extent in seen.items()}
     mask = -math.ceil(max(high - low for low, high in (ranges[name] for name in graph.scores)) + _BELOW_ALL)
     ranges[BIAS] = (float(mask), 0.0)

@@ -1,5 +1,6 @@
-"""Encoders on an NPU: graphs of fixed shapes, quantized, compiled once and cached. One text runs at a time, through the
-shortest graph that holds it.
+"""Encoders on an NPU: quantized graphs of fixed shapes, compiled once and cached.
+
+One text runs at a time, through the shortest graph that holds it.
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ def open_text_encoder_on_npu(
     Args:
         folder: The model folder.
         options: Options of the QNN provider.
-        cache: Where compiled graphs are kept.
+        cache: Folder of compiled graphs.
         on_progress: Called for each graph.
 
     Raises:
-        ModelFolderInvalid: The folder is not what its manifest says, or not such a model.
-        ProviderUnavailable: There is no NPU, its plugin is missing, or the model has no form for it.
-        StorageError: Compiled graphs cannot be kept.
+        ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
+        ProviderUnavailable: The NPU or its plugin is missing, or the model has no form for it.
+        StorageError: Compiled graphs cannot be stored.
     """
     manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=(_MODEL, _TOKENIZER))
     tokenizer = _tokenizer(folder, manifest)
@@ -101,9 +102,9 @@ def open_pair_encoder_on_npu(
     manifest = verify_model_folder(folder, ModelRole.RERANKER, required=(_MODEL, _TOKENIZER))
     tokenizer = _tokenizer(folder, manifest)
     parts = _parts(folder)
-    if parts.judge is None:
+    if parts.classifier is None:
         raise ModelFolderInvalid(f"{folder}: {_MODEL} is not a cross-encoder")
-    # Neighbours go together or not, and every question meets every kind of passage.
+    # Matching and non-matching pairs: steps combine each question with several passages.
     pairs = [
         tokenizer.pair(QUESTIONS[(number + step) % len(QUESTIONS)], passage)
         for number, passage in enumerate(PASSAGES)
@@ -159,13 +160,13 @@ def _open(
             calibration = calibration or calibrate(parts, texts)
             graph = fixed_graph(parts, length, calibration.ranges).model
             content = compile_graph(graph.SerializeToString(deterministic=True), target)
-            path = kept.keep(f"{length}.onnx", content, {_MASK: calibration.mask})
+            path = kept.store(f"{length}.onnx", content, {_MASK: calibration.mask})
             mask = calibration.mask
         sessions[length] = open_session(path, target=target)
         on_progress(GraphReady(manifest.name, length, number, len(found), compiled=there is None))
-    kept.drop_others()
+    kept.remove_other_keys()
     if calibration is not None:
-        # Compiling took three times what running does.
+        # Compiling takes three times the memory of running.
         trim_malloc()
     assert mask is not None
     return FixedGraphs(parts.tables, mask, sessions, threading.Lock())
@@ -186,13 +187,13 @@ def _key(manifest: ModelManifest, target: SessionTarget) -> CompiledKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedGraphs:
-    """The opened graphs of an encoder. May be run from any thread; the processor takes one text after the other.
+    """The opened graphs of an encoder. May be run from any thread; the processor runs one text at a time.
 
     Attributes:
-        tables: What tokens are looked up in.
-        mask: What keeps the tokens that fill up out of attention.
+        tables: Embedding tables.
+        mask: Attention bias of padding.
         sessions: A session by length.
-        turn: Held while one runs.
+        turn: Held during a run.
     """
 
     tables: TokenTables
@@ -201,10 +202,10 @@ class FixedGraphs:
     turn: threading.Lock
 
     def run(self, ids: Sequence[int], types: Sequence[int]) -> Floats:
-        """Returns the output of the shortest graph that holds a text, with what filled it up.
+        """Returns the output of the shortest graph that holds a text, padding included.
 
         Args:
-            ids: Token ids, at least one and no more than the longest graph has.
+            ids: Token ids, at least one and at most the longest graph's.
             types: Token types, as many.
         """
         length = min(length for length in self.sessions if length >= len(ids))
@@ -226,14 +227,14 @@ class FixedTextGraph:
         """Runs one text after the other."""
         hidden = [self._hidden(ids) for ids in texts]
         pooled = [rows.mean(axis=0) if self._pooling is Pooling.MEAN else rows[0] for rows in hidden]
-        return _unit(np.stack(pooled)) if pooled else np.empty((0, self._graphs.tables.places.shape[1]), np.float32)
+        return _unit(np.stack(pooled)) if pooled else np.empty((0, self._graphs.tables.positions.shape[1]), np.float32)
 
     def token_vectors(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
         """Runs one text after the other."""
         return [_unit(self._hidden(ids)) for ids in texts]
 
     def keep_memory(self, keep: bool) -> None:
-        """Does nothing: the memory is the NPU driver's."""
+        """Does nothing: the NPU's driver owns the memory."""
 
     def _hidden(self, ids: Sequence[int]) -> Floats:
         return self._graphs.run(ids, [0] * len(ids))[: len(ids)]
@@ -250,7 +251,7 @@ class FixedPairs:
         return np.array([self._graphs.run(pair.ids, pair.type_ids)[0, 0] for pair in sequences], np.float32)
 
     def keep_memory(self, keep: bool) -> None:
-        """Does nothing: the memory is the NPU driver's."""
+        """Does nothing: the NPU's driver owns the memory."""
 
 
 def _unit(rows: Floats) -> Floats:

@@ -1,8 +1,8 @@
-"""An encoder's graph for one text of one length, in operators that processors for fixed shapes know.
+"""Builds an encoder's graph for one text of one length, in operators that fixed-shape processors support.
 
-The look-up of tokens is left to the caller: a table of rows is memory, not arithmetic, and each length's graph would
-have a copy. So the graph begins with the vectors of the tokens. A shorter text is filled up, and what fills it is
-kept out of attention by a bias.
+The caller looks tokens up: a table of rows is memory, not arithmetic, and each length's graph would contain a copy. So
+the graph starts with the vectors of the tokens. A shorter text is padded, and a bias excludes the padding from
+attention.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edge_rag.runtime.encoder.npu.qdq_builder import QdqBuilder, Range
 EMBEDDED, BIAS, HIDDEN, SCORE = "embedded", "bias", "hidden", "score"
 
 LOWERING = 1
-"""Changes whenever the same model would get another graph."""
+"""Incremented when the same model gets another graph."""
 
 _HEADS, _KEYS = [1, 0, 2], [1, 2, 0]
 
@@ -32,9 +32,9 @@ class FixedGraph:
         model: Inputs ``embedded`` float32 [tokens, hidden] and ``bias`` float32 [1, 1, tokens], added to the attention
             scores of each key; output ``hidden`` float32 [tokens, hidden] of an embedder, or ``score`` float32 [1, 1]
             of a cross-encoder.
-        activations: Names of everything that is computed.
-        scores: Those that are attention scores before the bias, first layer first.
-        masked: Those with it, in the same order.
+        activations: Names of all activations.
+        scores: Names of attention scores before the bias, first layer first.
+        masked: Names of attention scores after it, in the same order.
     """
 
     model: onnx.ModelProto
@@ -44,12 +44,12 @@ class FixedGraph:
 
 
 def fixed_graph(parts: BertParts, tokens: int, ranges: Mapping[str, Range] | None) -> FixedGraph:
-    """Puts an encoder together for texts of up to so many tokens.
+    """Builds an encoder's graph for texts of up to ``tokens`` tokens.
 
     Args:
         parts: The network.
-        tokens: Length that a text is filled up to.
-        ranges: Of every activation; None makes the graph in fp32.
+        tokens: Length that a text is padded to.
+        ranges: Range of every activation; None builds the graph in fp32.
     """
     graph = QdqBuilder(ranges)
     rows = graph.input(EMBEDDED, [tokens, parts.hidden])
@@ -57,13 +57,13 @@ def fixed_graph(parts: BertParts, tokens: int, ranges: Mapping[str, Range] | Non
     rows = graph.norm(rows, parts.norm, "embeddings")
     for number, layer in enumerate(parts.layers):
         rows = _layer(graph, parts, layer, f"layer.{number}", rows, bias, tokens)
-    if parts.judge is None:
+    if parts.classifier is None:
         model = graph.model(rows, HIDDEN, [tokens, parts.hidden])
     else:
         ends = [graph.constant(name, np.array([value], np.int64)) for name, value in (("first", 0), ("second", 1))]
         first = graph.move("Slice", rows, [*ends, graph.constant("rows", np.array([0], np.int64))], "first_token")
-        pooled = graph.add("Tanh", [graph.linear(first, parts.judge.pooled, "pooled.sum")], "pooled")
-        model = graph.model(graph.linear(pooled, parts.judge.classifier, "judged"), SCORE, [1, 1])
+        pooled = graph.add("Tanh", [graph.linear(first, parts.classifier.pooler, "pooled.sum")], "pooled")
+        model = graph.model(graph.linear(pooled, parts.classifier.output, "judged"), SCORE, [1, 1])
     numbers = range(len(parts.layers))
     return FixedGraph(
         model,
@@ -91,10 +91,10 @@ def _layer(graph: QdqBuilder, parts: BertParts, layer: Layer, name: str, rows: s
     )
     joined = graph.constant("joined", np.array([tokens, parts.hidden], np.int64))
     attended = graph.move("Reshape", attended, [joined], f"{name}.attended")
-    mixed = graph.linear(attended, layer.mixed, f"{name}.mixed")
+    mixed = graph.linear(attended, layer.attention_output, f"{name}.mixed")
     rows = graph.norm(
         graph.add("Add", [rows, mixed], f"{name}.with_attention"), layer.attention_norm, f"{name}.between"
     )
-    widened = graph.add("Gelu", [graph.linear(rows, layer.widened, f"{name}.widened")], f"{name}.gelu")
-    narrowed = graph.linear(widened, layer.narrowed, f"{name}.narrowed")
+    widened = graph.add("Gelu", [graph.linear(rows, layer.intermediate, f"{name}.widened")], f"{name}.gelu")
+    narrowed = graph.linear(widened, layer.output, f"{name}.narrowed")
     return graph.norm(graph.add("Add", [rows, narrowed], f"{name}.with_both"), layer.output_norm, name)

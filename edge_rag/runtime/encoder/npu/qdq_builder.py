@@ -1,9 +1,9 @@
-"""Puts a graph of fixed shapes together node by node: in fp32 to watch it, and quantized once the ranges are known.
+"""Builds a graph of fixed shapes node by node: in fp32 for calibration, and quantized once the ranges are known.
 
-Quantized, every value passes through ``QuantizeLinear`` and ``DequantizeLinear``, which is how a graph tells an
-execution provider which integers it may compute in: activations of 16 bits without sign, weights of 8 bits with one
-scale a column, biases of 32 bits with the product of both scales. One scale for all of a weight costs ten times as
-much: through the default embedder the least cosine to fp32 then is 0.97, with one a column 0.998.
+Quantized, every value passes through ``QuantizeLinear`` and ``DequantizeLinear``, which tell an execution provider the
+integers it may compute in: unsigned activations of 16 bits, weights of 8 bits with one scale for each column, biases of
+32 bits with the product of both scales. One scale for a whole weight is ten times less accurate: the least cosine of
+the default embedder to fp32 is then 0.97, with one for each column 0.998.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_rag.runtime.encoder.bert_parts import Linear, Norm
 
 OPSET = 21
-"""The first whose ``QuantizeLinear`` takes 16 bits."""
+"""The first opset whose ``QuantizeLinear`` takes 16 bits."""
 
 Range: TypeAlias = tuple[float, float]
-"""Least and largest value that an activation takes; 0 lies between them."""
+"""Least and largest value of an activation; 0 lies between them."""
 
 _LEVELS = 65_535
 _SMALLEST_SCALE = 1e-9
 _FACTOR_BITS = 8
-# Half a step, and a little for the rounding on the way.
+# Half a step, and a margin for intermediate rounding.
 _ROUNDING = 0.52
-# What 8 bits leave of a product is less than this part of it: 1/500 where shares of 1 are multiplied, and less than
-# 1/100 of the least score or the largest over heads of up to 128 elements, roundings being independent.
+# The rest of a product after 8 bits is less than this part of it: 1/500 where softmax weights are multiplied, and less
+# than 1/100 of the least or the largest score over heads of up to 128 elements, with independent roundings.
 _REST_SHARE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How an activation is rounded to 16 bits: it stands for (stored - zero point) * step."""
+    """Quantization of an activation to 16 bits: its value is (stored - zero point) * step."""
 
     step: np.float32
     zero: np.uint16
 
     @property
     def extent(self) -> Range:
-        """Least and largest value it holds."""
+        """Least and largest value it can represent."""
         step = float(self.step)
         return -int(self.zero) * step, (_LEVELS - int(self.zero)) * step
 
@@ -56,7 +56,7 @@ class Scale:
 
     @staticmethod
     def with_step(extent: Range, step: float) -> Scale:
-        """Returns the scale of a step that is no finer than the range takes."""
+        """Returns the scale with a given step, which must be coarse enough for the range."""
         return Scale(np.float32(step), np.uint16(min(round(-min(extent[0], 0.0) / step), _LEVELS)))
 
 
@@ -65,8 +65,8 @@ class QdqBuilder:
     """Collects nodes and constants; every method returns the name of the value it adds.
 
     Attributes:
-        ranges: Of each activation by its name; None leaves everything in fp32.
-        activations: Names of the activations there are, inputs first.
+        ranges: Range of each activation by its name; None builds everything in fp32.
+        activations: Names of the activations, inputs first.
     """
 
     ranges: Mapping[str, Range] | None
@@ -87,16 +87,16 @@ class QdqBuilder:
         return self._rounded(name)
 
     def move(self, operator: str, value: str, rest: list[str], name: str, **attributes: Any) -> str:
-        """Adds a node that only moves elements, whose result has the scale of what it moves."""
+        """Adds a node that only moves elements; its result has the scale of its input."""
         self._nodes.append(helper.make_node(operator, [value, *rest], [name], name=name, **attributes))
         return self._rounded(name, self._scales.get(value))
 
     def product(self, left: str, right: str, name: str) -> str:
         """Multiplies two activations.
 
-        Hexagon's products of 16 by 16 bits read no more than 8 bits of the right one, which by itself moves what
-        attention gathers by 3%. So the right one is rounded to 8 bits, what that leaves is rounded again with a much
-        finer step, and both are multiplied.
+        Hexagon's products of 16 by 16 bits read only 8 bits of the right operand, which alone changes the result of
+        attention by 3%. So the right operand is rounded to 8 bits, the rest is rounded with a much finer step, and both
+        are multiplied.
         """
         if self.ranges is None:
             return self.add("MatMul", [left, right], name)
@@ -129,7 +129,7 @@ class QdqBuilder:
         return name
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
-        """Adds an array that is not computed with, a shape say."""
+        """Adds an array that is not computed with, such as a shape."""
         if name not in self._constants:
             self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
         return name
@@ -167,11 +167,11 @@ class QdqBuilder:
         return self.add("LayerNormalization", [rows, scale, bias], name, axis=-1, epsilon=norm.epsilon)
 
     def model(self, output: str, as_name: str, shape: list[int]) -> onnx.ModelProto:
-        """Makes a model of the nodes, whose output is float32.
+        """Builds a model from the nodes, with a float32 output.
 
         Args:
             output: Value that a method returned.
-            as_name: What the output is called.
+            as_name: Name of the output.
             shape: Its shape.
         """
         for node in self._nodes:
@@ -218,11 +218,11 @@ class QdqBuilder:
 
 
 def _short(factor: Any, down: bool = False) -> Any:
-    """Rounds factors, by which sums of products are brought to the step of the result, up or down to few binary digits.
+    """Rounds rescaling factors of product sums, up or down, to a few binary digits.
 
-    Hexagon keeps about 11. With more, it rounds the factor, and with it what the result's zero point comes to: by as
-    much as 18 steps, the same for every row of a column, which through the default embedder costs eight times as much
-    agreement as all other roundings.
+    Hexagon keeps about 11 digits. With more, it rounds the factor, and with it the result's zero point: by up to 18
+    steps, equal for every row of a column, which through the default embedder reduces agreement eight times as much as
+    all other roundings.
     """
     unit = 2.0 ** (np.floor(np.log2(factor)) - _FACTOR_BITS + 1)
     return (np.floor if down else np.ceil)(factor / unit) * unit

@@ -21,12 +21,12 @@ OTHERS = (
 
 def kept(root: Path, key: CompiledKey = KEY) -> CompiledGraphs:
     graphs = CompiledGraphs(root, "m-qnn", key)
-    graphs.keep("32.onnx", b"short", {"mask": -40.0})
-    graphs.keep("64.onnx", b"long", {"mask": -40.0})
+    graphs.store("32.onnx", b"short", {"mask": -40.0})
+    graphs.store("64.onnx", b"long", {"mask": -40.0})
     return graphs
 
 
-def test_what_was_kept_is_found_by_the_next_who_comes_with_the_same_key(tmp_path: Path) -> None:
+def test_stored_graphs_are_found_with_the_same_key(tmp_path: Path) -> None:
     kept(tmp_path)
     again = CompiledGraphs(tmp_path, "m-qnn", KEY)
     found = again.find("64.onnx")
@@ -44,7 +44,7 @@ def test_nothing_is_found_for_another_key(tmp_path: Path, key: CompiledKey) -> N
     assert other.value("mask") is None
 
 
-def test_a_folder_that_was_renamed_to_another_key_is_not_believed(tmp_path: Path) -> None:
+def test_a_folder_renamed_to_another_key_is_not_used(tmp_path: Path) -> None:
     folder = kept(tmp_path).folder
     other = CompiledGraphs(tmp_path, "m-qnn", OTHERS[0])
     other.folder.rmdir()
@@ -59,19 +59,19 @@ def test_a_graph_that_was_altered_is_not_found_and_the_other_is(tmp_path: Path, 
     again = CompiledGraphs(tmp_path, "m-qnn", KEY)
     assert again.find("32.onnx") is None
     assert again.find("64.onnx") is not None
-    again.keep("32.onnx", b"made again", {"mask": -40.0})
+    again.store("32.onnx", b"made again", {"mask": -40.0})
     assert CompiledGraphs(tmp_path, "m-qnn", KEY).find("32.onnx") is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"key": 1}', b"\xff", b'{"key": {}, "values": 1, "files": 2}'])
-def test_a_damaged_description_vouches_for_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_description_makes_every_graph_unverified(tmp_path: Path, content: bytes) -> None:
     graphs = kept(tmp_path)
     (graphs.folder / "compiled.json").write_bytes(content)
     assert CompiledGraphs(tmp_path, "m-qnn", KEY).find("32.onnx") is None
 
 
 @pytest.mark.parametrize("values", [{"mask": "x"}, {"mask": None}, {"mask": True}])
-def test_values_that_are_not_numbers_vouch_for_nothing(tmp_path: Path, values: dict[str, object]) -> None:
+def test_a_description_with_values_that_are_not_numbers_is_ignored(tmp_path: Path, values: dict[str, object]) -> None:
     path = kept(tmp_path).folder / "compiled.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"values": values}))
     assert CompiledGraphs(tmp_path, "m-qnn", KEY).find("32.onnx") is None
@@ -90,7 +90,7 @@ def test_a_link_in_the_place_of_a_graph_is_not_followed_and_is_replaced(tmp_path
     (graphs.folder / "32.onnx").unlink()
     (graphs.folder / "32.onnx").symlink_to(elsewhere)
     assert graphs.find("32.onnx") is None
-    path = graphs.keep("32.onnx", b"new", {})
+    path = graphs.store("32.onnx", b"new", {})
     assert not path.is_symlink()
     assert elsewhere.read_bytes() == b"short"
 
@@ -106,7 +106,7 @@ def test_a_folder_that_others_could_write_to_is_refused(tmp_path: Path) -> None:
 def test_old_keys_of_a_model_are_removed_and_other_models_stay(tmp_path: Path) -> None:
     old, other = kept(tmp_path, OTHERS[2]), CompiledGraphs(tmp_path, "m-qnn-2", KEY)
     graphs = kept(tmp_path)
-    graphs.drop_others()
+    graphs.remove_other_keys()
     assert not old.folder.exists()
     assert other.folder.exists()
     assert graphs.find("32.onnx") is not None
@@ -115,18 +115,18 @@ def test_old_keys_of_a_model_are_removed_and_other_models_stay(tmp_path: Path) -
 def engines(root: Path, key: CompiledKey = KEY) -> CompiledGraphs:
     """A folder that a provider has written into by itself, vouched for then."""
     graphs = CompiledGraphs(root, "m-tensorrt", key)
-    assert graphs.clear_unvouched() == 0
+    assert graphs.remove_unverified() == 0
     for name in ("whole.engine", "sm87.timing"):
         (graphs.folder / name).write_bytes(name.encode())
         (graphs.folder / name).chmod(0o664)
-    assert graphs.vouch() == 2
+    assert graphs.record() == 2
     return graphs
 
 
-def test_what_a_provider_wrote_by_itself_is_left_to_it_at_the_next_start(tmp_path: Path) -> None:
+def test_recorded_files_of_a_provider_stay_for_the_next_start(tmp_path: Path) -> None:
     engines(tmp_path)
     again = CompiledGraphs(tmp_path, "m-tensorrt", KEY)
-    assert again.clear_unvouched() == 2
+    assert again.remove_unverified() == 2
     found = again.find("whole.engine")
     assert found is not None
     assert found.read_bytes() == b"whole.engine"
@@ -138,9 +138,9 @@ def test_an_engine_of_another_model_version_or_gpu_is_not_where_the_provider_loo
 ) -> None:
     old = engines(tmp_path).folder
     other = CompiledGraphs(tmp_path, "m-tensorrt", key)
-    assert other.clear_unvouched() == 0
+    assert other.remove_unverified() == 0
     assert other.folder != old
-    other.drop_others()
+    other.remove_other_keys()
     assert not old.exists()
 
 
@@ -152,22 +152,22 @@ def test_a_foreign_altered_or_half_written_engine_is_removed_before_the_provider
     (folder / "deeper").mkdir()
     (folder / "deeper" / "more.engine").write_bytes(b"from elsewhere")
     again = CompiledGraphs(tmp_path, "m-tensorrt", KEY)
-    assert again.clear_unvouched() == 1
+    assert again.remove_unverified() == 1
     assert {path.name for path in folder.iterdir()} == {"sm87.timing", "compiled.json"}
     (folder / "whole.engine").write_bytes(b"built again")
-    assert again.vouch() == 2
-    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).clear_unvouched() == 2
+    assert again.record() == 2
+    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).remove_unverified() == 2
 
 
 def test_an_engine_that_others_could_have_written_is_removed(tmp_path: Path) -> None:
     folder = engines(tmp_path).folder
     (folder / "whole.engine").chmod(0o666)
-    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).clear_unvouched() == 1
+    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).remove_unverified() == 1
     assert not (folder / "whole.engine").exists()
 
 
-def test_engines_that_nobody_vouched_for_before_the_daemon_ended_are_built_again(tmp_path: Path) -> None:
+def test_engines_that_were_not_recorded_before_a_crash_are_removed(tmp_path: Path) -> None:
     graphs = CompiledGraphs(tmp_path, "m-tensorrt", KEY)
     (graphs.folder / "whole.engine").write_bytes(b"half of i")
-    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).clear_unvouched() == 0
+    assert CompiledGraphs(tmp_path, "m-tensorrt", KEY).remove_unverified() == 0
     assert list(graphs.folder.iterdir()) == []
