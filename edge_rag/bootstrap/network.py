@@ -13,11 +13,18 @@ from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile
 from edge_rag.config.paths import certificate_path, credential, pairing_path, token_path
 from edge_rag.config.settings import Settings
+from edge_rag.core.ports import AuditSink
 from edge_rag.discovery.announcer import Announcement, Announcer
 from edge_rag.errors import AccessError
-from edge_rag.server.authentication import Authenticator, PairingService
-from edge_rag.server.grpc.listeners import Listeners, TlsOptions, is_local, open_doors
-from edge_rag.server.limits.transport import CallLimits, TransportLimits
+from edge_rag.server.grpc.listeners import Listeners, TlsOptions, bind, is_local
+from edge_rag.server.limits.transport import TransportLimits
+from edge_rag.service.access import Authenticator, PairingService
+from edge_rag.service.call import CallContext
+from edge_rag.service.lifecycle import Lifecycle
+from edge_rag.service.limits import CallLimits, ConcurrencyLimiter, Timeouts
+from edge_rag.service.refusals import RefusalRecorder
+from edge_rag.telemetry.metrics.calls import Metrics
+from edge_rag.telemetry.tracing import Traces
 from edge_rag.wire.requests import RequestLimits
 
 
@@ -30,10 +37,32 @@ def make_access(settings: Settings) -> tuple[Listeners, Authenticator]:
     """
     tokens, pairings = token_file(settings), pairing_file(settings)
     has_credentials = bool(tokens.tokens()) or bool(pairings.open_pairings())
-    listeners = open_doors(
+    listeners = bind(
         settings.listen, settings.local_listen, settings.tls.always, tls_options(settings), has_credentials
     )
-    return listeners, Authenticator(tokens, QuotaLedger(), pairing_service(settings))
+    return listeners, Authenticator(tokens, pairing_service(settings))
+
+
+def make_call_context(
+    settings: Settings,
+    lifecycle: Lifecycle,
+    authenticator: Authenticator,
+    metrics: Metrics,
+    audit: AuditSink,
+    traces: Traces,
+) -> CallContext:
+    """Makes the call context that all transports share."""
+    limits = call_limits(settings)
+    return CallContext(
+        lifecycle,
+        authenticator,
+        QuotaLedger(),
+        ConcurrencyLimiter(limits.concurrent),
+        Timeouts(limits.request_s, limits.long_call_s),
+        metrics,
+        RefusalRecorder(audit),
+        traces,
+    )
 
 
 def token_file(settings: Settings) -> TokenFile:
@@ -139,7 +168,7 @@ def announcement(settings: Settings, address: str) -> Announcement:
         address: Address it listens on, with the actual port, which other machines can reach.
 
     Raises:
-        AccessError: The address is a name, or the certificates cannot be used.
+        AccessError: The address is a name, or the certificates are unusable.
     """
     host, _, port = address.rpartition(":")
     return Announcement(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from edge_rag.bootstrap.network import call_limits, make_access, pairing_service, request_limits, token_file
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings, changed_keys, with_reloadable
-from edge_rag.server.authentication import Authenticator
 from edge_rag.server.grpc.server import GrpcServer
+from edge_rag.service.access import Authenticator
+from edge_rag.service.limits import Timeouts
 from edge_rag.telemetry.logs import configure_logging
 
 
@@ -32,16 +33,23 @@ class SettingsReloader:
     Args:
         settings: Settings at startup.
         read: Reads the settings again from the same sources.
-        server: Takes limits and certificates.
+        server: Takes request limits and certificates.
+        timeouts: Takes the maximum durations of calls.
         authenticator: Takes tokens.
     """
 
     def __init__(
-        self, settings: Settings, read: Callable[[], Settings], server: GrpcServer, authenticator: Authenticator
+        self,
+        settings: Settings,
+        read: Callable[[], Settings],
+        server: GrpcServer,
+        timeouts: Timeouts,
+        authenticator: Authenticator,
     ) -> None:
         self._current = settings
         self._read = read
         self._server = server
+        self._timeouts = timeouts
         self._authenticator = authenticator
 
     def reload(self) -> ReloadResult:
@@ -54,8 +62,10 @@ class SettingsReloader:
         read = self._read()
         following = with_reloadable(self._current, read)
         listeners, _ = make_access(following)
-        self._server.adopt(request_limits(following), call_limits(following), listeners.tls)
-        self._authenticator.use(token_file(following), pairing_service(following))
+        self._server.reload(request_limits(following), listeners.tls)
+        limits = call_limits(following)
+        self._timeouts.set(limits.request_s, limits.long_call_s)
+        self._authenticator.replace(token_file(following), pairing_service(following))
         configure_logging(following.log.level.value, following.log.format is LogFormat.JSON, following.log.text)
         result = ReloadResult(changed_keys(self._current, following), changed_keys(following, read))
         self._current = following

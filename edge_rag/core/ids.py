@@ -25,6 +25,14 @@ RequestId = NewType("RequestId", str)
 """Opaque; made by the server where the client sends none."""
 
 
+_REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
+
+
+def is_request_id(text: str) -> bool:
+    """Returns whether a client may choose this request id: 1 to 128 printable ASCII characters without spaces."""
+    return _REQUEST_ID.fullmatch(text) is not None
+
+
 LONGEST_MODEL_NAME: Final = 64
 """Most characters of a model's name."""
 

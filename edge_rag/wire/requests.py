@@ -14,7 +14,7 @@ from edge_rag.api.v1 import admin_pb2, documents_pb2, generation_pb2, rag_pb2
 from edge_rag.core.documents.collection import BackendKind
 from edge_rag.core.documents.jobs import JobId
 from edge_rag.core.identity import Identity
-from edge_rag.core.ids import RequestId, is_model_name
+from edge_rag.core.ids import RequestId, is_model_name, is_request_id
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.codec import Codec, EnumCodec
@@ -32,7 +32,6 @@ LONGEST_FORMAT: Final = 65_536
 
 _COLLECTION = re.compile(r"[a-z0-9_-]{1,64}")
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
-_REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _BACKENDS: Final = EnumCodec(BackendKind, admin_pb2.IndexBackendKind.DESCRIPTOR)
 _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 _MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
@@ -63,7 +62,7 @@ def parse_request_id(given: str, default: RequestId) -> RequestId:
     """
     if not given:
         return default
-    if not _REQUEST_ID.fullmatch(given):
+    if not is_request_id(given):
         raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
     return RequestId(given)
 

@@ -1,72 +1,59 @@
-"""The Collections service."""
+"""The Collections service over gRPC."""
 
 from __future__ import annotations
 
-import asyncio
-
 from edge_rag.api.v1 import collections_pb2, collections_pb2_grpc
-from edge_rag.core.identity import Role
-from edge_rag.server.call import Call, CallContext, ServicerContext
-from edge_rag.wire import collections as collection_messages
+from edge_rag.server.grpc.call import GrpcCalls, ServicerContext
+from edge_rag.service import collections
+from edge_rag.wire import collections as messages
 from edge_rag.wire import requests as wire
 
 
 class CollectionsService(collections_pb2_grpc.CollectionsServicer):
-    """Keeps collections.
+    """Creates, describes, changes and removes collections.
 
     Args:
-        calls: Lets calls in and sees them out.
+        calls: Opens call contexts.
     """
 
-    def __init__(self, calls: CallContext) -> None:
+    def __init__(self, calls: GrpcCalls) -> None:
         self._calls = calls
 
     async def Create(  # noqa: N802, D102 - named and described by the proto
         self, request: collections_pb2.CreateCollectionRequest, context: ServicerContext
     ) -> collections_pb2.CreateCollectionResponse:
-        async with self._calls.serve(Role.WRITER, "CreateCollection", context) as call:
-            name, settings = _named(call, request.name), collection_messages.parse_settings(request.settings)
-            made = await asyncio.to_thread(call.backend.collections.create, name, settings)
-            return collections_pb2.CreateCollectionResponse(collection=collection_messages.collection_to_message(made))
+        async with self._calls.handle(collections.CREATE_COLLECTION, context) as call:
+            name, settings = wire.parse_collection_name(request.name), messages.parse_settings(request.settings)
+            created = await collections.create(call, name, settings)
+            return collections_pb2.CreateCollectionResponse(collection=messages.collection_to_message(created))
 
     async def Get(  # noqa: N802, D102 - named and described by the proto
         self, request: collections_pb2.GetCollectionRequest, context: ServicerContext
     ) -> collections_pb2.GetCollectionResponse:
-        async with self._calls.serve(Role.READER, "GetCollection", context) as call:
-            found = await asyncio.to_thread(call.backend.collections.get, _named(call, request.name))
-            return collections_pb2.GetCollectionResponse(collection=collection_messages.collection_to_message(found))
+        async with self._calls.handle(collections.GET_COLLECTION, context) as call:
+            found = await collections.get(call, wire.parse_collection_name(request.name))
+            return collections_pb2.GetCollectionResponse(collection=messages.collection_to_message(found))
 
     async def List(  # noqa: N802, D102 - named and described by the proto
         self, request: collections_pb2.ListCollectionsRequest, context: ServicerContext
     ) -> collections_pb2.ListCollectionsResponse:
-        async with self._calls.serve(Role.READER, "ListCollections", context) as call:
-            found = await asyncio.to_thread(call.backend.collections.list)
+        async with self._calls.handle(collections.LIST_COLLECTIONS, context) as call:
+            found = await collections.list_visible(call)
             return collections_pb2.ListCollectionsResponse(
-                collections=[
-                    collection_messages.collection_to_message(info) for info in found if call.identity.sees(info.name)
-                ]
+                collections=[messages.collection_to_message(info) for info in found]
             )
 
     async def Update(  # noqa: N802, D102 - named and described by the proto
         self, request: collections_pb2.UpdateCollectionRequest, context: ServicerContext
     ) -> collections_pb2.UpdateCollectionResponse:
-        async with self._calls.serve(Role.WRITER, "UpdateCollection", context) as call:
-            name, changes = _named(call, request.name), collection_messages.parse_settings_update(request)
-            changed = await asyncio.to_thread(call.backend.collections.update, name, changes)
-            return collections_pb2.UpdateCollectionResponse(
-                collection=collection_messages.collection_to_message(changed)
-            )
+        async with self._calls.handle(collections.UPDATE_COLLECTION, context) as call:
+            name, changes = wire.parse_collection_name(request.name), messages.parse_settings_update(request)
+            updated = await collections.update(call, name, changes)
+            return collections_pb2.UpdateCollectionResponse(collection=messages.collection_to_message(updated))
 
     async def Delete(  # noqa: N802, D102 - named and described by the proto
         self, request: collections_pb2.DeleteCollectionRequest, context: ServicerContext
     ) -> collections_pb2.DeleteCollectionResponse:
-        async with self._calls.serve(Role.WRITER, "DeleteCollection", context) as call:
-            removed = await asyncio.to_thread(call.backend.collections.delete, _named(call, request.name))
-            return collections_pb2.DeleteCollectionResponse(
-                collection=collection_messages.collection_to_message(removed)
-            )
-
-
-def _named(call: Call, given: str) -> str:
-    """The collection that a request names; who may not use it is told that there is none."""
-    return call.collection(wire.parse_collection_name(given))
+        async with self._calls.handle(collections.DELETE_COLLECTION, context) as call:
+            deleted = await collections.delete(call, wire.parse_collection_name(request.name))
+            return collections_pb2.DeleteCollectionResponse(collection=messages.collection_to_message(deleted))

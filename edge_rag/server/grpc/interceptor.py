@@ -1,4 +1,4 @@
-"""What every call passes, of whatever service: room for it, a bound on its time, and on how long it goes unread."""
+"""The gRPC server interceptor: admission, timeouts and slow clients, for calls of every service."""
 
 from __future__ import annotations
 
@@ -10,64 +10,50 @@ from typing import Any, Final, TypeAlias, cast
 
 import grpc
 
-from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, NotReady, Overloaded, SlowConsumer
-from edge_rag.server.grpc import status_codes as status
-from edge_rag.server.lifecycle import Lifecycle
-from edge_rag.server.limits.concurrency import ConcurrencyLimiter
+from edge_rag.errors import CallTimeout, EdgeRagError, InvalidRequest, SlowConsumer
+from edge_rag.server.grpc.call import REQUEST_ID, ServicerContext, error_status, grpc_status, metadata_value
 from edge_rag.server.limits.connections import CancelRateLimiter, Connections, address_of
-from edge_rag.server.limits.timeouts import Deadlines
-from edge_rag.telemetry.metrics.calls import Metrics
+from edge_rag.service.call import CallContext, CallFailed
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
 _FIRST_MESSAGE_S: Final = 20.0
-"""How long the request of a call that was begun may take to come, seconds."""
+"""How long the request message of a started call may take, seconds."""
 
-_LAST_WORD_S: Final = 10.0
-"""How long a client may take to take in how its call ended, seconds; after that its connection is closed."""
+_STATUS_S: Final = 10.0
+"""How long a client may take to receive the status of its call, seconds; after that its connection is closed."""
 
-_KNOWN_AFTER_S: Final = 0.01
-"""After so long it is known of a call that came whether it has been given up since, seconds."""
+_CANCEL_DELAY_S: Final = 0.01
+"""How long a call of a client that cancels many is delayed, seconds; by then its cancellation has arrived."""
 
 _STAGES_FIRST_S: Final = 0.5
-"""How much longer a call may take than its stages, which can say more exactly where its time went, seconds."""
+"""How much longer a call may take than its stages, seconds; their errors say more precisely where the time went."""
 
-_ALWAYS: Final = "Check"
-"""Who asks whether the daemon is well gets an answer, however busy it is."""
+_HEALTH_CHECK: Final = "Check"
+"""Health checks bypass admission control."""
 
 
 class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Stands before every service, health and reflection too.
+    """Wraps the handlers of all services, health and reflection included.
 
-    Handlers are called as if both sides streamed, whatever they are: so a call can be refused before its request was
-    read, and one whose request never comes has an end.
+    Every handler is called as a bidirectional stream. This allows refusing a call before its request is read, and
+    ending one whose request never arrives.
 
     Args:
-        places: Room for calls.
-        deadlines: How long each may take.
-        unread_s: How long a client may leave a message unread, seconds.
-        gate: Knows whether the daemon is draining.
-        connections: Closes those of clients that do not even take in how their call ended, or give up too many.
-        metrics: Counts calls that are refused here.
+        calls: Admits calls.
+        slow_client_s: How long a client may leave a message unread, seconds.
+        long_methods: Names of the RPCs that ``limits.long_call_seconds`` applies to.
+        connections: Closes connections of clients that do not read even the status, or cancel too many calls.
     """
 
     def __init__(
-        self,
-        places: ConcurrencyLimiter,
-        deadlines: Deadlines,
-        unread_s: float,
-        gate: Lifecycle,
-        connections: Connections,
-        metrics: Metrics,
+        self, calls: CallContext, slow_client_s: float, long_methods: frozenset[str], connections: Connections
     ) -> None:
-        self._places = places
-        self._deadlines = deadlines
-        self._unread_s = unread_s
-        self._gate = gate
+        self._calls = calls
+        self._slow_client_s = slow_client_s
+        self._long_methods = long_methods
         self._connections = connections
-        self._metrics = metrics
-        self._resets = CancelRateLimiter()
+        self._cancels = CancelRateLimiter()
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(  # noqa: D102 - described by gRPC
@@ -86,51 +72,39 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
 
     def _wrap(self, method: str, handler: Handler) -> Handler:
         async def serve(_: AsyncIterator[Any], context: ServicerContext) -> None:
-            await self._let_through(method, handler, context)
+            await self._admit(method, handler, context)
 
         return grpc.stream_stream_rpc_method_handler(
             cast(Any, serve), handler.request_deserializer, handler.response_serializer
         )
 
-    async def _let_through(self, method: str, handler: Handler, context: ServicerContext) -> None:
-        if method == _ALWAYS:
+    async def _admit(self, method: str, handler: Handler, context: ServicerContext) -> None:
+        if method == _HEALTH_CHECK:
             await self._serve(method, handler, context)
             return
-        caller = address_of(context.peer())
+        client = address_of(context.peer())
         try:
-            if self._resets.hasty(caller):
-                await asyncio.sleep(_KNOWN_AFTER_S)
-            await self._with_a_place(caller, method, handler, context)
+            if self._cancels.is_abusive(client):
+                await asyncio.sleep(_CANCEL_DELAY_S)
+            await self._serve_in_slot(client, method, handler, context)
         except asyncio.CancelledError:
-            if self._resets.another(caller):
-                self._connections.shut_out(context.peer(), "it gives up too many calls")
+            if self._cancels.cancelled(client):
+                self._connections.ban(context.peer(), "it cancels too many calls")
             raise
 
-    async def _with_a_place(self, caller: str, method: str, handler: Handler, context: ServicerContext) -> None:
+    async def _serve_in_slot(self, client: str, method: str, handler: Handler, context: ServicerContext) -> None:
         try:
-            self._places.take(caller)
-        except Overloaded as refusal:
-            self._refuse(method, NotReady("the daemon is shutting down") if self._gate.draining else refusal, context)
+            self._calls.acquire(method, client, context.peer(), metadata_value(context, REQUEST_ID) or "")
+        except CallFailed as refusal:
+            _set_status(context, refusal)
             return
         try:
             await self._serve(method, handler, context)
         finally:
-            self._places.leave(caller)
-
-    def _refuse(self, method: str, error: EdgeRagError, context: ServicerContext) -> None:
-        """Has a call end with this, once its handler returns.
-
-        ``context.abort`` raises, and its exception and frames hold each other and the call: garbage that only a
-        collection finds. At a thousand refusals a second all threads waited for one for 0.1 s every other second.
-        """
-        code = status.STATUS[type(error)]
-        self._metrics.requests.labels(method, code.name).inc()
-        context.set_code(code)
-        context.set_details(str(error))
-        context.set_trailing_metadata(status.trailers(error))
+            self._calls.release(client)
 
     async def _serve(self, method: str, handler: Handler, context: ServicerContext) -> None:
-        seconds = self._deadlines.seconds(method, context.time_remaining())
+        seconds = self._calls.timeouts.seconds(method in self._long_methods, context.time_remaining())
         try:
             async with asyncio.timeout(seconds + _STAGES_FIRST_S):
                 await self._run(handler, context)
@@ -140,18 +114,18 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             await self._end(context, error)
 
     async def _run(self, handler: Handler, context: ServicerContext) -> None:
-        silent_s = self._deadlines.request_s if handler.request_streaming else _FIRST_MESSAGE_S
-        async with aclosing(heard(context, silent_s)) as messages:
+        silent_s = self._calls.timeouts.request_s if handler.request_streaming else _FIRST_MESSAGE_S
+        async with aclosing(received(context, silent_s)) as messages:
             request = messages if handler.request_streaming else await anext(messages, None)
             if request is None:
-                raise InvalidRequest("request", "did not come, or could not be taken")
-            method = _function(handler)
+                raise InvalidRequest("request", "is missing or could not be decoded")
+            function = _function(handler)
             if not handler.response_streaming:
-                await self._write(context, await method(request, context))
-            elif inspect.isasyncgenfunction(method):
-                await self._stream(method(request, context), context)
+                await self._write(context, await function(request, context))
+            elif inspect.isasyncgenfunction(function):
+                await self._stream(function(request, context), context)
             else:
-                await method(request, context)
+                await function(request, context)
 
     async def _stream(self, responses: AsyncGenerator[Any, None], context: ServicerContext) -> None:
         async with aclosing(responses):
@@ -159,32 +133,42 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
                 try:
                     await self._write(context, response)
                 except SlowConsumer as error:
-                    await self._within_last_word(context, responses.athrow(error))
+                    await self._send_status(context, responses.athrow(error))
 
     async def _write(self, context: ServicerContext, response: Any) -> None:
         try:
-            async with asyncio.timeout(self._unread_s):
+            async with asyncio.timeout(self._slow_client_s):
                 await context.write(response)
         except TimeoutError:
-            raise SlowConsumer(self._unread_s) from None
+            raise SlowConsumer(self._slow_client_s) from None
 
     async def _end(self, context: ServicerContext, error: EdgeRagError) -> None:
-        """Ends a call that has not been ended."""
         if not context.done():
-            code = status.STATUS[type(error)]
-            await self._within_last_word(context, context.abort(code, str(error), status.trailers(error)))
+            await self._send_status(context, context.abort(*error_status(error)))
 
-    async def _within_last_word(self, context: ServicerContext, ending: Awaitable[object]) -> None:
-        """Lets a call end; a client that does not take that in loses its connection."""
+    async def _send_status(self, context: ServicerContext, ending: Awaitable[object]) -> None:
+        """Ends a call; closes the connection of a client that does not receive the status."""
         try:
-            async with asyncio.timeout(_LAST_WORD_S):
+            async with asyncio.timeout(_STATUS_S):
                 await ending
         except TimeoutError:
-            self._connections.cut(context.peer(), "it takes nothing in")
+            self._connections.cut(context.peer(), "it does not read the status of its call")
+
+
+def _set_status(context: ServicerContext, refusal: CallFailed) -> None:
+    """Sets the status with which a call ends when its handler returns.
+
+    ``context.abort`` raises, and its exception and frames form a reference cycle with the call, which only a garbage
+    collection frees. At a thousand refusals a second all threads waited 0.1 s for one every other second.
+    """
+    code, details, trailers = grpc_status(refusal)
+    context.set_code(code)
+    context.set_details(details)
+    context.set_trailing_metadata(trailers)
 
 
 def _function(handler: Handler) -> Callable[[Any, ServicerContext], Any]:
-    """Returns what a service implements a method with."""
+    """Returns the servicer's method."""
     if handler.request_streaming:
         function = handler.stream_stream if handler.response_streaming else handler.stream_unary
     else:
@@ -192,13 +176,13 @@ def _function(handler: Handler) -> Callable[[Any, ServicerContext], Any]:
     return cast(Callable[[Any, ServicerContext], Any], function)
 
 
-async def heard(context: ServicerContext, silent_s: float) -> AsyncGenerator[Any, None]:
-    """Yields what a client sends.
+async def received(context: ServicerContext, silent_s: float) -> AsyncGenerator[Any, None]:
+    """Yields the messages of a client.
 
-    gRPC's own iterator holds its call and is held by it: garbage that only a collection finds.
+    gRPC's own iterator forms a reference cycle with its call, which only a garbage collection frees.
 
     Args:
-        context: Of the call.
+        context: The call.
         silent_s: How long the client may take between two messages, seconds.
 
     Raises:

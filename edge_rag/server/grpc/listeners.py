@@ -1,4 +1,4 @@
-"""Addresses to listen on, and what each needs."""
+"""Listening addresses and their TLS."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """How TLS is served.
+    """TLS of a listening address.
 
     Attributes:
         files: Certificate and key.
-        client_certificates: Whether clients must show a certificate too.
+        client_certificates: Whether clients must have a certificate.
     """
 
     files: TlsFiles
@@ -32,12 +32,12 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Where a daemon listens. Legal by construction: ``open_doors`` makes it.
+    """The daemon's listening addresses, checked by ``bind``.
 
     Attributes:
         main: HOST:PORT or unix:PATH.
-        tls: How TLS is served there; None where it is not.
-        local: A second address, without TLS, for this box; None for none.
+        tls: Its TLS; None without TLS.
+        local: A second address without TLS for local clients, or None.
     """
 
     main: str
@@ -45,23 +45,22 @@ class Listeners:
     local: str | None
 
 
-def open_doors(main: str, local: str | None, always_tls: bool, tls: TlsOptions | None, may_enter: bool) -> Listeners:
-    """Decides what each address needs.
+def bind(main: str, local: str | None, always_tls: bool, tls: TlsOptions | None, has_credentials: bool) -> Listeners:
+    """Checks listening addresses and decides which one uses TLS.
 
     Args:
         main: HOST:PORT or unix:PATH.
         local: HOST:PORT with a loopback host, or unix:PATH; None for none.
-        always_tls: Whether TLS is served on loopback addresses too.
-        tls: How it is served; None where there is no certificate.
-        may_enter: Whether there are credentials with which anybody could get in over TLS.
+        always_tls: Whether loopback addresses use TLS, too.
+        tls: The TLS options; None without a certificate.
+        has_credentials: Whether any token or pairing code exists, without which no remote client could connect.
 
     Raises:
-        ConfigurationError: An address is none, or would be open to other machines without TLS and credentials; says how
-            to mend it.
+        ConfigurationError: An address is not legal, or would be open to other machines without TLS or credentials.
     """
     if local is not None and not is_local(local):
         raise ConfigurationError(
-            f"local_listen: {local} can be reached from other machines; that is what listen is for"
+            f"local_listen: {local} can be reached from other machines; set listen for that"
         )
     if is_local(main) and not (always_tls and not main.startswith("unix:")):
         return Listeners(main, None, local)
@@ -70,7 +69,7 @@ def open_doors(main: str, local: str | None, always_tls: bool, tls: TlsOptions |
             f"listen: {main} needs TLS; make a certificate with `edge-rag tls init` or name one in tls.certificate and "
             "tls.key, or listen on 127.0.0.1, [::1] or unix:PATH"
         )
-    if not may_enter:
+    if not has_credentials:
         raise ConfigurationError(
             f"listen: {main} needs credentials, and there are none; make some with "
             "`edge-rag pair --name NAME` or `edge-rag token create --name NAME`, or listen on 127.0.0.1, [::1] or "
@@ -80,7 +79,7 @@ def open_doors(main: str, local: str | None, always_tls: bool, tls: TlsOptions |
 
 
 def is_local(address: str) -> bool:
-    """Whether an address can be reached from this box only.
+    """Returns whether an address can be reached from this box only.
 
     Raises:
         ConfigurationError: It is neither HOST:PORT nor unix:PATH.
@@ -100,41 +99,39 @@ def is_local(address: str) -> bool:
 
 
 class ServedCertificates:
-    """Certificates that TLS is served with, and follow their files: a handshake after a change uses the new ones.
-
-    Handshakes come on several threads.
+    """The server's certificates. A handshake after a change of the files uses the new ones; handshakes run on several threads.
 
     Args:
-        options: How TLS is served.
+        options: TLS of the listening address.
     """
 
     def __init__(self, options: TlsOptions) -> None:
         self._files = options.files
-        self._with_clients = options.client_certificates
+        self._client_certificates = options.client_certificates
         self._lock = threading.Lock()
-        self._seen: tuple[tuple[int, int], ...] | None = None
+        self._file_states: tuple[tuple[int, int], ...] | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
         """Returns credentials for a port.
 
         Raises:
-            ConfigurationError: The files cannot be used.
+            ConfigurationError: The files are unusable.
         """
         with self._lock:
-            self._seen, first = self._read(self._files)
-        # None, which the stubs do not know of, stands for "as before".
-        return grpc.dynamic_ssl_server_credentials(first, self._renewed, self._with_clients)  # type: ignore[arg-type]
+            self._file_states, first = self._read(self._files)
+        # The callback may return None for no change, which the stubs do not declare.
+        return grpc.dynamic_ssl_server_credentials(first, self._reload, self._client_certificates)  # type: ignore[arg-type]
 
-    def use(self, files: TlsFiles) -> None:
-        """Goes by other files from the next handshake on.
+    def replace(self, files: TlsFiles) -> None:
+        """Uses other files from the next handshake on.
 
         Raises:
-            ConfigurationError: They cannot be used; the present ones stay.
+            ConfigurationError: They are unusable; the present ones stay in use.
         """
         with self._lock:
             if files != self._files:
                 self._read(files)
-                self._files, self._seen = files, None
+                self._files, self._file_states = files, None
 
     def _read(self, files: TlsFiles) -> tuple[tuple[tuple[int, int], ...], grpc.ServerCertificateConfiguration]:
         try:
@@ -142,23 +139,23 @@ class ServedCertificates:
         except AccessError as error:
             raise ConfigurationError(f"tls: {error}; make them with `edge-rag tls init`") from error
 
-    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+    def _reload(self) -> grpc.ServerCertificateConfiguration | None:
         with self._lock:
             try:
                 states = _states(self._files)
-                if states == self._seen:
+                if states == self._file_states:
                     return None
-                self._seen = states
+                self._file_states = states
                 return self._configuration(self._files)
             except AccessError as error:
-                log.warning("the new certificate cannot be used; the old one stays", error=str(error))
+                log.warning("the new certificate is unusable; the old one stays in use", error=str(error))
                 return None
 
     def _configuration(self, files: TlsFiles) -> grpc.ServerCertificateConfiguration:
         pair, authority = files.read()
-        if self._with_clients and authority is None:
-            raise AccessError("client certificates are required, but tls.client_authority says of no authority")
-        return _configuration(pair, authority if self._with_clients else None)
+        if self._client_certificates and authority is None:
+            raise AccessError("client certificates are required, but tls.client_authority names no authority")
+        return _configuration(pair, authority if self._client_certificates else None)
 
 
 def _states(files: TlsFiles) -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,4 @@
-"""The gRPC server: services, health, reflection.
-
-The standard health service.
-"""
+"""The gRPC server: services, health checks and reflection."""
 
 from __future__ import annotations
 
@@ -31,29 +28,25 @@ from edge_rag.api.v1 import (
     rag_pb2_grpc,
 )
 from edge_rag.errors import ConfigurationError
-from edge_rag.server.authentication import Authenticator
-from edge_rag.server.call import CallContext
 from edge_rag.server.grpc.access_service import AccessService
 from edge_rag.server.grpc.admin_service import AdminService
+from edge_rag.server.grpc.call import GrpcCalls
 from edge_rag.server.grpc.collections_service import CollectionsService
 from edge_rag.server.grpc.documents_service import DocumentsService
-from edge_rag.server.grpc.encoding_service import EncodingService
-from edge_rag.server.grpc.generation_service import GenerationService
 from edge_rag.server.grpc.interceptor import AdmissionInterceptor
 from edge_rag.server.grpc.listeners import Listeners, ServedCertificates, TlsOptions
+from edge_rag.server.grpc.peers_service import EncodingService, GenerationService
 from edge_rag.server.grpc.rag_service import RagService
-from edge_rag.server.lifecycle import Lifecycle
-from edge_rag.server.limits.concurrency import ConcurrencyLimiter
 from edge_rag.server.limits.connections import Connections
-from edge_rag.server.limits.timeouts import Deadlines
-from edge_rag.server.limits.transport import CallLimits, TransportLimits
-from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.tracing import UNTRACED, Traces
+from edge_rag.server.limits.transport import TransportLimits
+from edge_rag.service import access, ask, collections, documents, jobs, models, peers, status
+from edge_rag.service.access import Authenticator
+from edge_rag.service.call import CallContext, Operation
 from edge_rag.wire.requests import RequestLimits
 
 
 class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
-    """Says of the server (the service without a name) and of each service whether it serves: all do, or none.
+    """The standard health service. The server (the service without a name) and all services have the same status.
 
     Args:
         services: Full names of the services.
@@ -64,8 +57,8 @@ class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
         self._services = ("", *services)
         self._state = health_pb2.HealthCheckResponse.NOT_SERVING
 
-    async def say(self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType) -> None:
-        """Says it from now on, to those who watch too."""
+    async def set_all(self, state: health_pb2.HealthCheckResponse.ServingStatus.ValueType) -> None:
+        """Sets the status of all services, and reports it to watching clients."""
         self._state = state
         for service in self._services:
             await self.set(service, state)
@@ -73,9 +66,9 @@ class HealthService(aio_health.HealthServicer):  # type: ignore[misc]
     async def List(  # noqa: N802 - named by the proto
         self, request: health_pb2.HealthListRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> health_pb2.HealthListResponse:
-        """Says it of all at once; the library's service leaves this out."""
-        said = health_pb2.HealthCheckResponse(status=self._state)
-        return health_pb2.HealthListResponse(statuses=dict.fromkeys(self._services, said))
+        """Returns the status of all services; the library's servicer lacks this RPC."""
+        status = health_pb2.HealthCheckResponse(status=self._state)
+        return health_pb2.HealthListResponse(statuses=dict.fromkeys(self._services, status))
 
 
 _SERVICES: Final = tuple(
@@ -92,105 +85,102 @@ _SERVICES: Final = tuple(
 )
 
 
+_LONG_METHODS: Final = frozenset(
+    operation.name
+    for module in (access, ask, collections, documents, jobs, models, peers, status)
+    for operation in vars(module).values()
+    if isinstance(operation, Operation) and operation.long
+) | {"Watch", "ServerReflectionInfo"}
+"""Names of the RPCs that ``limits.long_call_seconds`` applies to, those of health and reflection included."""
+
+
 class GrpcServer:
-    """Serves the services, standard health and reflection.
+    """Serves the services, standard health checks and reflection.
 
     Args:
-        doors: Where it listens.
-        doorkeeper: Knows who calls.
-        gate: Open while the daemon serves.
-        metrics: Counts calls.
-        limits: What one request may ask for.
-        document_bytes: Largest document.
-        calls: Bounds of calls.
-        transport: Bounds of messages and connections.
-        traces: Traces calls.
+        listeners: Listening addresses.
+        calls: The call context.
+        authenticator: Has the pairing service.
+        limits: Limits and defaults of requests.
+        slow_client_s: How long a client may leave a message unread, seconds.
+        transport: Limits of messages and connections.
     """
 
     def __init__(
         self,
-        doors: Listeners,
-        doorkeeper: Authenticator,
-        gate: Lifecycle,
-        metrics: Metrics,
+        listeners: Listeners,
+        calls: CallContext,
+        authenticator: Authenticator,
         limits: RequestLimits,
-        document_bytes: int,
-        calls: CallLimits,
+        slow_client_s: float,
         transport: TransportLimits,
-        traces: Traces = UNTRACED,
     ) -> None:
-        self._doors = doors
-        self._deadlines = Deadlines(calls.request_s, calls.long_call_s)
+        self._listeners = listeners
         self._connections = Connections(transport.connections_per_address)
-        self._keeping: asyncio.Task[None] | None = None
-        places = ConcurrencyLimiter(calls.concurrent)
-        turnstile = AdmissionInterceptor(places, self._deadlines, calls.unread_s, gate, self._connections, metrics)
-        self._server = grpc.aio.server(interceptors=(turnstile,), options=transport.options())
-        self._certificates = None if doors.tls is None else ServedCertificates(doors.tls)
-        served = CallContext(gate, doorkeeper, metrics, self._deadlines, traces)
-        self._rag = RagService(served, limits, metrics)
+        self._enforcing: asyncio.Task[None] | None = None
+        interceptor = AdmissionInterceptor(calls, slow_client_s, _LONG_METHODS, self._connections)
+        self._server = grpc.aio.server(interceptors=(interceptor,), options=transport.options())
+        self._certificates = None if listeners.tls is None else ServedCertificates(listeners.tls)
+        grpc_calls = GrpcCalls(calls)
+        self._rag = RagService(grpc_calls, limits)
         rag_pb2_grpc.add_RagServicer_to_server(self._rag, self._server)
-        documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(served, document_bytes), self._server)
-        collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(served), self._server)
-        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(served), self._server)
-        access_pb2_grpc.add_AccessServicer_to_server(AccessService(served, doorkeeper), self._server)
-        self._generation = GenerationService(served, limits)
+        documents_pb2_grpc.add_DocumentsServicer_to_server(DocumentsService(grpc_calls), self._server)
+        collections_pb2_grpc.add_CollectionsServicer_to_server(CollectionsService(grpc_calls), self._server)
+        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(grpc_calls), self._server)
+        access_pb2_grpc.add_AccessServicer_to_server(AccessService(grpc_calls, authenticator), self._server)
+        self._generation = GenerationService(grpc_calls, limits)
         generation_pb2_grpc.add_GenerationServicer_to_server(self._generation, self._server)
-        self._encoding = EncodingService(served, limits)
+        self._encoding = EncodingService(grpc_calls, limits)
         encoding_pb2_grpc.add_EncodingServicer_to_server(self._encoding, self._server)
         self._health = HealthService(_SERVICES)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)
 
     async def start(self) -> tuple[str, ...]:
-        """Binds and starts; health says NOT_SERVING until ``serving``.
+        """Binds and starts; health checks return NOT_SERVING until ``serving``.
 
         Returns:
-            The addresses in use, with the ports that were picked; the first is the main one.
+            The bound addresses with their ports; the first is the main one.
 
         Raises:
-            ConfigurationError: An address cannot be bound, or the certificate cannot be used.
+            ConfigurationError: An address cannot be bound, or the certificate is unusable.
         """
-        bound = [self._bind(self._doors.main, self._certificates)]
-        if self._doors.local is not None:
-            bound.append(self._bind(self._doors.local, None))
-        await self._health.say(health_pb2.HealthCheckResponse.NOT_SERVING)
+        bound = [self._bind(self._listeners.main, self._certificates)]
+        if self._listeners.local is not None:
+            bound.append(self._bind(self._listeners.local, None))
+        await self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.start()
-        self._connections.belong_to(frozenset(int(a.rpartition(":")[2]) for a in bound if not a.startswith("unix:")))
-        self._keeping = asyncio.create_task(self._connections.keep(), name="connections")
+        self._connections.set_ports(frozenset(int(a.rpartition(":")[2]) for a in bound if not a.startswith("unix:")))
+        self._enforcing = asyncio.create_task(self._connections.enforce(), name="connections")
         return tuple(bound)
 
     async def serving(self) -> None:
-        """Lets health say SERVING."""
-        await self._health.say(health_pb2.HealthCheckResponse.SERVING)
+        """Sets the health status SERVING."""
+        await self._health.set_all(health_pb2.HealthCheckResponse.SERVING)
 
     async def draining(self) -> None:
-        """Lets health say NOT_SERVING."""
-        await self._health.say(health_pb2.HealthCheckResponse.NOT_SERVING)
+        """Sets the health status NOT_SERVING."""
+        await self._health.set_all(health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:
-        """Ends every call within the grace time, seconds."""
+        """Ends all calls within the grace period, seconds."""
         await self._server.stop(grace_s)
-        if self._keeping is not None:
-            self._keeping.cancel()
+        if self._enforcing is not None:
+            self._enforcing.cancel()
 
-    def adopt(self, limits: RequestLimits, calls: CallLimits, tls: TlsOptions | None) -> None:
-        """Takes other limits for requests that come from now on, and other certificates for new connections.
+    def reload(self, limits: RequestLimits, tls: TlsOptions | None) -> None:
+        """Applies other limits to later requests, and other certificates to new connections.
 
         Args:
-            limits: What one request may ask for.
-            calls: How long a call may take; how many there may be stays.
-            tls: How TLS is served; nothing changes where it was not served or is not to be.
+            limits: Limits and defaults of requests.
+            tls: The TLS options; ignored unless the server was started with TLS.
 
         Raises:
-            ConfigurationError: The certificates cannot be used; all stays as it was.
+            ConfigurationError: The certificates are unusable; nothing changes.
         """
         if tls is not None and self._certificates is not None:
-            self._certificates.use(tls.files)
-        self._rag.limit(limits)
-        self._generation.limit(limits)
-        self._encoding.limit(limits)
-        self._deadlines.limit(calls.request_s, calls.long_call_s)
+            self._certificates.replace(tls.files)
+        self._rag.limits = self._generation.limits = self._encoding.limits = limits
 
     def _bind(self, address: str, certificates: ServedCertificates | None) -> str:
         try:

@@ -1,11 +1,8 @@
-"""Connections as the operating system has them: how many an address may have, and closing one of them.
+"""Connection limits per address, bans, and the rate limit of cancelled calls.
 
-gRPC bounds their number in all, but neither counts them by address nor closes a single one from Python. So they are
-found among the open files of the process, and so are the sockets they come to, which can be told not to take any from
-an address. Each is looked at through a duplicate, which stays the same socket even where gRPC closes its own meanwhile
-and the number is given to another file.
-
-How often callers give up what they began: opening and resetting streams without end costs them next to nothing.
+gRPC limits the number of connections in total, but neither counts them by address nor closes a single one from Python.
+Connections and listening sockets are therefore found among the open files of the process. Each is accessed through a
+duplicate, which stays the same socket even if gRPC closes its own meanwhile and the number is reused.
 """
 
 from __future__ import annotations
@@ -23,17 +20,17 @@ from urllib.parse import unquote
 
 import structlog
 
-from edge_rag.server.limits.socket_filter import bar
+from edge_rag.server.limits.socket_filter import attach_filter
 
 _OPEN_FILES: Final = "/dev/fd"
-_LOOK_EVERY_S: Final = 0.5
+_CHECK_INTERVAL_S: Final = 0.5
 _RECENTLY_CUT: Final = 16
 
-BARRED_S: Final = 10.0
-"""How long an address is shut out, seconds."""
+BAN_S: Final = 10.0
+"""How long an address is banned, seconds."""
 
 _MAPPED: Final = "::ffff:"
-"""What an IPv4 address begins with on a socket for both; gRPC leaves it out."""
+"""Prefix of an IPv4 address on a dual-stack socket; gRPC omits it."""
 
 Peer = tuple[str, int]
 """Address and port."""
@@ -42,9 +39,9 @@ log = structlog.get_logger()
 
 
 def peer_of(peer: str) -> Peer | None:
-    """Returns who is at the other end, of gRPC's name for it; None over a Unix socket.
+    """Parses gRPC's name of a peer; returns None for a Unix socket.
 
-    ``ipv4:192.0.2.7:5000`` and ``ipv6:%5B2001:db8::7%5D:5000`` are such names.
+    Examples of names: ``ipv4:192.0.2.7:5000``, ``ipv6:%5B2001:db8::7%5D:5000``.
     """
     scheme, _, rest = peer.partition(":")
     host, _, port = rest.rpartition(":")
@@ -54,135 +51,134 @@ def peer_of(peer: str) -> Peer | None:
 
 
 def address_of(peer: str) -> str:
-    """Returns whose calls count together: those from one address, and those over Unix sockets."""
-    there = peer_of(peer)
-    return "unix" if there is None else there[0]
+    """Returns the key that calls are counted by: the address, or ``unix`` for all Unix sockets."""
+    parsed = peer_of(peer)
+    return "unix" if parsed is None else parsed[0]
 
 
 class Connections:
-    """The connections of this process's server. For one event loop.
+    """The connections of this process's server. Used from one event loop.
 
     Args:
-        most: Most that one address may have at once.
+        per_address: Maximum number of connections of one address.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
-        self._most = most
+    def __init__(self, per_address: int, clock: Callable[[], float] = monotonic) -> None:
+        self._per_address = per_address
         self._ports: frozenset[int] = frozenset()
         self._known: frozenset[Peer] = frozenset()
-        # A connection that is closed with a hundred calls is asked to be closed a hundred times.
+        # Each of a hundred calls on a connection may request that it is closed.
         self._cut: deque[Peer] = deque(maxlen=_RECENTLY_CUT)
         self._clock = clock
-        self._barred: dict[str, float] = {}  # until when
+        self._banned: dict[str, float] = {}  # address to the end of its ban
 
-    def belong_to(self, ports: frozenset[int]) -> None:
-        """Says on which ports the server listens."""
+    def set_ports(self, ports: frozenset[int]) -> None:
+        """Sets the ports on which the server listens."""
         self._ports = ports
 
-    async def keep(self) -> None:
-        """Closes what an address has too many of, again and again; until cancelled."""
+    async def enforce(self) -> None:
+        """Closes excess connections and lifts expired bans at a fixed interval, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            self.let_in()
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            self.lift_expired_bans()
             await asyncio.to_thread(self.close_excess)
 
     def close_excess(self) -> int:
-        """Closes the newest connections of addresses that have too many; returns how many."""
-        if not self._ports or len(_open_files()) <= self._most:
+        """Closes the newest connections of addresses over the limit; returns how many."""
+        if not self._ports or len(_open_files()) <= self._per_address:
             return 0
         present = {peer for peer, _ in self._all()}
-        # Those that were there before stay before those that came since.
+        # Older connections take precedence over newer ones.
         counted: Counter[str] = Counter(host for host, _ in present & self._known)
         excess = set()
         for peer in present - self._known:
             counted[peer[0]] += 1
-            if counted[peer[0]] > self._most:
+            if counted[peer[0]] > self._per_address:
                 excess.add(peer)
-        for peer, there in self._all() if excess else ():
+        for peer, connection in self._all() if excess else ():
             if peer in excess:
-                _shut(there)
+                _shut(connection)
         for host in sorted({host for host, _ in excess}):
-            log.warning("connections closed: too many of one address", address=host, most=self._most)
+            log.warning("connections over the limit of their address closed", address=host, limit=self._per_address)
         self._known = frozenset(present - excess)
         return len(excess)
 
-    def shut_out(self, peer: str, why: str) -> None:
-        """Closes all connections of the address that a call came from, and takes none from there for a while.
+    def ban(self, peer: str, reason: str) -> None:
+        """Closes all connections of a peer's address and accepts none from it for ``BAN_S``.
 
-        Over a Unix socket, which is this box, nothing happens. An address that means something on one network only
-        (``fe80::7%eth0``) just loses the connection.
+        Does nothing for a Unix socket. A peer with a link-local address (``fe80::7%eth0``) only loses its connection.
 
         Args:
-            peer: As gRPC names it.
-            why: What its client does, for the log.
+            peer: gRPC's name of the peer.
+            reason: For the log.
         """
         wanted = peer_of(peer)
         if wanted is None:
             return
         host = wanted[0]
-        if host in self._barred or "%" in host:
-            self.cut(peer, why)
+        if host in self._banned or "%" in host:
+            self.cut(peer, reason)
             return
-        self._barred[host] = self._clock() + BARRED_S
-        self._bar()
-        for (address, _), there in self._all():
+        self._banned[host] = self._clock() + BAN_S
+        self._apply_bans()
+        for (address, _), connection in self._all():
             if address == host:
-                _shut(there)
-        log.warning("address shut out", address=host, seconds=BARRED_S, why=why)
+                _shut(connection)
+        log.warning("address banned", address=host, seconds=BAN_S, reason=reason)
 
-    def let_in(self) -> None:
-        """Takes connections again from addresses that were shut out for long enough."""
-        over = [host for host, until in self._barred.items() if until <= self._clock()]
+    def lift_expired_bans(self) -> None:
+        """Accepts connections again from addresses whose ban has expired."""
+        over = [host for host, until in self._banned.items() if until <= self._clock()]
         for host in over:
-            del self._barred[host]
+            del self._banned[host]
         if over:
-            self._bar()
+            self._apply_bans()
 
-    def _bar(self) -> None:
-        barred = [ip_address(host) for host in self._barred]
+    def _apply_bans(self) -> None:
+        banned = [ip_address(host) for host in self._banned]
         try:
             for listening in self._listening():
-                bar(listening, barred)
+                attach_filter(listening, banned)
         except OSError as error:
-            log.warning("addresses cannot be shut out; their connections are closed as they come", error=str(error))
+            log.warning("the kernel refuses the socket filter; connections of banned addresses are closed after they open", error=str(error))
 
-    def cut(self, peer: str, why: str) -> None:
-        """Closes the connection that a call came over; over a Unix socket, which is this box, it is left.
+    def cut(self, peer: str, reason: str) -> None:
+        """Closes the connection of a peer; does nothing for a Unix socket.
 
         Args:
-            peer: As gRPC names it.
-            why: What its client does, for the log.
+            peer: gRPC's name of the peer.
+            reason: For the log.
         """
         wanted = peer_of(peer)
         if wanted is None or wanted in self._cut:
             return
         self._cut.append(wanted)
-        for found, there in self._all():
+        for found, connection in self._all():
             if found == wanted:
-                _shut(there)
-                log.warning("connection closed", address=wanted[0], why=why)
+                _shut(connection)
+                log.warning("connection closed", address=wanted[0], reason=reason)
 
     def _listening(self) -> Iterator[socket.socket]:
-        """Yields every socket that connections come to; it is good until the next one."""
+        """Yields the server's listening sockets; each is valid until the next one."""
         for name in _open_files():
-            with _duplicate(int(name)) as there:
-                if there is None or not there.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            with _duplicate(int(name)) as found:
+                if found is None or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                     continue
-                if there.getsockname()[1] in self._ports:
-                    yield there
+                if found.getsockname()[1] in self._ports:
+                    yield found
 
     def _all(self) -> Iterator[tuple[Peer, socket.socket]]:
-        """Yields every connection with its peer; the socket is good until the next one."""
+        """Yields the connections with their peers; each socket is valid until the next one."""
         for name in _open_files():
-            with _duplicate(int(name)) as there:
-                if there is None:
+            with _duplicate(int(name)) as found:
+                if found is None:
                     continue
                 with suppress(OSError):
-                    here = there.getsockname()
-                    if isinstance(here, tuple) and here[1] in self._ports:
-                        host, port = there.getpeername()[:2]
-                        yield (host.removeprefix(_MAPPED), port), there
+                    local = found.getsockname()
+                    if isinstance(local, tuple) and local[1] in self._ports:
+                        host, port = found.getpeername()[:2]
+                        yield (host.removeprefix(_MAPPED), port), found
 
 
 def _open_files() -> list[str]:
@@ -191,42 +187,44 @@ def _open_files() -> list[str]:
 
 @contextmanager
 def _duplicate(number: int) -> Iterator[socket.socket | None]:
-    """Gives a socket of one's own for an open file, None where it is no TCP socket or closed by now."""
+    """Yields a duplicate of an open file as a socket; None if it is not a TCP socket or is closed."""
     try:
         copy = os.dup(number)
     except OSError:
         yield None
         return
     try:
-        there = socket.socket(fileno=copy)
+        duplicate = socket.socket(fileno=copy)
     except OSError:
         os.close(copy)
         yield None
         return
-    with there:
-        yield there if there.family in (socket.AF_INET, socket.AF_INET6) else None
+    with duplicate:
+        yield duplicate if duplicate.family in (socket.AF_INET, socket.AF_INET6) else None
 
 
-def _shut(there: socket.socket) -> None:
+def _shut(connection: socket.socket) -> None:
     with suppress(OSError):
-        there.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 _PER_SECOND: Final = 100.0
-"""Calls that a caller may give up, on average."""
+"""Calls that a client may cancel per second, on average."""
 
-_AT_ONCE: Final = 300.0
-"""Calls that it may give up at once, having given up none for a while."""
+_BURST: Final = 300.0
+"""Calls that it may cancel at once."""
 
-_HASTY: Final = 30.0
-"""Calls given up lately that make it likely that a caller's next one is given up too."""
+_ABUSIVE: Final = 30.0
+"""Recent cancellations from which on a client's next call is likely to be cancelled too."""
 
-_REMEMBERED: Final = 4096
-"""Callers that are remembered; of more, those whose calls are longest ago are forgotten."""
+_CLIENTS: Final = 4096
+"""Clients whose rates are kept; beyond that, the one with the oldest cancellation is dropped."""
 
 
 class CancelRateLimiter:
-    """Counts calls given up, by caller, as token buckets (Turner, New Directions in Communications, 1986).
+    """Limits the rate of cancelled calls by client (HTTP/2 rapid reset), as token buckets.
+
+    Turner, New Directions in Communications, 1986.
 
     Args:
         clock: Monotonic seconds.
@@ -236,20 +234,20 @@ class CancelRateLimiter:
         self._clock = clock
         self._left: dict[str, tuple[float, float]] = {}
 
-    def another(self, caller: str) -> bool:
-        """Counts one; returns whether they are too many."""
-        left = self._allowed(caller) - 1
-        self._left.pop(caller, None)
-        self._left[caller] = max(left, 0.0), self._clock()
-        if len(self._left) > _REMEMBERED:
+    def cancelled(self, client: str) -> bool:
+        """Counts a cancelled call; returns whether the client is over the limit."""
+        left = self._allowed(client) - 1
+        self._left.pop(client, None)
+        self._left[client] = max(left, 0.0), self._clock()
+        if len(self._left) > _CLIENTS:
             del self._left[next(iter(self._left))]
         return left < 0
 
-    def hasty(self, caller: str) -> bool:
-        """Returns whether its next call may well be given up too."""
-        return self._allowed(caller) < _AT_ONCE - _HASTY
+    def is_abusive(self, client: str) -> bool:
+        """Returns whether the client's next call is likely to be cancelled too."""
+        return self._allowed(client) < _BURST - _ABUSIVE
 
-    def _allowed(self, caller: str) -> float:
+    def _allowed(self, client: str) -> float:
         now = self._clock()
-        left, at = self._left.get(caller, (_AT_ONCE, now))
-        return min(_AT_ONCE, left + (now - at) * _PER_SECOND)
+        left, at = self._left.get(client, (_BURST, now))
+        return min(_BURST, left + (now - at) * _PER_SECOND)

@@ -1,8 +1,8 @@
-"""Has the kernel drop what some addresses send to a listening socket, before it costs this process anything.
+"""A socket filter that drops the packets of banned addresses in the kernel.
 
-A program of classic BPF (McCanne and Jacobson, The BSD Packet Filter, 1993) that is attached to the socket sees each
-packet that would begin a connection; see ``SO_ATTACH_FILTER`` in socket(7), which needs no rights. A connection keeps
-the program that the socket had when it came, so a program never touches connections that were let in.
+A classic BPF program (McCanne and Jacobson, The BSD Packet Filter, 1993) attached to a listening socket sees each packet
+that opens a connection; see ``SO_ATTACH_FILTER`` in socket(7), which needs no privileges. An accepted connection keeps the
+program that the socket had at that time, so that later programs do not affect it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 
 Address = IPv4Address | IPv6Address
 
-MOST: Final = 64
-"""Addresses that one program may name; programs end at 4,096 instructions."""
+MAX_ADDRESSES: Final = 64
+"""Addresses in one program; programs are limited to 4,096 instructions."""
 
 # linux/filter.h, linux/bpf_common.h, asm-generic/socket.h
 _SO_ATTACH_FILTER: Final = 26
@@ -35,25 +35,25 @@ _SOURCE_6: Final = 8
 _ALL: Final = 0xFFFFFFFF
 
 Instruction = tuple[int, int, int, int]
-"""Code, instructions to skip if true, if false, operand."""
+"""Opcode, instructions to skip if true, if false, operand."""
 
 
-def program(barred: Sequence[Address]) -> bytes:
-    """Returns a program that drops packets from these addresses and lets all others pass.
+def build_program(banned: Sequence[Address]) -> bytes:
+    """Builds a program that drops packets from these addresses and accepts all others.
 
     Args:
-        barred: At most ``MOST``. IPv4 addresses also count where the socket is one for both.
+        banned: At most ``MAX_ADDRESSES``. IPv4 addresses also match on dual-stack sockets.
     """
     four: list[Instruction] = [(_LOAD_WORD, 0, 0, _NETWORK_HEADER + _SOURCE_4)]
     six: list[Instruction] = []
-    for address in barred:
+    for address in banned:
         if isinstance(address, IPv4Address):
             four += [(_JUMP_IF_EQUAL, 0, 1, int(address)), (_RETURN, 0, 0, 0)]
             continue
         words = struct.unpack(">4I", address.packed)
-        for place, word in enumerate(words):
-            six.append((_LOAD_WORD, 0, 0, _NETWORK_HEADER + _SOURCE_6 + 4 * place))
-            six.append((_JUMP_IF_EQUAL, 0, 2 * (len(words) - place) - 1, word))
+        for index, word in enumerate(words):
+            six.append((_LOAD_WORD, 0, 0, _NETWORK_HEADER + _SOURCE_6 + 4 * index))
+            six.append((_JUMP_IF_EQUAL, 0, 2 * (len(words) - index) - 1, word))
         six.append((_RETURN, 0, 0, 0))
     four.append((_RETURN, 0, 0, _ALL))
     six.append((_RETURN, 0, 0, _ALL))
@@ -66,17 +66,17 @@ def program(barred: Sequence[Address]) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in (*head, *four, *six))
 
 
-def bar(listening: socket.socket, barred: Sequence[Address]) -> None:
-    """Has a listening socket take no connections from these addresses, and from all others.
+def attach_filter(listening: socket.socket, banned: Sequence[Address]) -> None:
+    """Makes a listening socket accept connections from all but these addresses.
 
     Args:
         listening: The socket.
-        barred: The last ``MOST`` of them count; none lets everybody in.
+        banned: The last ``MAX_ADDRESSES`` apply; empty to accept all.
 
     Raises:
         OSError: The kernel refuses.
     """
-    code = program(barred[-MOST:])
-    kept = ctypes.create_string_buffer(code, len(code))
-    described = struct.pack("HP", len(code) // 8, ctypes.addressof(kept))
-    listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
+    code = build_program(banned[-MAX_ADDRESSES:])
+    buffer = ctypes.create_string_buffer(code, len(code))
+    descriptor = struct.pack("HP", len(code) // 8, ctypes.addressof(buffer))
+    listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, descriptor)

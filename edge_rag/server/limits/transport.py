@@ -1,7 +1,4 @@
-"""Bounds of calls and connections.
-
-Open files: each connection is one, and services are mostly started with a bound that is too low for many.
-"""
+"""Limits of messages, connections and open files."""
 
 from __future__ import annotations
 
@@ -12,51 +9,33 @@ from typing import Final
 import structlog
 
 _HANDSHAKE_MS: Final = 10_000
-"""How long a connection may take until HTTP/2 is spoken over it; gRPC would wait for two minutes."""
+"""Timeout of a connection's TLS and HTTP/2 handshake, milliseconds; gRPC's default is two minutes."""
 
 _PING_STRIKES: Final = 2
-"""Pings that may come too early before the connection is closed with ENHANCE_YOUR_CALM."""
+"""Early pings after which a connection is closed with ENHANCE_YOUR_CALM."""
 
 _REQUESTS_PER_READ: Final = 16
-"""Streams that one read off a connection may open; the others wait for the next turn, behind other connections."""
+"""Streams that one read of a connection may open; the rest waits until other connections are read."""
 
 _PENDING_CALLS: Final = 4096
-"""Calls that may wait to be looked at, about 15 KiB each; of more, gRPC cancels any, whosever they are. One that was
-reset still waits, so a flood of resets fills this until its address is shut out: no connection may hold more than its
-``streams`` of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallLimits:
-    """Bounds of calls.
-
-    Attributes:
-        concurrent: Most calls served at once; more get RESOURCE_EXHAUSTED.
-        request_s: Longest time of a call, and of a client's silence in it, seconds.
-        long_call_s: Longest time of a call that takes long by nature, seconds.
-        unread_s: How long a client may leave a message unread, seconds.
-    """
-
-    concurrent: int
-    request_s: float
-    long_call_s: float
-    unread_s: float
+"""Calls that may wait to be accepted, about 15 KiB each; beyond that gRPC cancels arbitrary ones. A reset call stays in
+this queue, so that a flood of resets fills it until the address is banned. Each connection holds at most ``streams``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
-    """Bounds of messages and connections. All but the number by address are enforced by gRPC itself.
+    """Limits of messages and connections. gRPC enforces all but ``connections_per_address``.
 
     Attributes:
-        message_bytes: Largest message taken.
-        metadata_bytes: Most metadata of a call, names and values.
-        streams: Most calls at once over one connection; a client that keeps to HTTP/2 lets further ones wait.
-        connections: Most connections at once, a listening address.
-        connections_per_address: Most of them that come from one address.
-        keepalive_s: A connection over which nothing came for so long is asked for a sign of life, seconds.
-        keepalive_timeout_s: Without one for so long, it is closed, seconds.
-        ping_s: Shortest time between two pings of a client, seconds.
-        idle_s: A connection without calls is closed after so long, seconds.
+        message_bytes: Largest message received.
+        metadata_bytes: Size of a call's metadata, keys and values.
+        streams: Concurrent calls of one connection; clients queue further ones (HTTP/2).
+        connections: Concurrent connections of one listening address.
+        connections_per_address: Concurrent connections from one client address.
+        keepalive_s: Idle time after which the server pings a connection, seconds.
+        keepalive_timeout_s: Time after which a connection without a reply to the ping is closed, seconds.
+        ping_s: Minimum interval between a client's pings, seconds.
+        idle_s: Time after which a connection without calls is closed, seconds.
     """
 
     message_bytes: int
@@ -70,12 +49,12 @@ class TransportLimits:
     idle_s: float
 
     def options(self) -> tuple[tuple[str, int], ...]:
-        """Returns them as gRPC's options for a server."""
+        """Returns gRPC's server options."""
         return (
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", self.message_bytes),
             ("grpc.max_send_message_length", -1),
-            # Between a soft and a hard bound gRPC refuses at random: one number for both makes it predictable.
+            # Between the soft and the hard limit gRPC refuses at random; equal limits make it deterministic.
             ("grpc.max_metadata_size", self.metadata_bytes),
             ("grpc.absolute_max_metadata_size", self.metadata_bytes),
             ("grpc.max_concurrent_streams", self.streams),
@@ -83,7 +62,7 @@ class TransportLimits:
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.keepalive_time_ms", _milliseconds(self.keepalive_s)),
             ("grpc.keepalive_timeout_ms", _milliseconds(self.keepalive_timeout_s)),
-            # Without it, idle connections are not asked, and clients that ping on idle ones are cut off.
+            # Otherwise idle connections are not pinged, and clients that ping on idle ones are disconnected.
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", _milliseconds(self.ping_s)),
             ("grpc.http2.max_ping_strikes", _PING_STRIKES),
@@ -98,26 +77,26 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-_OTHERS: Final = 512
-"""Files that the daemon has open beside its connections, at most: databases, models, pipes to what reads documents."""
+_OTHER_FILES: Final = 512
+"""Open files of the daemon besides connections: databases, models, pipes to parsers."""
 
 log = structlog.get_logger()
 
 
-def make_room_for(connections: int) -> int:
-    """Raises the process's own bound of open files so that so many connections fit, as far as the system lets it.
+def raise_file_limit(connections: int) -> int:
+    """Raises the process's limit of open files for that many connections, as far as the system allows.
 
-    Where it does not, the log says what to do, and connections beyond the bound wait until others are closed.
+    Logs a warning if the limit stays too low; connections beyond it wait until others are closed.
 
     Returns:
-        The bound in force.
+        The limit in force.
     """
-    wanted = connections + _OTHERS
+    wanted = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted if soft == resource.RLIM_INFINITY else soft
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < wanted:
-        log.warning("fewer open files than limits.connections may take; raise LimitNOFILE", open_files=allowed)
+        log.warning("the limit of open files is too low for limits.connections; raise LimitNOFILE", open_files=allowed)
     return allowed

@@ -245,7 +245,7 @@ def test_sigterm_ends_longer_answers_with_unavailable_and_says_how_far_they_came
     assert cut, "no answer was under way when the grace time was over"
     for answer, message in cut:
         assert not answer.finished
-        assert f"{len(answer.text)} characters of the answer were told" in message
+        assert f"{len(answer.text)} characters of the answer were sent" in message
     assert "STOPPING" in manager.until(has("STOPPING"))[-1]
 
 

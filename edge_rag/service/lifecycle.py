@@ -1,4 +1,4 @@
-"""What stands between a call and the rooms behind it: the daemon's state, and what it serves once it is ready."""
+"""The daemon's lifecycle: what it serves, whether it is ready, and how many calls are in flight."""
 
 from __future__ import annotations
 
@@ -13,88 +13,90 @@ from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary
 from edge_rag.pipeline.shared_encoders import EncoderService
-from edge_rag.telemetry.audit_log import AuditLog
-from edge_rag.telemetry.usage import UsageMeter
+from edge_rag.telemetry.audit_log import AuditTrail
+from edge_rag.telemetry.usage import UsageLedger
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What the services serve.
+    """The parts that operations use.
 
     Attributes:
         pipeline: The query path.
-        ingesting: The ingest stage.
-        jobs: Ingest as jobs.
-        library: Documents, for reading and deleting.
-        status: Reports on the daemon.
-        trail: Decisions about questions.
-        usage: What clients used.
-        use_model: Puts another model, given by its name, in a role while running.
-        backup: Makes a backup, piece by piece; the first piece comes once all of it has been checked.
+        ingest: The stage for direct ingest.
+        jobs: The worker for ingest as jobs.
+        library: Documents.
+        document_bytes: Largest document, bytes.
+        status: Returns the daemon's status.
+        audit: The audit log.
+        usage: Usage by client.
+        use_model: Fills a role with another model while running, both given by name.
+        backup: Makes a backup, chunk by chunk; the first chunk comes after all data has been checked.
         collections: Collections.
         generator: This machine's generator.
-        lending: Lends this machine's encoders.
+        encoders: This machine's encoders, for peers.
     """
 
     pipeline: Pipeline
-    ingesting: IngestStage
+    ingest: IngestStage
     jobs: IngestWorker
     library: DocumentLibrary
+    document_bytes: int
     status: Callable[[], DaemonStatus]
-    trail: AuditLog
-    usage: UsageMeter
+    audit: AuditTrail
+    usage: UsageLedger
     use_model: Callable[[str, str], ModelInUse]
     backup: Callable[[], Iterator[bytes]]
     collections: CollectionLibrary
     generator: ModelSwapper
-    lending: EncoderService
+    encoders: EncoderService
 
 
 class Lifecycle:
-    """Closed while starting and draining, open in between. Used from one event loop."""
+    """Readiness of the daemon and the count of calls in flight. Used from one event loop."""
 
     def __init__(self) -> None:
         self._state = DaemonState.STARTING
         self._backend: Backend | None = None
-        self._calls = 0
+        self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = asyncio.Event()
 
     @property
     def state(self) -> DaemonState:
-        """Where the daemon is in its life."""
+        """The daemon's state."""
         return self._state
 
     @property
     def draining(self) -> bool:
-        """Whether the daemon is about to end."""
+        """Whether the daemon is shutting down."""
         return self._state is DaemonState.DRAINING
 
     def open(self, backend: Backend) -> None:
-        """Lets calls through."""
+        """Starts serving."""
         self._backend = backend
         self._state = DaemonState.SERVING
 
     def drain(self) -> None:
-        """Refuses new calls; those let through go on."""
+        """Refuses new calls; calls in flight continue."""
         self._state = DaemonState.DRAINING
         self._draining.set()
 
     async def drains_within(self, seconds: float) -> bool:
-        """Waits so long, or until the daemon drains; returns whether it does."""
+        """Waits for that time or until the daemon drains; returns whether it does."""
         try:
             await asyncio.wait_for(self._draining.wait(), seconds)
         except TimeoutError:
             return False
         return True
 
-    async def idle(self) -> None:
-        """Waits until no call is inside."""
+    async def drained(self) -> None:
+        """Waits until no call is in flight."""
         await self._idle.wait()
 
-    def enter(self) -> Backend:
-        """Lets a call through; pair it with ``leave``.
+    def acquire(self) -> Backend:
+        """Counts a call as in flight; pair it with ``release``.
 
         Raises:
             NotReady: The daemon is starting or draining.
@@ -103,12 +105,12 @@ class Lifecycle:
             raise NotReady("the daemon is starting; try again in a moment")
         if self.draining:
             raise NotReady("the daemon is shutting down")
-        self._calls += 1
+        self._in_flight += 1
         self._idle.clear()
         return self._backend
 
-    def leave(self) -> None:
-        """Ends a call that ``enter`` let through."""
-        self._calls -= 1
-        if self._calls == 0:
+    def release(self) -> None:
+        """Ends a call that ``acquire`` counted."""
+        self._in_flight -= 1
+        if self._in_flight == 0:
             self._idle.set()

@@ -1,0 +1,1 @@
+"""The operations of the daemon in core values. No transport: ``server/`` adapts gRPC to it."""

@@ -1,0 +1,160 @@
+"""Identity: authentication of callers, and pairing, which gives new clients their credentials."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from edge_rag.access.certificate_files import Introduction
+from edge_rag.access.pairing_file import PairingFile
+from edge_rag.access.tokens import TokenFile, new_token
+from edge_rag.core.identity import Identity, Quota, local_identity
+from edge_rag.core.pairing_code import is_key, is_secret
+from edge_rag.errors import InvalidRequest, PermissionDenied, Unauthenticated
+from edge_rag.service.call import Call, Credentials, Operation
+
+WHO_AM_I: Final = Operation("WhoAmI", None)
+PAIR: Final = Operation("Pair", None, anonymous=True)
+
+ANONYMOUS: Final = Identity("anonymous client", frozenset(), frozenset(), quota=Quota(60, None, 4))
+"""The identity of all clients that pair. It has no role, and one quota for all of them. No token can have this name."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class PairedClient:
+    """A new client's credentials.
+
+    Attributes:
+        identity: Its identity from now on.
+        token: Its token; excluded from the representation.
+        introduction: How it recognizes the daemon.
+        box: Name of the box, for people.
+    """
+
+    identity: Identity
+    token: str = field(repr=False)
+    introduction: Introduction
+    box: str
+
+
+class PairingService:
+    """Exchanges one-time codes for tokens. May be used from any thread.
+
+    Args:
+        pairings: The open codes.
+        tokens: The tokens.
+        introduction: Returns how clients recognize the daemon; raises AccessError where it has no certificate.
+        box: Name of the box, for people.
+    """
+
+    def __init__(
+        self, pairings: PairingFile, tokens: TokenFile, introduction: Callable[[], Introduction], box: str
+    ) -> None:
+        self._pairings = pairings
+        self._tokens = tokens
+        self._introduction = introduction
+        self._box = box
+
+    def pair(self, key: str, secret: str) -> PairedClient:
+        """Creates a token for a code. The code is invalidated first: a failure after that costs the code.
+
+        Args:
+            key: The code's key.
+            secret: The code's secret.
+
+        Raises:
+            Unauthenticated: No open code has this key and secret. The message does not say which one is wrong.
+            AccessError: A file is unusable, or another token got the name after the code was made.
+        """
+        introduction = self._introduction()
+        redeemed = self._pairings.redeem(key, secret)
+        if redeemed is None:
+            raise Unauthenticated(
+                "the code is not valid here: it is wrong, used or expired; make another with `edge-rag pair` on the box"
+            )
+        now = datetime.now(UTC)
+        expires = None if redeemed.token_days is None else now + timedelta(days=redeemed.token_days)
+        token, text = new_token(redeemed.identity, now, expires)
+        self._tokens.add(token)
+        return PairedClient(redeemed.identity, text, introduction, self._box)
+
+
+class Authenticator:
+    """Authenticates callers.
+
+    A connection without TLS comes from this box, since the daemon listens without TLS on loopback addresses and Unix
+    sockets only; it has every role. Over TLS the token decides, else the common name of the client's certificate.
+
+    Args:
+        tokens: The tokens.
+        pairing: Gives new clients their credentials.
+    """
+
+    def __init__(self, tokens: TokenFile, pairing: PairingService) -> None:
+        self._tokens = tokens
+        self.pairing = pairing
+
+    def replace(self, tokens: TokenFile, pairing: PairingService) -> None:
+        """Uses other tokens and codes from the next call on."""
+        self._tokens = tokens
+        self.pairing = pairing
+
+    def anonymous(self, credentials: Credentials) -> Identity:
+        """Returns the identity of a client without credentials.
+
+        Raises:
+            PermissionDenied: The connection has no TLS, so that a token sent over it could be read by others.
+        """
+        if not credentials.tls:
+            raise PermissionDenied("this needs TLS")
+        return ANONYMOUS
+
+    def authenticate(self, credentials: Credentials) -> Identity:
+        """Returns the caller's identity.
+
+        Raises:
+            Unauthenticated: The caller has no credentials, or unknown ones.
+            AccessError: The file of tokens is unusable.
+        """
+        if not credentials.tls:
+            return local_identity(credentials.address)
+        if credentials.token is not None:
+            identity = self._tokens.identify(credentials.token)
+            if identity is None:
+                raise Unauthenticated("the token is not known here; it may have been revoked or have expired")
+            return identity
+        for name in credentials.certificate_names:
+            identity = self._tokens.named(name)
+            if identity is not None:
+                return identity
+            raise Unauthenticated("the client's certificate names no known client; see edge-rag token create")
+        raise Unauthenticated("credentials are needed: metadata `authorization: Bearer TOKEN`")
+
+
+async def pair(call: Call, pairing: PairingService, key: str, secret: str) -> PairedClient:
+    """Exchanges a one-time code for a token.
+
+    Raises:
+        InvalidRequest: Key or secret cannot be those of a code.
+        Unauthenticated: No open code has this key and secret.
+        AccessError: A file is unusable.
+    """
+    if not is_key(key):
+        raise InvalidRequest("key", "must be the 4 symbols of a code's key")
+    if not is_secret(secret):
+        raise InvalidRequest("secret", "must be the 12 symbols of a code's secret")
+    try:
+        # The token is written and synced before the reply.
+        paired = await asyncio.to_thread(pairing.pair, key, secret)
+    except Unauthenticated:
+        log.warning("wrong pairing code", peer=call.peer)
+        raise
+    log.info("paired", name=paired.identity.name, peer=call.peer)
+    return paired

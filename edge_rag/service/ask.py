@@ -1,0 +1,79 @@
+"""Answers and searches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Final
+
+import structlog
+
+from edge_rag.core.answer import AnswerEvent, Finished, TextDelta
+from edge_rag.core.identity import Role
+from edge_rag.core.query import Query, SearchQuery
+from edge_rag.errors import NotReady, SlowConsumer
+from edge_rag.pipeline.pipeline import AnswerStream, SearchResult
+from edge_rag.service.call import Call, Operation
+
+ASK: Final = Operation("Ask", Role.READER)
+SEARCH: Final = Operation("Search", Role.READER)
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def ask(call: Call, query: Query) -> AsyncIterator[AsyncIterator[AnswerEvent]]:
+    """Answers a question; yields the answer's events. Leaving the block cancels what is not finished.
+
+    A transport reports a client that does not read by raising SlowConsumer inside the block.
+
+    Raises:
+        CollectionNotFound: The collection does not exist for the caller.
+        SlowConsumer: The client does not read; the message says how much of the answer was sent.
+        NotReady: The daemon is shutting down; the message says how much of the answer was sent.
+        EdgeRagError: The request failed.
+    """
+    call.check_collection(query.collection)
+    log.debug("question", question=query.question, characters=len(query.question))
+    answer = _Answer(call, call.backend.pipeline.ask(query, call.trace))
+    try:
+        async with aclosing(answer.events()) as events:
+            yield events
+    except NotReady as error:
+        raise NotReady(f"{error}; {answer.progress}") from error
+    except SlowConsumer as error:
+        answer.stream.cancel(error)
+        raise SlowConsumer(error.seconds, answer.progress) from error
+    finally:
+        answer.stream.cancel()
+
+
+async def search(call: Call, query: SearchQuery) -> SearchResult:
+    """Searches a collection.
+
+    Raises:
+        CollectionNotFound: The collection does not exist for the caller.
+        EdgeRagError: The search failed.
+    """
+    call.check_collection(query.collection)
+    log.debug("search", question=query.query, characters=len(query.query))
+    return await call.backend.pipeline.search(query, call.trace)
+
+
+class _Answer:
+    def __init__(self, call: Call, stream: AnswerStream) -> None:
+        self._call = call
+        self.stream = stream
+        self._characters = 0
+
+    @property
+    def progress(self) -> str:
+        return f"{self._characters} characters of the answer were sent"
+
+    async def events(self) -> AsyncGenerator[AnswerEvent, None]:
+        async for event in self.stream:
+            if isinstance(event, Finished):
+                self._call.answered(event)
+            elif isinstance(event, TextDelta):
+                self._characters += len(event.text)
+            yield event

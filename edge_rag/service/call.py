@@ -1,0 +1,334 @@
+"""The call context: what every call passes through, over any transport.
+
+Identity, roles, quotas, admission, deadlines, audit events of refusals, metrics, traces and the log line are applied here
+and nowhere else. A transport parses a request, opens a call with ``CallContext.handle``, passes core values to an
+operation of this room, and reports ``CallFailed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from edge_rag.access.quotas import QuotaLedger
+from edge_rag.core.answer import Finished, Usage
+from edge_rag.core.identity import Identity, Role
+from edge_rag.core.ids import RequestId, is_request_id
+from edge_rag.errors import (
+    CollectionNotFound,
+    EdgeRagError,
+    InvalidRequest,
+    NotReady,
+    Overloaded,
+    PermissionDenied,
+)
+from edge_rag.service.codes import CODES, Code
+from edge_rag.service.lifecycle import Backend, Lifecycle
+from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
+from edge_rag.service.refusals import RefusalRecorder
+from edge_rag.telemetry.metrics.calls import Metrics
+from edge_rag.telemetry.tracing import UNTRACED, CallTrace, Traces
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of the daemon.
+
+    Attributes:
+        name: Its name in metrics, traces, logs and errors, for example ``Ask``.
+        role: The role that it needs; None if any authenticated caller may use it.
+        long: Whether its duration depends on the amount of data, so that ``limits.long_call_seconds`` applies.
+        anonymous: Whether it needs no credentials. All anonymous callers together share one quota.
+    """
+
+    name: str
+    role: Role | None
+    long: bool = False
+    anonymous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The credentials of a connection and a call.
+
+    Attributes:
+        peer: The other end of the connection with its port, in gRPC's form: ``ipv4:192.0.2.7:5000``, ``unix:``.
+        tls: Whether the connection uses TLS.
+        token: The bearer token; None without one.
+        certificate_names: Common names of the client's certificate.
+    """
+
+    peer: str
+    tls: bool
+    token: str | None = None
+    certificate_names: Sequence[str] = ()
+
+    @property
+    def address(self) -> str:
+        """The other end of the connection without its port."""
+        return address_without_port(self.peer)
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A call as its transport received it.
+
+    Attributes:
+        credentials: The caller's credentials.
+        request_id: Id that the client chose; empty for none. Validated in ``CallContext.handle``.
+        timeout_s: Remaining time that the client allows, seconds; None for no bound.
+        metadata: Metadata or headers, for trace contexts.
+    """
+
+    credentials: Credentials
+    request_id: str = ""
+    timeout_s: float | None = None
+    metadata: Sequence[tuple[str, str | bytes]] = ()
+
+
+class CallFailed(Exception):  # noqa: N818 - a report for the transport, not one of the errors
+    """The failure of a call, as a transport reports it. Not part of the error tree: it reports one of those errors.
+
+    Attributes:
+        code: The status code.
+        message: The error text.
+        request_id: Id of the call.
+        retry_after_s: When a retry is likely to succeed, seconds; None if unknown.
+    """
+
+    def __init__(self, code: Code, message: str, request_id: RequestId, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+
+
+class Authentication(Protocol):
+    """Authenticates callers; see ``access.Authenticator``."""
+
+    def authenticate(self, credentials: Credentials) -> Identity:
+        """Returns the caller's identity."""
+        ...
+
+    def anonymous(self, credentials: Credentials) -> Identity:
+        """Returns the identity of a caller without credentials."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An admitted call.
+
+    Attributes:
+        backend: The parts that serve it.
+        request_id: Its id.
+        identity: The caller.
+        peer: The other end of its connection.
+        started: When it arrived, ``time.monotonic()`` seconds.
+        deadline: ``time.monotonic()`` seconds.
+        trace: Its span.
+        context: The context that admitted it.
+    """
+
+    backend: Backend
+    request_id: RequestId
+    identity: Identity
+    peer: str
+    started: float
+    deadline: float
+    trace: CallTrace
+    context: CallContext
+
+    def check_collection(self, name: str) -> None:
+        """Checks that a collection exists for the caller.
+
+        Raises:
+            CollectionNotFound: The caller has no access to it.
+        """
+        if not self.identity.sees(name):
+            raise CollectionNotFound(name, None)
+
+    def charge(self, tokens: int) -> None:
+        """Charges tokens to the caller's quota."""
+        self.context.quotas.pay(self.identity, tokens)
+
+    def charge_usage(self, usage: Usage) -> None:
+        """Charges prompt and generated tokens to the caller's quota."""
+        self.charge(usage.prompt_tokens + usage.generated_tokens)
+
+    def answered(self, finished: Finished) -> None:
+        """Counts an answer in the metrics and charges its tokens."""
+        self.context.metrics.answered(finished, time.monotonic() - self.started)
+        self.charge_usage(finished.usage)
+
+
+class CallContext:
+    """Admits calls and accounts for them. Used from one event loop.
+
+    Args:
+        lifecycle: Readiness of the daemon.
+        authentication: Authenticates callers.
+        quotas: Usage of quotas.
+        limiter: Limits concurrent calls.
+        timeouts: Maximum durations.
+        metrics: Counts calls.
+        refusals: Records refused calls in the audit log.
+        traces: Traces calls.
+    """
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        authentication: Authentication,
+        quotas: QuotaLedger,
+        limiter: ConcurrencyLimiter,
+        timeouts: Timeouts,
+        metrics: Metrics,
+        refusals: RefusalRecorder,
+        traces: Traces = UNTRACED,
+    ) -> None:
+        self.lifecycle = lifecycle
+        self.quotas = quotas
+        self.timeouts = timeouts
+        self.metrics = metrics
+        self._authentication = authentication
+        self._limiter = limiter
+        self._refusals = refusals
+        self._traces = traces
+
+    def acquire(self, method: str, client: str, peer: str, request_id: str = "") -> None:
+        """Takes a slot for a call, before its request is read or its caller is authenticated; pair with ``release``.
+
+        A refusal costs one count, one audit event at a limited rate and no reference cycle.
+
+        Args:
+            method: Name of the RPC, for metrics.
+            client: Key that slots are counted by.
+            peer: The other end of the connection.
+            request_id: Id that the client chose; empty for none.
+
+        Raises:
+            CallFailed: No slot is free for this client, or the daemon is shutting down.
+        """
+        try:
+            self._limiter.acquire(client)
+        except Overloaded as refusal:
+            error = NotReady("the daemon is shutting down") if self.lifecycle.draining else refusal
+            code = CODES[type(error)]
+            call_id = RequestId(request_id) if is_request_id(request_id) else _new_request_id()
+            self.metrics.requests.labels(method, code.name).inc()
+            self._refusals.record(method, call_id, address_without_port(peer), error)
+            raise CallFailed(code, str(error), call_id, retry_after_s(error)) from None
+
+    def release(self, client: str) -> None:
+        """Returns the slot of a call."""
+        self._limiter.release(client)
+
+    @contextmanager
+    def handle(self, operation: Operation, request: CallRequest) -> Iterator[Call]:
+        """Runs the body of a call: admits it, and counts, traces and logs its end.
+
+        Args:
+            operation: What the caller wants.
+            request: The call.
+
+        Raises:
+            CallFailed: The call was refused, or its body raised an error.
+        """
+        started = time.monotonic()
+        deadline = started + self.timeouts.seconds(operation.long, request.timeout_s)
+        call_id = _new_request_id()
+        identity: Identity | None = None
+        admitted = False
+        code = Code.OK
+        failure: tuple[str, float | None] | None = None
+        trace = self._traces.call(operation.name, request.metadata)
+        self.metrics.calls.inc()
+        try:
+            call_id = _request_id(request.request_id) or call_id
+            # Each call runs in a task, and therefore a context, of its own.
+            structlog.contextvars.bind_contextvars(request_id=call_id)
+            identity = self._identify(operation, request.credentials)
+            with self._admitted(identity) as backend:
+                admitted = True
+                peer = request.credentials.peer
+                yield Call(backend, call_id, identity, peer, started, deadline, trace, self)
+        except CollectionNotFound as error:
+            code = CODES[CollectionNotFound]
+            sees_all = identity is not None and identity.collections is None
+            failure = str(error if sees_all else CollectionNotFound(error.collection, None)), None
+        except EdgeRagError as error:
+            code, failure = CODES[type(error)], (str(error), retry_after_s(error))
+            if not admitted and not isinstance(error, InvalidRequest):
+                client = request.credentials.address if identity is None else identity.name
+                self._refusals.record(operation.name, call_id, client, error)
+        except (asyncio.CancelledError, GeneratorExit):
+            code = Code.CANCELLED if time.monotonic() < deadline else Code.DEADLINE_EXCEEDED
+            raise
+        except Exception:
+            code = Code.INTERNAL
+            log.exception("call failed", method=operation.name, request_id=call_id)
+            failure = f"internal error; the daemon's log has it under request id {call_id}", None
+        finally:
+            seconds = time.monotonic() - started
+            self.metrics.calls.dec()
+            self.metrics.requests.labels(operation.name, code.name).inc()
+            self.metrics.latency.labels(operation.name).observe(seconds)
+            trace.end(call_id, code.name)
+            log.info("call", method=operation.name, request_id=call_id, status=code.name, seconds=round(seconds, 4))
+        if failure is not None:  # after the call is counted
+            raise CallFailed(code, failure[0], call_id, failure[1])
+
+    def _identify(self, operation: Operation, credentials: Credentials) -> Identity:
+        if operation.anonymous:
+            return self._authentication.anonymous(credentials)
+        identity = self._authentication.authenticate(credentials)
+        if operation.role is not None and not identity.is_a(operation.role):
+            raise PermissionDenied(
+                f"{operation.name} needs the role {operation.role.value}; {identity.name} does not have it"
+            )
+        return identity
+
+    @contextmanager
+    def _admitted(self, identity: Identity) -> Iterator[Backend]:
+        backend = self.lifecycle.acquire()
+        try:
+            self.quotas.begin(identity)
+            try:
+                yield backend
+            finally:
+                self.quotas.end(identity)
+        finally:
+            self.lifecycle.release()
+
+
+def retry_after_s(error: EdgeRagError) -> float | None:
+    """Returns when a retry is likely to succeed, seconds; None if unknown."""
+    return error.retry_after_s if isinstance(error, Overloaded) else None
+
+
+def address_without_port(peer: str) -> str:
+    """Returns gRPC's name of a peer without the port: ``ipv4:192.0.2.7`` of ``ipv4:192.0.2.7:5000``."""
+    return peer.rsplit(":", 1)[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
+
+
+def _new_request_id() -> RequestId:
+    return RequestId(uuid.uuid4().hex)
+
+
+def _request_id(text: str) -> RequestId | None:
+    if not text:
+        return None
+    if not is_request_id(text):
+        raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
+    return RequestId(text)

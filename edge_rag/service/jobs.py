@@ -1,0 +1,84 @@
+"""Ingest jobs: documents that are accepted now and stored in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from edge_rag.core.documents.document import IngestOutcome, Upload
+from edge_rag.core.documents.jobs import Job, JobDocument, JobId
+from edge_rag.core.identity import Role
+from edge_rag.errors import JobNotFound
+from edge_rag.pipeline.ingest import JobPage
+from edge_rag.service.call import Call, Operation
+from edge_rag.service.documents import Uploads
+
+START_INGEST: Final = Operation("StartIngest", Role.WRITER, long=True)
+WATCH_JOB: Final = Operation("WatchJob", Role.WRITER, long=True)
+LIST_JOBS: Final = Operation("ListJobs", Role.WRITER)
+CANCEL_JOB: Final = Operation("CancelJob", Role.WRITER)
+
+
+async def start_ingest(call: Call, uploads: Uploads) -> AsyncGenerator[Job | JobDocument | IngestOutcome, None]:
+    """Creates a job for documents; yields the job, then each document as accepted or its rejection.
+
+    Raises:
+        StorageFull: The spool or the disk is full.
+        JobClosed: The job was cancelled.
+        StorageError: The data directory failed.
+        NotReady: The daemon is shutting down.
+    """
+    jobs = call.backend.jobs
+    job = await asyncio.to_thread(jobs.start)
+    try:
+        yield job
+        async for upload in uploads:
+            if isinstance(upload, Upload):
+                await jobs.wait_for_space(len(upload.content))
+                yield await asyncio.to_thread(jobs.accept, job.job_id, upload)
+            else:
+                yield upload
+    finally:
+        # Also if the client disconnects: the accepted documents are stored, and the job ends with the last one.
+        await asyncio.shield(asyncio.to_thread(jobs.finish_uploads, job.job_id))
+
+
+async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPage, None]:
+    """Yields a job's history from a change number on, as it happens; ends with the job.
+
+    Raises:
+        JobNotFound: It does not exist for the caller.
+        NotReady: The daemon is shutting down.
+    """
+    await _check_visible(call, job_id)
+    async with aclosing(call.backend.jobs.follow(job_id, cursor)) as pages:
+        async for page in pages:
+            if not _sees(call, page.job):  # a job has no collections until its first document is accepted
+                raise JobNotFound(job_id)
+            yield page
+
+
+async def list_latest(call: Call, limit: int) -> tuple[Job, ...]:
+    """Returns the latest jobs that exist for the caller, the newest first."""
+    return await asyncio.to_thread(call.backend.jobs.jobs, limit, call.identity.seen)
+
+
+async def cancel(call: Call, job_id: JobId) -> Job:
+    """Cancels a job: its waiting documents are not stored.
+
+    Raises:
+        JobNotFound: It does not exist for the caller.
+    """
+    await _check_visible(call, job_id)
+    return await asyncio.to_thread(call.backend.jobs.cancel, job_id)
+
+
+async def _check_visible(call: Call, job_id: JobId) -> None:
+    if not _sees(call, await asyncio.to_thread(call.backend.jobs.job, job_id)):
+        raise JobNotFound(job_id)
+
+
+def _sees(call: Call, job: Job) -> bool:
+    return all(call.identity.sees(collection) for collection in job.collections)

@@ -1,0 +1,200 @@
+"""This box's models as a service for peers: generation, embedding and reranking of texts that peers send."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_rag.core.generation import (
+    ChunkEvent,
+    Generated,
+    GeneratedChunk,
+    GenerationFailed,
+    GenerationRequest,
+    GeneratorLoad,
+    TextChunk,
+    TokenChunk,
+)
+from edge_rag.core.identity import Role
+from edge_rag.core.passage import Reranked, RerankRequest
+from edge_rag.engine.stats import EngineSnapshot
+from edge_rag.errors import ConfigurationError
+from edge_rag.generator.generator import AnswerHandle
+from edge_rag.pipeline.event_buffer import EventBuffer
+from edge_rag.pipeline.stage import Timed
+from edge_rag.reranker.candidate import model_text
+from edge_rag.service.call import Call, Operation
+
+GENERATE: Final = Operation("Generate", Role.PEER)
+DESCRIBE_ENCODERS: Final = Operation("DescribeEncoders", Role.PEER)
+EMBED: Final = Operation("Embed", Role.PEER)
+RERANK: Final = Operation("Rerank", Role.PEER)
+
+COALESCING_S: Final = 0.05
+"""Minimum time between two chunks of one answer, seconds; chunks that come sooner are joined."""
+
+_EVENT_BUFFER: Final = 64
+"""Unread events of a peer's answer at which its generation is paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorLoad:
+    """The generator's load when a peer's request arrives.
+
+    Attributes:
+        engine: Counts of the engine.
+        vocabulary: Identity of the model's vocabulary.
+    """
+
+    engine: EngineSnapshot
+    vocabulary: str
+
+
+async def generate(
+    call: Call, request: GenerationRequest, vocabulary: str
+) -> AsyncGenerator[GeneratorLoad | GeneratedChunk | Generated, None]:
+    """Generates an answer for a peer; yields the load first, then the coalesced chunks and the end.
+
+    Args:
+        call: The call.
+        request: The peer's request.
+        vocabulary: Identity of the peer's vocabulary: tokens are sent if it is this box's, text otherwise.
+
+    Raises:
+        EdgeRagError: The request was refused or failed.
+    """
+    generator = call.backend.generator
+    chunks = EventBuffer[ChunkEvent](asyncio.get_running_loop(), _EVENT_BUFFER)
+    engine = generator.stats()
+    yield GeneratorLoad(engine.waiting, engine.slots_busy, engine.slots, generator.vocabulary)
+    submitting = asyncio.ensure_future(asyncio.to_thread(generator.submit_chunks, request, vocabulary, chunks.put))
+    try:
+        chunks.attach(await asyncio.shield(submitting))
+        async with aclosing(coalesced(chunks.get, time.monotonic)) as events:
+            async for event in events:
+                if isinstance(event, GenerationFailed):
+                    raise event.error
+                if isinstance(event, Generated):
+                    call.charge_usage(event.usage)
+                yield event
+    finally:
+        submitting.add_done_callback(_cancel_submitted)
+
+
+async def coalesced(
+    get: Callable[[], Coroutine[None, None, ChunkEvent | None]],
+    clock: Callable[[], float],
+    interval_s: float = COALESCING_S,
+) -> AsyncGenerator[ChunkEvent, None]:
+    """Joins chunks of text or tokens that come close together.
+
+    A message costs both sides about as much as the computation of a token besides the model, and a small board that
+    offloads to a fast machine pays it for every token. The first chunk and all other events are passed on at once.
+
+    Args:
+        get: Waits for the next event; returns None at the end.
+        clock: Monotonic seconds.
+        interval_s: Minimum time between two chunks, seconds.
+    """
+    next_at = -math.inf
+    held: ChunkEvent | None = None
+    pending = asyncio.ensure_future(get())
+    try:
+        while True:
+            done, _ = await asyncio.wait({pending}, timeout=None if held is None else max(0.0, next_at - clock()))
+            event = pending.result() if done else None
+            joined = None if held is None or event is None else _joined(held, event)
+            if held is not None and joined is None:
+                yield held
+                next_at, held = clock() + interval_s, None
+            if not done:
+                continue
+            if event is None:
+                return
+            if isinstance(event, TokenChunk | TextChunk):
+                held = joined or event
+            else:
+                yield event
+                if isinstance(event, Generated | GenerationFailed):
+                    return
+            pending = asyncio.ensure_future(get())
+            if held is not None and clock() >= next_at:
+                yield held
+                next_at, held = clock() + interval_s, None
+    finally:
+        pending.cancel()
+
+
+async def embed(call: Call, embedder: str, texts: tuple[str, ...], questions: bool) -> Timed[NDArray[np.float32]]:
+    """Embeds a peer's texts: float32 [texts, dimension], each row of length 1.
+
+    Args:
+        call: The call.
+        embedder: Identity of the embedder that the peer expects.
+        texts: The texts.
+        questions: Whether they are questions rather than passages.
+
+    Raises:
+        ConfigurationError: This box has another embedder.
+        Overloaded: Too many requests wait.
+        DeadlineExceeded: The deadline passed.
+        InferenceFailed: The model failed.
+    """
+    encoders = call.backend.encoders
+    _check_identity("embedder", embedder, encoders.embedder)
+    vectors = await (encoders.embed_questions if questions else encoders.embed_passages)(texts, call.deadline)
+    await _charge(call, texts)
+    return vectors
+
+
+async def rerank(call: Call, reranker: str, request: RerankRequest) -> Timed[Reranked]:
+    """Orders a peer's passages.
+
+    Args:
+        call: The call.
+        reranker: Identity of the reranker that the peer expects.
+        request: The peer's question and passages.
+
+    Raises:
+        ConfigurationError: This box has another reranker.
+        Overloaded: Too many requests wait.
+        DeadlineExceeded: The deadline passed.
+        InferenceFailed: A model failed.
+    """
+    encoders = call.backend.encoders
+    _check_identity("reranker", reranker, encoders.reranker)
+    ranked = await encoders.rerank(request, call.deadline)
+    await _charge(call, [request.question, *(model_text(hit.passage) for hit in request.retrieved.hits)])
+    return ranked
+
+
+async def _charge(call: Call, texts: Sequence[str]) -> None:
+    if call.identity.quota.tokens_per_minute is not None:
+        call.charge(await asyncio.to_thread(call.backend.encoders.count_tokens, texts))
+
+
+def _check_identity(role: str, expected: str, actual: str) -> None:
+    if expected != actual:
+        raise ConfigurationError(f"the {role} here is {actual}, not {expected[:200]!r}: its results are not comparable")
+
+
+def _joined(first: ChunkEvent, second: ChunkEvent) -> ChunkEvent | None:
+    match first, second:
+        case TokenChunk(), TokenChunk():
+            return TokenChunk(first.tokens + second.tokens)
+        case TextChunk(), TextChunk():
+            return TextChunk(first.text + second.text)
+        case _:
+            return None
+
+
+def _cancel_submitted(submitting: asyncio.Future[AnswerHandle]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()

@@ -1,0 +1,188 @@
+"""The daemon's status, audit log, usage and backup, for operators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+import edge_rag
+from edge_rag.core.identity import Role
+from edge_rag.core.ids import RequestId
+from edge_rag.core.monitoring.metrics import ClientUsage
+from edge_rag.core.monitoring.resources import MemoryPlanReport, MemoryPressureState, Temperature, Throttling
+from edge_rag.core.monitoring.status import (
+    DaemonState,
+    DaemonStatus,
+    ModelInUse,
+    RemoteInUse,
+    StageSnapshot,
+)
+from edge_rag.generator.model_swap import ModelSwapper
+from edge_rag.pipeline.ingest import IngestStage
+from edge_rag.pipeline.pipeline import Pipeline
+from edge_rag.pipeline.ports import DocumentLibrary
+from edge_rag.service.call import Call, Operation
+from edge_rag.telemetry.activity import Activity
+from edge_rag.telemetry.audit_log import AuditPage
+from edge_rag.telemetry.latencies import Latencies
+
+GET_STATUS: Final = Operation("GetStatus", Role.ADMIN)
+WATCH_STATUS: Final = Operation("WatchStatus", Role.ADMIN, long=True)
+LIST_AUDIT_EVENTS: Final = Operation("ListAuditEvents", Role.ADMIN, long=True)
+GET_USAGE: Final = Operation("GetUsage", Role.ADMIN)
+BACKUP: Final = Operation("Backup", Role.ADMIN, long=True)
+
+
+async def get_status(call: Call) -> DaemonStatus:
+    """Returns the daemon's status."""
+    return await asyncio.to_thread(call.backend.status)
+
+
+async def watch_status(call: Call, interval_s: float) -> AsyncGenerator[DaemonStatus, None]:
+    """Yields the daemon's status now and after every interval, seconds; ends with the status of the shutdown."""
+    while True:
+        status = await get_status(call)
+        yield status
+        if status.state is DaemonState.DRAINING:
+            return
+        await call.context.lifecycle.drains_within(interval_s)
+
+
+async def audit_events(
+    call: Call, request_id: RequestId | None, limit: int | None, follow: bool
+) -> AsyncGenerator[AuditPage, None]:
+    """Yields audit events in pages.
+
+    Args:
+        call: The call.
+        request_id: Only events of this request; None for all.
+        limit: Most events of the past, the latest ones; None for all.
+        follow: Whether to continue with new events until the daemon shuts down.
+    """
+    audit = call.backend.audit
+    page = audit.entries(request_id, limit=limit)
+    yield page
+    if follow:
+        async with aclosing(audit.follow(page.last, request_id)) as pages:
+            async for page in pages:
+                yield page
+
+
+def usage(call: Call) -> tuple[datetime, Sequence[ClientUsage]]:
+    """Returns the start of the count, UTC, and the usage by client."""
+    return call.backend.usage.since, call.backend.usage.read()
+
+
+async def backup(call: Call) -> AsyncGenerator[bytes, None]:
+    """Yields a backup in chunks; the first comes after all data has been checked.
+
+    Raises:
+        NotReady: Another backup is running.
+        StorageError: The stored data is damaged, or the disk failed or is full.
+    """
+    chunks = await asyncio.to_thread(call.backend.backup)
+    try:
+        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+            yield chunk
+    finally:
+        await asyncio.shield(asyncio.to_thread(_close, chunks))
+
+
+def _close(chunks: Iterator[bytes]) -> None:
+    if isinstance(chunks, Generator):
+        chunks.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCollector:
+    """Collects the daemon's status from its parts.
+
+    Attributes:
+        pipeline: The query path.
+        generator: The generator stage.
+        ingest: The ingest stage.
+        library: Documents.
+        latencies: Percentiles.
+        activity: Activity of the last seconds.
+        temperatures: Reads the thermal zones.
+        throttling: Returns the board's throttling.
+        memory: The memory plan.
+        pressure: Returns the memory pressure.
+        models: Returns the model of each role.
+        remotes: Returns the machines that this one may offload to.
+        profile: Device profile in force.
+        data_directory: Directory of the data.
+        address: The main listening address.
+        started_at: Start of the daemon, UTC.
+    """
+
+    pipeline: Pipeline
+    generator: ModelSwapper
+    ingest: IngestStage
+    library: DocumentLibrary
+    latencies: Latencies
+    activity: Activity
+    temperatures: Callable[[], tuple[Temperature, ...]]
+    throttling: Callable[[], Throttling]
+    memory: MemoryPlanReport
+    pressure: Callable[[], MemoryPressureState]
+    models: Callable[[], tuple[ModelInUse, ...]]
+    remotes: Callable[[], tuple[RemoteInUse, ...]]
+    profile: str
+    data_directory: Path
+    address: str
+    started_at: datetime
+
+    def status(self, state: DaemonState) -> DaemonStatus:
+        """Returns the status; reads the number of documents from the database."""
+        installed = self.generator.current
+        engine, running = self.generator.stats(), installed.generator.engine.snapshot()
+        return DaemonStatus(
+            version=edge_rag.__version__,
+            state=state,
+            started_at=self.started_at,
+            data_directory=self.data_directory,
+            profile=self.profile,
+            models=self.models(),
+            stages=self.stages(),
+            engine=replace(
+                engine,
+                kv_bytes=engine.pages * installed.page_bytes,
+                generated_per_s=self.activity.generated.per_second(),
+                computed_per_s=self.activity.computed.per_second(),
+                sequences=running.sequences,
+                page_map=running.page_map,
+            ),
+            collections=self.library.collections(),
+            indexes=self.library.indexes(),
+            resident_bytes=psutil.Process().memory_info().rss,
+            address=self.address,
+            latencies=self.latencies.read(),
+            devices=self.activity.devices(),
+            temperatures=self.temperatures(),
+            remotes=self.remotes(),
+            throttling=self.throttling(),
+            memory=self.memory,
+            pressure=self.pressure(),
+        )
+
+    def stages(self) -> tuple[StageSnapshot, ...]:
+        """Returns the stages in pipeline order, ingest last."""
+        engine = self.generator.stats()
+        generator = StageSnapshot(
+            "generator",
+            engine.waiting,
+            engine.queue_capacity,
+            engine.slots_busy,
+            engine.completed + engine.failed,
+            engine.refused,
+        )
+        stages = (*self.pipeline.snapshots(), generator, self.ingest.snapshot())
+        return tuple(replace(stage, busy=self.activity.stage_share(stage.name)) for stage in stages)
