@@ -1,4 +1,4 @@
-"""The daemon: owns start and stop."""
+"""The daemon: start, signals, reload and shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 import edge_rag
 from edge_rag.bootstrap.app import build
-from edge_rag.bootstrap.network import call_limits, make_access, make_announcer, request_limits, transport_limits
+from edge_rag.bootstrap.network import make_access, make_announcer, make_call_context, request_limits, transport_limits
 from edge_rag.bootstrap.reload import SettingsReloader
 from edge_rag.bootstrap.tracing import make_traces
 from edge_rag.config.sections import LogFormat
@@ -26,9 +26,9 @@ from edge_rag.discovery.announcer import Announcer
 from edge_rag.errors import EdgeRagError
 from edge_rag.runtime.session.process import freeze_gc, limit_malloc_arenas, lower_priority, raise_gc_threshold
 from edge_rag.server.grpc.server import GrpcServer
-from edge_rag.server.lifecycle import Backend, Lifecycle
-from edge_rag.server.limits.transport import make_room_for
-from edge_rag.server.status_report import StatusCollector
+from edge_rag.server.limits.transport import raise_file_limit
+from edge_rag.service.lifecycle import Backend, Lifecycle
+from edge_rag.service.status import StatusCollector
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.audit_log_file import AuditLogFile
@@ -43,8 +43,8 @@ from edge_rag.telemetry.tracing import UNTRACED, Traces
 from edge_rag.telemetry.usage import UsageMeter
 from edge_rag.throttle.sensors import temperatures
 
-_LAST_WORDS_SECONDS: Final = 2.0
-"""How long clients have to take in how their calls ended."""
+_STATUS_SECONDS: Final = 2.0
+"""How long clients have to receive the status of their calls at shutdown, seconds."""
 
 _MIB: Final = 1 << 20
 
@@ -52,24 +52,24 @@ log = structlog.get_logger()
 
 
 def run(settings: Settings, read: Callable[[], Settings]) -> int:
-    """Runs the daemon until SIGTERM or SIGINT; says on standard output where it serves once it does.
+    """Runs the daemon until SIGTERM or SIGINT. Writes its addresses to standard output when it serves.
 
-    SIGHUP has the settings read again. A service manager that asks for it is told all of this as it happens.
+    SIGHUP reloads the settings. The service manager is notified of all state changes (sd_notify).
 
     Args:
         settings: Checked settings.
-        read: Reads them again from where they came from; raises ConfigurationError where they are unusable.
+        read: Reads the settings again from the same sources; raises ConfigurationError if they are invalid.
 
     Returns:
         Exit code 0.
 
     Raises:
-        EdgeRagError: The daemon could not start; nothing was left running.
+        EdgeRagError: The daemon could not start; nothing is left running.
     """
     configure_logging(settings.log.level.value, settings.log.format is LogFormat.JSON, settings.log.text)
     limit_malloc_arenas()
     raise_gc_threshold()
-    make_room_for(settings.limits.connections)
+    raise_file_limit(settings.limits.connections)
     audit = settings.audit
     audit_file = None if audit.file is None else AuditLogFile(audit.file, audit.file_mib * _MIB, audit.files_kept)
     manager = SystemdNotifier.of(os.environ)
@@ -92,53 +92,51 @@ async def _serve(
     manager: SystemdNotifier,
     traces: Traces,
 ) -> None:
-    asked = _Asked()
+    signals = _Signals()
     loop = asyncio.get_running_loop()
-    asked.listen(loop)
-    # Everything that computes is started by one of these, and so gives way to the thread that takes calls.
+    signals.install(loop)
+    # Executor threads start all compute threads, which inherit their priority and yield to the event loop.
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="background", initializer=lower_priority))
     manager.status("opening models and documents")
     started_at = datetime.now(UTC)
     registry = CollectorRegistry()
     latencies = Latencies()
     metrics = Metrics(registry, latencies)
-    trail = AuditLog(settings.audit.entries, None if audit_file is None else audit_file.write)
-    watch = EngineObserver(
-        trail, EngineMetrics(registry), latencies, UsageMeter(), Activity(), LivenessMonitor(manager.alive)
+    audit = AuditLog(settings.audit.entries, None if audit_file is None else audit_file.write)
+    observer = EngineObserver(
+        audit, EngineMetrics(registry), latencies, UsageMeter(), Activity(), LivenessMonitor(manager.alive)
     )
-    registry.register(watch.usage)
-    gate = Lifecycle()
+    registry.register(observer.usage)
+    lifecycle = Lifecycle()
     listeners, authenticator = make_access(settings)
+    calls = make_call_context(settings, lifecycle, authenticator, metrics, audit, traces)
     server = GrpcServer(
         listeners,
+        calls,
         authenticator,
-        gate,
-        metrics,
         request_limits(settings),
-        settings.document_bytes,
-        call_limits(settings),
+        settings.limits.slow_client_seconds,
         transport_limits(settings),
-        traces,
     )
     addresses = await server.start()
     announcer: Announcer | None = None
     try:
-        app = await asyncio.to_thread(build, settings, metrics, watch, manager.status)
+        app = await asyncio.to_thread(build, settings, metrics, observer, manager.status)
     except BaseException:
         await server.stop(grace_s=0)
         raise
     try:
-        watch.metrics.read_from(app.generator.stats, lambda: 0 if audit_file is None else audit_file.dropped)
+        observer.metrics.read_from(app.generator.stats, lambda: 0 if audit_file is None else audit_file.dropped)
         registry.register(OffloadMetrics(app.remotes))
         zones = partial(temperatures, settings.throttle.root)
-        registry.register(BoardMetrics(watch.activity, zones, app.throttling, app.memory_pressure))
-        reporter = StatusCollector(
+        registry.register(BoardMetrics(observer.activity, zones, app.throttling, app.memory_pressure))
+        collector = StatusCollector(
             pipeline=app.pipeline,
             generator=app.generator,
-            ingesting=app.ingest_stage,
+            ingest=app.ingest_stage,
             library=app.directory.library,
             latencies=latencies,
-            activity=watch.activity,
+            activity=observer.activity,
             temperatures=zones,
             throttling=app.throttling,
             memory=app.memory_plan.summary,
@@ -150,20 +148,20 @@ async def _serve(
             address=addresses[0],
             started_at=started_at,
         )
-        registry.register(StageMetrics(reporter.stages))
+        registry.register(StageMetrics(collector.stages))
         registry.register(PlacementMetrics(app.models))
         if settings.metrics.port is not None:
             metrics.serve(settings.metrics.port)
-        library = app.directory.library
-        gate.open(
+        lifecycle.open(
             Backend(
                 app.pipeline,
                 app.ingest_stage,
                 app.ingest_worker,
-                library,
-                lambda: reporter.status(gate.state),
-                watch.trail,
-                watch.usage,
+                app.directory.library,
+                settings.document_bytes,
+                lambda: collector.status(lifecycle.state),
+                audit,
+                observer.usage,
                 app.use_model,
                 app.backup,
                 app.directory.collections,
@@ -171,7 +169,7 @@ async def _serve(
                 app.encoder_service,
             )
         )
-        if asked.to_stop:
+        if signals.stop:
             return
         freeze_gc()
         await server.serving()
@@ -188,31 +186,31 @@ async def _serve(
         announcer = make_announcer(settings, addresses[0])
         if announcer is not None:
             announcer.start()
-        reloader = SettingsReloader(settings, read, server, authenticator)
-        while await asked.to_read_settings():
+        reloader = SettingsReloader(settings, read, server, calls.timeouts, authenticator)
+        while await signals.reload_requested():
             manager.reloading()
             manager.ready(_reload(reloader))
     finally:
         grace_s = settings.limits.drain_seconds
         manager.stopping(f"letting calls finish, for at most {grace_s:g} s")
         log.info("draining", seconds=grace_s)
-        gate.drain()
-        withdrawn = asyncio.create_task(asyncio.to_thread(_withdraw, announcer))
-        watch.trail.close()
+        lifecycle.drain()
+        unannounced = asyncio.create_task(asyncio.to_thread(_close_announcer, announcer))
+        audit.close()
         app.ingest_worker.drain()
         await server.draining()
         try:
-            await asyncio.wait_for(gate.idle(), grace_s)
+            await asyncio.wait_for(lifecycle.drained(), grace_s)
         except TimeoutError:
-            log.warning("calls are given up: they take longer than the grace time")
+            log.warning("the grace period is over; remaining calls are cancelled")
             await asyncio.to_thread(app.cancel_queries)
-        await server.stop(_LAST_WORDS_SECONDS)
-        await withdrawn
+        await server.stop(_STATUS_SECONDS)
+        await unannounced
         await asyncio.to_thread(app.close)
         log.info("stopped")
 
 
-def _withdraw(announcer: Announcer | None) -> None:
+def _close_announcer(announcer: Announcer | None) -> None:
     if announcer is not None:
         announcer.close()
 
@@ -222,44 +220,44 @@ def _reload(reloader: SettingsReloader) -> str:
     try:
         result = reloader.reload()
     except EdgeRagError as error:
-        log.error("the settings cannot be used; the old ones stay", error=str(error))
-        return f"serving with the old settings, the new ones cannot be used: {error}"
-    log.info("settings read again", changed=result.changed)
+        log.error("the new settings are invalid; the old ones stay in force", error=str(error))
+        return f"serving with the old settings, the new ones are invalid: {error}"
+    log.info("settings reloaded", changed=result.changed)
     if not result.need_restart:
-        return "serving; settings read again"
+        return "serving; settings reloaded"
     log.warning("these settings need a restart", keys=result.need_restart)
     return f"serving; a restart is needed for {', '.join(result.need_restart)}"
 
 
-class _Asked:
-    """What signals ask for: SIGTERM and SIGINT to stop, and a second one to stop at once; SIGHUP to read settings."""
+class _Signals:
+    """The daemon's signals: SIGTERM and SIGINT stop it, at once when repeated; SIGHUP reloads the settings."""
 
     def __init__(self) -> None:
-        self.to_stop = False
-        self._to_read = False
+        self.stop = False
+        self._reload = False
         self._changed = asyncio.Event()
 
-    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Takes the signals."""
+    def install(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Installs the signal handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, loop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._read)
+            loop.add_signal_handler(number, self._on_stop, loop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
 
-    async def to_read_settings(self) -> bool:
-        """Waits until the settings are to be read, or, returning False, until the daemon is to stop."""
-        while not self.to_stop:
-            if self._to_read:
-                self._to_read = False
+    async def reload_requested(self) -> bool:
+        """Waits for the next request to reload the settings; returns False when the daemon is to stop."""
+        while not self.stop:
+            if self._reload:
+                self._reload = False
                 return True
             self._changed.clear()
             await self._changed.wait()
         return False
 
-    def _stop(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
-        self.to_stop = True
+    def _on_stop(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+        self.stop = True
         self._changed.set()
         loop.remove_signal_handler(number)
 
-    def _read(self) -> None:
-        self._to_read = True
+    def _on_reload(self) -> None:
+        self._reload = True
         self._changed.set()

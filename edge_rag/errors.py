@@ -45,7 +45,7 @@ EdgeRagError
     ├── StorageCorrupt
     └── BackupInvalid       a file is no whole backup, or not one that can be put back here
 
-``edge_rag.server.grpc.status_codes`` maps every class to one gRPC status; a test proves that table total.
+``edge_rag.service.codes`` maps every class to one status code; a test proves that table total.
 """
 
 from __future__ import annotations

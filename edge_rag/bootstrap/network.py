@@ -21,7 +21,7 @@ from edge_rag.server.limits.transport import TransportLimits
 from edge_rag.service.access import Authenticator, PairingService
 from edge_rag.service.call import CallContext
 from edge_rag.service.lifecycle import Lifecycle
-from edge_rag.service.limits import CallLimits, ConcurrencyLimiter, Timeouts
+from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
 from edge_rag.service.refusals import RefusalRecorder
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.telemetry.tracing import Traces
@@ -52,13 +52,13 @@ def make_call_context(
     traces: Traces,
 ) -> CallContext:
     """Makes the call context that all transports share."""
-    limits = call_limits(settings)
+    limits = settings.limits
     return CallContext(
         lifecycle,
         authenticator,
         QuotaLedger(),
-        ConcurrencyLimiter(limits.concurrent),
-        Timeouts(limits.request_s, limits.long_call_s),
+        ConcurrencyLimiter(limits.concurrent_calls),
+        Timeouts(limits.request_seconds, limits.long_call_seconds),
         metrics,
         RefusalRecorder(audit),
         traces,
@@ -102,14 +102,6 @@ def introduction(settings: Settings, certificate: Path | None = None) -> Introdu
 def request_limits(settings: Settings) -> RequestLimits:
     """Returns the limits and defaults of a request."""
     return RequestLimits(settings.limits.question_characters, settings.generator.mode, settings.reranker.passages)
-
-
-def call_limits(settings: Settings) -> CallLimits:
-    """Returns the limits of calls."""
-    limits = settings.limits
-    return CallLimits(
-        limits.concurrent_calls, limits.request_seconds, limits.long_call_seconds, limits.slow_client_seconds
-    )
 
 
 def transport_limits(settings: Settings) -> TransportLimits:

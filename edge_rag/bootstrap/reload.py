@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edge_rag.bootstrap.network import call_limits, make_access, pairing_service, request_limits, token_file
+from edge_rag.bootstrap.network import make_access, pairing_service, request_limits, token_file
 from edge_rag.config.sections import LogFormat
 from edge_rag.config.settings import Settings, changed_keys, with_reloadable
 from edge_rag.server.grpc.server import GrpcServer
@@ -63,8 +63,7 @@ class SettingsReloader:
         following = with_reloadable(self._current, read)
         listeners, _ = make_access(following)
         self._server.reload(request_limits(following), listeners.tls)
-        limits = call_limits(following)
-        self._timeouts.set(limits.request_s, limits.long_call_s)
+        self._timeouts.set(following.limits.request_seconds, following.limits.long_call_seconds)
         self._authenticator.replace(token_file(following), pairing_service(following))
         configure_logging(following.log.level.value, following.log.format is LogFormat.JSON, following.log.text)
         result = ReloadResult(changed_keys(self._current, following), changed_keys(following, read))

@@ -1,7 +1,7 @@
 """The call context: what every call passes through, over any transport.
 
-Identity, roles, quotas, admission, deadlines, audit events of refusals, metrics, traces and the log line are applied here
-and nowhere else. A transport parses a request, opens a call with ``CallContext.handle``, passes core values to an
+Identity, roles, quotas, admission, deadlines, audit events of refusals, metrics, traces and the log line are applied
+here and nowhere else. A transport parses a request, opens a call with ``CallContext.handle``, passes core values to an
 operation of this room, and reports ``CallFailed``.
 """
 
@@ -95,7 +95,7 @@ class CallRequest:
     metadata: Sequence[tuple[str, str | bytes]] = ()
 
 
-class CallFailed(Exception):  # noqa: N818 - a report for the transport, not one of the errors
+class CallFailed(Exception):
     """The failure of a call, as a transport reports it. Not part of the error tree: it reports one of those errors.
 
     Attributes:
@@ -223,12 +223,13 @@ class CallContext:
         try:
             self._limiter.acquire(client)
         except Overloaded as refusal:
-            error = NotReady("the daemon is shutting down") if self.lifecycle.draining else refusal
-            code = CODES[type(error)]
-            call_id = RequestId(request_id) if is_request_id(request_id) else _new_request_id()
-            self.metrics.requests.labels(method, code.name).inc()
-            self._refusals.record(method, call_id, address_without_port(peer), error)
-            raise CallFailed(code, str(error), call_id, retry_after_s(error)) from None
+            # No variable of this frame may hold the error: its traceback holds the frame.
+            raise self._refused(
+                method,
+                peer,
+                request_id,
+                NotReady("the daemon is shutting down") if self.lifecycle.draining else refusal,
+            ) from None
 
     def release(self, client: str) -> None:
         """Returns the slot of a call."""
@@ -288,6 +289,13 @@ class CallContext:
             log.info("call", method=operation.name, request_id=call_id, status=code.name, seconds=round(seconds, 4))
         if failure is not None:  # after the call is counted
             raise CallFailed(code, failure[0], call_id, failure[1])
+
+    def _refused(self, method: str, peer: str, request_id: str, error: EdgeRagError) -> CallFailed:
+        code = CODES[type(error)]
+        call_id = RequestId(request_id) if is_request_id(request_id) else _new_request_id()
+        self.metrics.requests.labels(method, code.name).inc()
+        self._refusals.record(method, call_id, address_without_port(peer), error)
+        return CallFailed(code, str(error), call_id, retry_after_s(error))
 
     def _identify(self, operation: Operation, credentials: Credentials) -> Identity:
         if operation.anonymous:

@@ -7,6 +7,7 @@ from typing import Final
 
 from edge_rag import errors
 
+
 class Code(Enum):
     """Canonical status codes, named as in gRPC (google.rpc.Code)."""
 
@@ -72,4 +73,3 @@ CODES: Final[dict[type[errors.EdgeRagError], Code]] = {
     errors.StorageCorrupt: Code.DATA_LOSS,
     errors.BackupInvalid: Code.FAILED_PRECONDITION,
 }
-

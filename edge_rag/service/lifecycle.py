@@ -13,8 +13,8 @@ from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline
 from edge_rag.pipeline.ports import CollectionLibrary, DocumentLibrary
 from edge_rag.pipeline.shared_encoders import EncoderService
-from edge_rag.telemetry.audit_log import AuditTrail
-from edge_rag.telemetry.usage import UsageLedger
+from edge_rag.telemetry.audit_log import AuditLog
+from edge_rag.telemetry.usage import UsageMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Backend:
     library: DocumentLibrary
     document_bytes: int
     status: Callable[[], DaemonStatus]
-    audit: AuditTrail
-    usage: UsageLedger
+    audit: AuditLog
+    usage: UsageMeter
     use_model: Callable[[str, str], ModelInUse]
     backup: Callable[[], Iterator[bytes]]
     collections: CollectionLibrary

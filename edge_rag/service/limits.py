@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -13,23 +12,6 @@ from edge_rag.errors import Overloaded
 
 _SHARE: Final = 3
 """A client may hold up to this many times the free slots; a lone client gets three quarters of all slots."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallLimits:
-    """Limits of calls.
-
-    Attributes:
-        concurrent: Concurrent calls; further ones fail with RESOURCE_EXHAUSTED.
-        request_s: Maximum duration of a call, and of a client's silence in its request stream, seconds.
-        long_call_s: Maximum duration of a long operation, seconds.
-        slow_client_s: Maximum time that a client may leave a message unread, seconds.
-    """
-
-    concurrent: int
-    request_s: float
-    long_call_s: float
-    slow_client_s: float
 
 
 class ConcurrencyLimiter:

@@ -24,7 +24,6 @@ from edge_rag.core.generation import (
 )
 from edge_rag.core.identity import Role
 from edge_rag.core.passage import Reranked, RerankRequest
-from edge_rag.engine.stats import EngineSnapshot
 from edge_rag.errors import ConfigurationError
 from edge_rag.generator.generator import AnswerHandle
 from edge_rag.pipeline.event_buffer import EventBuffer
@@ -42,19 +41,6 @@ COALESCING_S: Final = 0.05
 
 _EVENT_BUFFER: Final = 64
 """Unread events of a peer's answer at which its generation is paused."""
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratorLoad:
-    """The generator's load when a peer's request arrives.
-
-    Attributes:
-        engine: Counts of the engine.
-        vocabulary: Identity of the model's vocabulary.
-    """
-
-    engine: EngineSnapshot
-    vocabulary: str
 
 
 async def generate(

@@ -18,11 +18,14 @@ from edge_rag.api.v1 import generation_pb2_grpc
 from edge_rag.core.query import AnswerMode
 from edge_rag.generator.generator import AnswerGenerator
 from edge_rag.generator.model_swap import ModelSwapper
-from edge_rag.server.authentication import Authenticator
-from edge_rag.server.call import CallContext
-from edge_rag.server.grpc.generation_service import GenerationService
-from edge_rag.server.lifecycle import Backend, Lifecycle
-from edge_rag.server.limits.timeouts import Deadlines
+from edge_rag.server.grpc.call import GrpcCalls
+from edge_rag.server.grpc.peers_service import GenerationService
+from edge_rag.service.access import Authenticator
+from edge_rag.service.call import CallContext
+from edge_rag.service.lifecycle import Backend, Lifecycle
+from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
+from edge_rag.service.refusals import RefusalRecorder
+from edge_rag.telemetry.audit_log import AuditLog
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics
 from edge_rag.wire.requests import RequestLimits
@@ -84,13 +87,18 @@ def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
     backend = Backend(**others | {"generator": cast(ModelSwapper, generator)})
 
     def register(server: grpc.aio.Server) -> None:
-        gate = Lifecycle()
-        gate.open(backend)
-        metrics = Metrics(CollectorRegistry(), Latencies())
+        lifecycle = Lifecycle()
+        lifecycle.open(backend)
         calls = CallContext(
-            gate, Authenticator(TokenFile(tokens), QuotaLedger(), cast(Any, None)), metrics, Deadlines(300, 300)
+            lifecycle,
+            Authenticator(TokenFile(tokens), cast(Any, None)),
+            QuotaLedger(),
+            ConcurrencyLimiter(256),
+            Timeouts(300, 300),
+            Metrics(CollectorRegistry(), Latencies()),
+            RefusalRecorder(AuditLog(100)),
         )
-        service = GenerationService(calls, RequestLimits(8192, AnswerMode.QUOTE, 4))
+        service = GenerationService(GrpcCalls(calls), RequestLimits(8192, AnswerMode.QUOTE, 4))
         generation_pb2_grpc.add_GenerationServicer_to_server(service, server)
 
     with serving(register) as address:

@@ -15,7 +15,7 @@ from edge_rag.service.codes import CODES, Code
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
 REQUEST_ID: Final = "edge-rag-request-id"
-"""Metadata key of the request id: of requests, of replies (initial metadata), and of failed calls (trailing metadata)."""
+"""Metadata key of the request id, in requests, replies (initial metadata) and failed calls (trailing metadata)."""
 
 STATUS: Final[dict[type[errors.EdgeRagError], grpc.StatusCode]] = {
     error: grpc.StatusCode[code.name] for error, code in CODES.items()
@@ -37,9 +37,7 @@ class GrpcCalls:
         self._calls = calls
 
     @asynccontextmanager
-    async def handle(
-        self, operation: Operation, context: ServicerContext, request_id: str = ""
-    ) -> AsyncIterator[Call]:
+    async def handle(self, operation: Operation, context: ServicerContext, request_id: str = "") -> AsyncIterator[Call]:
         """Runs the body of a call; ends the call with the status of the error that it raises.
 
         Args:
@@ -51,7 +49,7 @@ class GrpcCalls:
             credentials(context),
             request_id or metadata_value(context, REQUEST_ID) or "",
             context.time_remaining(),
-            context.invocation_metadata() or (),
+            tuple(context.invocation_metadata() or ()),
         )
         status: tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]] | None = None
         try:

@@ -59,9 +59,7 @@ def bind(main: str, local: str | None, always_tls: bool, tls: TlsOptions | None,
         ConfigurationError: An address is not legal, or would be open to other machines without TLS or credentials.
     """
     if local is not None and not is_local(local):
-        raise ConfigurationError(
-            f"local_listen: {local} can be reached from other machines; set listen for that"
-        )
+        raise ConfigurationError(f"local_listen: {local} can be reached from other machines; set listen for that")
     if is_local(main) and not (always_tls and not main.startswith("unix:")):
         return Listeners(main, None, local)
     if tls is None:
@@ -99,7 +97,9 @@ def is_local(address: str) -> bool:
 
 
 class ServedCertificates:
-    """The server's certificates. A handshake after a change of the files uses the new ones; handshakes run on several threads.
+    """The server's certificates. A handshake after a change of the files uses the new ones.
+
+    Handshakes run on several threads.
 
     Args:
         options: TLS of the listening address.

@@ -141,7 +141,10 @@ class Connections:
             for listening in self._listening():
                 attach_filter(listening, banned)
         except OSError as error:
-            log.warning("the kernel refuses the socket filter; connections of banned addresses are closed after they open", error=str(error))
+            log.warning(
+                "the kernel refuses the socket filter; connections of banned addresses are closed after they open",
+                error=str(error),
+            )
 
     def cut(self, peer: str, reason: str) -> None:
         """Closes the connection of a peer; does nothing for a Unix socket.

@@ -1,8 +1,8 @@
 """A socket filter that drops the packets of banned addresses in the kernel.
 
-A classic BPF program (McCanne and Jacobson, The BSD Packet Filter, 1993) attached to a listening socket sees each packet
-that opens a connection; see ``SO_ATTACH_FILTER`` in socket(7), which needs no privileges. An accepted connection keeps the
-program that the socket had at that time, so that later programs do not affect it.
+A classic BPF program (McCanne and Jacobson, The BSD Packet Filter, 1993) attached to a listening socket sees each
+packet that opens a connection; see ``SO_ATTACH_FILTER`` in socket(7), which needs no privileges. An accepted connection
+keeps the program that the socket had at that time, so that later programs do not affect it.
 """
 
 from __future__ import annotations

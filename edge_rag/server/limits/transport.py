@@ -19,7 +19,7 @@ _REQUESTS_PER_READ: Final = 16
 
 _PENDING_CALLS: Final = 4096
 """Calls that may wait to be accepted, about 15 KiB each; beyond that gRPC cancels arbitrary ones. A reset call stays in
-this queue, so that a flood of resets fills it until the address is banned. Each connection holds at most ``streams``."""
+this queue, so that a flood of resets fills it until the address is banned; one connection holds at most ``streams``."""
 
 
 @dataclass(frozen=True, slots=True)

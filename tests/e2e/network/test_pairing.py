@@ -25,7 +25,7 @@ from edge_rag.client.pairing import pair
 from edge_rag.config.paths import pairing_path, token_path
 from edge_rag.core.identity import Identity, Role
 from edge_rag.core.pairing_code import SYMBOLS, PairingCode
-from edge_rag.server.authentication import ANONYMOUS
+from edge_rag.service.access import ANONYMOUS
 from tests.e2e.support.interceptor import Interceptor
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 
@@ -229,7 +229,7 @@ def test_no_code_and_no_token_is_in_the_log(box: Box) -> None:
     box.refusal(code.key, code.secret)
     log = box.running.log.read_text()
     assert "paired" in log
-    assert "a wrong pairing code was shown" in log
+    assert "wrong pairing code" in log
     assert token.split("_", 2)[2] not in log
     assert code.secret not in log
 

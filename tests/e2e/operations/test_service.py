@@ -157,7 +157,7 @@ def test_sighup_takes_what_can_change_names_what_cannot_and_keeps_all_of_a_broke
     assert asks(daemon.address, question) is grpc.StatusCode.OK
 
     said = reread(daemon, manager, '[limits]\nquestion_characters = 20\n[log]\nlevel = "warning"')
-    assert said["STATUS"] == "serving; settings read again"
+    assert said["STATUS"] == "serving; settings reloaded"
     assert asks(daemon.address, question) is grpc.StatusCode.INVALID_ARGUMENT
 
     for broken in ("[limits]\nquestion_characters = 0", "[limits", "[limits]\nquestions = 5"):
@@ -168,7 +168,7 @@ def test_sighup_takes_what_can_change_names_what_cannot_and_keeps_all_of_a_broke
     assert said["STATUS"] == "serving; a restart is needed for threads, limits.concurrent_calls"
     assert asks(daemon.address, question) is grpc.StatusCode.OK
     assert daemon.stop() == 0
-    assert "the settings cannot be used; the old ones stay" in daemon.log.read_text()
+    assert "the new settings are invalid; the old ones stay in force" in daemon.log.read_text()
 
 
 def edge_rag(*arguments: object) -> str:

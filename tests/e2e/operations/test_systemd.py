@@ -56,7 +56,7 @@ def test_a_reload_has_the_settings_read_again(booted: Booted) -> None:
     (booted.root / "etc/edge-rag/edge-rag.toml").write_text(SETTINGS.format(seconds=200))
     since = time.time()
     booted.run("systemctl", "reload", "edge-rag.service")
-    booted.await_lines(since, "settings read again")
+    booted.await_lines(since, "settings reloaded")
     assert booted.show("MainPID") == before
 
 

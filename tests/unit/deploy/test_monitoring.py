@@ -18,7 +18,7 @@ from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
 from edge_rag.core.monitoring.status import DiskStats, EngineStats, ModelInUse, StageSnapshot
 from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
-from edge_rag.server.grpc.status_codes import STATUS
+from edge_rag.server.grpc.call import STATUS
 from edge_rag.telemetry.activity import Activity
 from edge_rag.telemetry.latencies import Latencies
 from edge_rag.telemetry.metrics.calls import Metrics

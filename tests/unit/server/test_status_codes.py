@@ -2,7 +2,7 @@ import grpc
 import pytest
 
 from edge_rag import errors
-from edge_rag.server.grpc.status_codes import STATUS, trailers
+from edge_rag.server.grpc.call import STATUS, error_status
 
 
 def every_error(root: type[errors.EdgeRagError]) -> list[type[errors.EdgeRagError]]:
@@ -25,10 +25,10 @@ def test_the_error_tree_drawn_in_the_module_names_every_class() -> None:
 
 @pytest.mark.parametrize("seconds", [0.05, 1.0, 12.3456])
 def test_a_full_queue_says_in_milliseconds_when_to_come_back(seconds: float) -> None:
-    assert trailers(errors.Overloaded("retriever", seconds)) == (
+    assert error_status(errors.Overloaded("retriever", seconds))[2] == (
         ("grpc-retry-pushback-ms", str(round(seconds * 1000))),
     )
 
 
 def test_other_errors_carry_no_pushback() -> None:
-    assert trailers(errors.NotReady("starting")) == ()
+    assert error_status(errors.NotReady("starting"))[2] == ()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_rag.server.limits.connections import BARRED_S, Connections, address_of, peer_of
+from edge_rag.server.limits.connections import BAN_S, Connections, address_of, peer_of
 from tests.unit.server.limits.test_socket_filter import is_taken
 
 
@@ -68,7 +68,7 @@ def server() -> Iterator[Server]:
 
 def connections(server: Server, most: int) -> Connections:
     made = Connections(most)
-    made.belong_to(frozenset({server.port}))
+    made.set_ports(frozenset({server.port}))
     return made
 
 
@@ -110,7 +110,7 @@ def test_a_connection_is_cut_by_its_peers_name_and_no_other(server: Server) -> N
 
 def test_connections_to_elsewhere_are_not_counted_or_cut(server: Server) -> None:
     elsewhere = connections(server, 1)
-    elsewhere.belong_to(frozenset({1}))
+    elsewhere.set_ports(frozenset({1}))
     server.connect()
     two = server.connect()
     assert elsewhere.close_excess() == 0
@@ -121,14 +121,14 @@ def test_connections_to_elsewhere_are_not_counted_or_cut(server: Server) -> None
 def test_an_address_that_is_shut_out_loses_its_connections_and_gets_none_for_a_while(server: Server) -> None:
     now = [0.0]
     made = Connections(9, clock=lambda: now[0])
-    made.belong_to(frozenset({server.port}))
+    made.set_ports(frozenset({server.port}))
     other, one, two = server.connect("127.0.0.8"), server.connect("127.0.0.9"), server.connect("127.0.0.9")
-    made.shut_out(f"ipv4:127.0.0.9:{one.getsockname()[1]}", "it floods")
+    made.ban(f"ipv4:127.0.0.9:{one.getsockname()[1]}", "it floods")
     assert server.open() == [other]
-    made.shut_out(f"ipv4:127.0.0.9:{two.getsockname()[1]}", "it floods")
-    for at, is_in in ((0.0, False), (BARRED_S - 0.1, False), (BARRED_S, True)):
+    made.ban(f"ipv4:127.0.0.9:{two.getsockname()[1]}", "it floods")
+    for at, is_in in ((0.0, False), (BAN_S - 0.1, False), (BAN_S, True)):
         now[0] = at
-        made.let_in()
+        made.lift_expired_bans()
         assert is_taken(server.listener, "127.0.0.9") is is_in
         assert is_taken(server.listener, "127.0.0.8")
 
@@ -136,8 +136,8 @@ def test_an_address_that_is_shut_out_loses_its_connections_and_gets_none_for_a_w
 def test_what_cannot_be_shut_out_only_loses_its_connection(server: Server) -> None:
     made = connections(server, most=9)
     server.connect()
-    made.shut_out("unix:", "it floods")
-    made.shut_out("ipv6:%5Bfe80::7%25eth0%5D:5000", "it floods")
-    made.let_in()
+    made.ban("unix:", "it floods")
+    made.ban("ipv6:%5Bfe80::7%25eth0%5D:5000", "it floods")
+    made.lift_expired_bans()
     assert is_taken(server.listener, "127.0.0.1")
     assert len(server.open()) == 1

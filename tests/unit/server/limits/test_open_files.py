@@ -16,8 +16,8 @@ def test_connections_fit_as_far_as_the_system_lets_them(soft: int, hard: int, co
     script = (
         "import resource\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
-        "from edge_rag.server.limits.transport import make_room_for\n"
-        f"assert make_room_for({connections}) == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == {expected}\n"
+        "from edge_rag.server.limits.transport import raise_file_limit\n"
+        f"assert raise_file_limit({connections}) == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == {expected}\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

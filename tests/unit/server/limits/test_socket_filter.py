@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.server.limits.socket_filter import MOST, Address, bar
+from edge_rag.server.limits.socket_filter import MAX_ADDRESSES, Address, attach_filter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has filters of sockets")
 
@@ -40,25 +40,25 @@ def is_taken(listening: socket.socket, source: str) -> bool:
 
 
 def test_nobody_comes_from_a_barred_address_and_everybody_else_does(both: socket.socket) -> None:
-    bar(both, [ip_address("127.0.0.66"), ip_address("2001:db8::7"), ip_address("127.0.0.67")])
+    attach_filter(both, [ip_address("127.0.0.66"), ip_address("2001:db8::7"), ip_address("127.0.0.67")])
     assert [is_taken(both, source) for source in ("127.0.0.66", "127.0.0.67")] == [False, False]
     assert [is_taken(both, source) for source in ("127.0.0.1", "127.0.0.68", "::1")] == [True, True, True]
-    bar(both, [ip_address("::1")])
+    attach_filter(both, [ip_address("::1")])
     assert [is_taken(both, source) for source in ("127.0.0.66", "::1")] == [True, False]
-    bar(both, [])
+    attach_filter(both, [])
     assert is_taken(both, "::1")
 
 
 def test_a_connection_that_was_let_in_goes_on_when_its_address_is_barred(both: socket.socket) -> None:
     with socket.create_connection(both.getsockname()[:2], 30) as client, both.accept()[0] as server:
-        bar(both, [ip_address("::1")])
+        attach_filter(both, [ip_address("::1")])
         client.sendall(b"still here")
         server.settimeout(30)
         assert server.recv(10) == b"still here"
 
 
-@given(st.lists(st.ip_addresses(), min_size=MOST, max_size=2 * MOST))
+@given(st.lists(st.ip_addresses(), min_size=MAX_ADDRESSES, max_size=2 * MAX_ADDRESSES))
 def test_as_many_addresses_as_may_be_named_are_taken_by_the_kernel(barred: list[Address]) -> None:
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listening:
-        bar(listening, [each for each in barred if str(each) != "127.0.0.99"])
-        assert is_taken(listening, "127.0.0.1") is (ip_address("127.0.0.1") not in barred[-MOST:])
+        attach_filter(listening, [each for each in barred if str(each) != "127.0.0.99"])
+        assert is_taken(listening, "127.0.0.1") is (ip_address("127.0.0.1") not in barred[-MAX_ADDRESSES:])

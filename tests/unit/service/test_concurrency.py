@@ -9,50 +9,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.errors import Overloaded
-from edge_rag.server.limits.concurrency import ConcurrencyLimiter
+from edge_rag.service.limits import ConcurrencyLimiter
 
 
-def fill(places: ConcurrencyLimiter, caller: str) -> int:
+def fill(limiter: ConcurrencyLimiter, caller: str) -> int:
     taken = 0
     while True:
         try:
-            places.take(caller)
+            limiter.acquire(caller)
         except Overloaded:
             return taken
         taken += 1
 
 
 @given(st.integers(1, 40), st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=200))
-def test_there_are_never_more_calls_than_places_and_whoever_leaves_makes_room(
+def test_there_are_never_more_calls_than_limiter_and_whoever_leaves_makes_room(
     capacity: int, moves: list[tuple[str, bool]]
 ) -> None:
-    places = ConcurrencyLimiter(capacity, clock=lambda: 0.0)
+    limiter = ConcurrencyLimiter(capacity, clock=lambda: 0.0)
     inside: Counter[str] = Counter()
     for caller, comes in moves:
         if not comes:
             if inside[caller]:
-                places.leave(caller)
+                limiter.release(caller)
                 inside[caller] -= 1
             continue
         free = capacity - inside.total()
         try:
-            places.take(caller)
+            limiter.acquire(caller)
             inside[caller] += 1
         except Overloaded as refusal:
             assert free == 0 or inside[caller] >= 3 * free
             assert 0.05 <= refusal.retry_after_s <= 60
-        assert places.taken == inside.total() <= capacity
+        assert limiter.in_use == inside.total() <= capacity
     for caller, count in inside.items():
         for _ in range(count):
-            places.leave(caller)
-    assert places.taken == 0
+            limiter.release(caller)
+    assert limiter.in_use == 0
 
 
-def test_a_greedy_caller_leaves_places_for_the_next_one_to_come() -> None:
-    places = ConcurrencyLimiter(256)
-    assert fill(places, "greedy") == 192
-    assert fill(places, "other") == 48
-    places.take("third")
+def test_a_greedy_caller_leaves_limiter_for_the_next_one_to_come() -> None:
+    limiter = ConcurrencyLimiter(256)
+    assert fill(limiter, "greedy") == 192
+    assert fill(limiter, "other") == 48
+    limiter.acquire("third")
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3])
@@ -61,30 +61,30 @@ def test_the_smallest_server_serves_a_lone_caller_with_all_it_has(capacity: int)
 
 
 def test_a_place_that_is_given_back_is_free_for_the_same_caller() -> None:
-    places = ConcurrencyLimiter(1)
-    places.take("one")
+    limiter = ConcurrencyLimiter(1)
+    limiter.acquire("one")
     with pytest.raises(Overloaded):
-        places.take("one")
-    places.leave("one")
-    places.take("one")
+        limiter.acquire("one")
+    limiter.release("one")
+    limiter.acquire("one")
 
 
 def test_those_refused_are_told_to_come_back_one_after_the_other_at_the_pace_of_leaving() -> None:
     now = [0.0]
-    places = ConcurrencyLimiter(3, clock=lambda: now[0])
+    limiter = ConcurrencyLimiter(3, clock=lambda: now[0])
     for _ in range(3):
-        places.take("one")
+        limiter.acquire("one")
 
     def told() -> float:
         with pytest.raises(Overloaded) as refused:
-            places.take("one")
+            limiter.acquire("one")
         return refused.value.retry_after_s
 
     for _ in range(200):
         told()
-        places.leave("one")
+        limiter.release("one")
         now[0] += 0.2
-        places.take("one")
+        limiter.acquire("one")
     first, second, third = told(), told(), told()
     assert second == pytest.approx(first + 0.2, rel=0.01)
     assert third == pytest.approx(second + 0.2, rel=0.01)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import ChunkEvent, Generated, GenerationFailed, QuoteChunk, TextChunk, TokenChunk
 from edge_rag.errors import NotReady
-from edge_rag.server.grpc.generation_service import paced
+from edge_rag.service.peers import coalesced
 
 END = Generated(FinishReason.STOP, Usage(), 0.0, 0.0, None)
 NEVER_S = 3600.0
@@ -22,7 +22,7 @@ async def heard(said: list[ChunkEvent], together_s: float) -> list[ChunkEvent]:
     queue = asyncio.Queue[ChunkEvent]()
     for each in said:
         queue.put_nowait(each)
-    async with aclosing(paced(queue.get, asyncio.get_running_loop().time, together_s)) as events:
+    async with aclosing(coalesced(queue.get, asyncio.get_running_loop().time, together_s)) as events:
         return [event async for event in events]
 
 
@@ -65,7 +65,7 @@ def test_words_are_not_held_for_longer_although_nothing_more_comes() -> None:
         queue = asyncio.Queue[ChunkEvent]()
         queue.put_nowait(TextChunk("a"))
         queue.put_nowait(TextChunk("b"))
-        async with aclosing(paced(queue.get, asyncio.get_running_loop().time, 0.01)) as events:
+        async with aclosing(coalesced(queue.get, asyncio.get_running_loop().time, 0.01)) as events:
             assert await anext(events) == TextChunk("a")
             return await asyncio.wait_for(anext(events), 60)
 
