@@ -8,10 +8,9 @@ from contextlib import aclosing
 from typing import Final
 
 from edge_rag.core.documents.document import IngestOutcome, Upload
-from edge_rag.core.documents.jobs import Job, JobDocument, JobId
+from edge_rag.core.documents.jobs import Job, JobDocument, JobId, JobPage
 from edge_rag.core.identity import Role
 from edge_rag.errors import JobNotFound
-from edge_rag.core.documents.jobs import JobPage
 from edge_rag.service.call import Call, Operation
 from edge_rag.service.documents import Uploads
 
