@@ -9,29 +9,31 @@ from typing import Final, TypeVar
 import grpc
 
 from edge_rag.api.v1 import encoding_pb2, generation_pb2, rag_pb2
-from edge_rag.core.answer import FinishReason, Usage
+from edge_rag.core.answer import FinishReason, StageTime
 from edge_rag.core.generation import QuoteChunk, TextChunk, TokenChunk
 from edge_rag.core.placement import OffloadUse
-from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex
+from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Regex
 from edge_rag.errors import RemoteFailed
 from edge_rag.offload.encoding.client import EncoderModels
 from edge_rag.offload.encoding.messages import OutboundCandidates, OutboundTexts, RemoteRank, RemoteRanks, RemoteVectors
-from edge_rag.offload.generation.request_builder import OutboundRequest, SentPassage
+from edge_rag.offload.generation.request_builder import OutboundRequest
 from edge_rag.offload.ports import RemoteEvent, RemoteFinished, RemoteLoad
 from edge_rag.offload.remotes.connection import Connection
 from edge_rag.offload.remotes.tls_trust import Trust
+from edge_rag.wire.answers import finished_from_message
+from edge_rag.wire.codec import Codec, Part
 
 _METHOD: Final = "/edge_rag.v1.Generation/Generate"
-_MODES: Final = {AnswerMode.QUOTE: rag_pb2.ANSWER_MODE_QUOTE, AnswerMode.FREE: rag_pb2.ANSWER_MODE_FREE}
-_PRIORITIES: Final = {
-    Priority.INTERACTIVE: rag_pb2.PRIORITY_INTERACTIVE,
-    Priority.NORMAL: rag_pb2.PRIORITY_NORMAL,
-    Priority.BATCH: rag_pb2.PRIORITY_BATCH,
-}
-_REASONS: Final = {
-    rag_pb2.FINISH_REASON_STOP: FinishReason.STOP,
-    rag_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
-}
+_SERVICE: Final = "/edge_rag.v1.Encoding/"
+
+_REQUEST: Final = Codec(OutboundRequest, generation_pb2.GenerateRequest, omit=("system", "user", "format"))
+_QUOTE: Final = Codec(QuoteChunk, generation_pb2.QuotedSentence)
+_CANDIDATES: Final = Codec(
+    OutboundCandidates,
+    encoding_pb2.RerankRequest,
+    parts={"terms": Part(lambda terms: [encoding_pb2.TermWeight(word=word, weight=weight) for word, weight in terms])},
+)
+_MODELS: Final = Codec(EncoderModels, encoding_pb2.DescribeEncodersResponse)
 
 _Call = grpc.aio.UnaryStreamCall[bytes, generation_pb2.GenerateResponse]
 
@@ -66,26 +68,7 @@ class EdgeRagRemote:
 
     def serialize(self, outbound: OutboundRequest) -> bytes:
         """Returns the serialized request."""
-        sampling = outbound.sampling
-        request = generation_pb2.GenerateRequest(
-            question=outbound.question,
-            passages=[_passage(passage) for passage in outbound.passages],
-            mode=_MODES[outbound.mode],
-            max_sentences=outbound.max_sentences,
-            sampling=rag_pb2.Sampling(
-                max_tokens=sampling.max_tokens,
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-                repetition_penalty=sampling.repetition_penalty,
-                seed=sampling.seed,
-                stop=sampling.stop,
-            ),
-            priority=_PRIORITIES[outbound.priority],
-            request_id=outbound.request_id,
-            vocabulary=outbound.vocabulary,
-            sharing=outbound.sharing,
-        )
+        request = _REQUEST.to_message(outbound)
         match outbound.format:
             case JsonSchema():
                 request.json_schema = outbound.format.schema
@@ -121,14 +104,6 @@ class EdgeRagRemote:
         await self.connection.close()
 
 
-def _passage(passage: SentPassage) -> generation_pb2.SourcePassage:
-    sentences = [
-        generation_pb2.SourceSentence(start=sentence.start, end=sentence.end, evidence=sentence.evidence)
-        for sentence in passage.sentences
-    ]
-    return generation_pb2.SourcePassage(text=passage.text, sentences=sentences)
-
-
 def _event(message: generation_pb2.GenerateResponse) -> RemoteEvent | None:
     """Parses a message; None if its kind is unknown or it is empty."""
     match message.WhichOneof("event"):
@@ -140,7 +115,7 @@ def _event(message: generation_pb2.GenerateResponse) -> RemoteEvent | None:
         case "tokens":
             return TokenChunk(tuple(message.tokens.ids)) if message.tokens.ids else None
         case "quoted":
-            return QuoteChunk(message.quoted.passage, message.quoted.sentence)
+            return _QUOTE.from_message(message.quoted)
         case "finished":
             return _finished(message.finished)
         case _:
@@ -148,19 +123,11 @@ def _event(message: generation_pb2.GenerateResponse) -> RemoteEvent | None:
 
 
 def _finished(message: rag_pb2.Finished) -> RemoteFinished:
-    if message.reason not in _REASONS:
+    finished = finished_from_message(message)
+    if finished.reason not in (FinishReason.STOP, FinishReason.LENGTH):
         raise RemoteFailed("the remote sent an unknown finish reason")
-    usage, stage = message.usage, message.stages[0] if message.stages else rag_pb2.StageTime()
-    used = Usage(
-        usage.prompt_tokens,
-        usage.cached_prompt_tokens,
-        usage.generated_tokens,
-        usage.forced_tokens,
-        usage.model_steps,
-    )
-    return RemoteFinished(
-        _REASONS[message.reason], used, _seconds(stage.queue_seconds), _seconds(stage.compute_seconds)
-    )
+    stage = finished.stages[0] if finished.stages else StageTime("", 0.0, 0.0)
+    return RemoteFinished(finished.reason, finished.usage, _seconds(stage.queue_s), _seconds(stage.compute_s))
 
 
 def _seconds(reported: float) -> float:
@@ -168,7 +135,6 @@ def _seconds(reported: float) -> float:
     return reported if math.isfinite(reported) and reported >= 0 else 0.0
 
 
-_SERVICE: Final = "/edge_rag.v1.Encoding/"
 _Reply = TypeVar("_Reply")
 
 
@@ -191,23 +157,12 @@ class EdgeRagEncoders:
 
     def serialize_candidates(self, outbound: OutboundCandidates) -> bytes:
         """Returns the serialized request."""
-        return encoding_pb2.RerankRequest(
-            reranker=outbound.reranker,
-            question=outbound.question,
-            passages=[
-                encoding_pb2.Candidate(text=each.text, headings=each.headings, boost=each.boost)
-                for each in outbound.passages
-            ],
-            terms=[encoding_pb2.TermWeight(word=word, weight=weight) for word, weight in outbound.terms],
-            limit=outbound.limit,
-            request_id=outbound.request_id,
-            sharing=outbound.sharing,
-        ).SerializeToString()
+        return _CANDIDATES.to_message(outbound).SerializeToString()
 
     async def describe(self, timeout_s: float) -> EncoderModels:
         """Returns the models it has."""
         reply = await self._call("DescribeEncoders", b"", encoding_pb2.DescribeEncodersResponse.FromString, timeout_s)
-        return EncoderModels(reply.embedder, reply.dimension, reply.reranker)
+        return _MODELS.from_message(reply)
 
     async def embed(self, body: bytes, timeout_s: float) -> RemoteVectors:
         """Embeds texts."""
