@@ -98,7 +98,7 @@ def calibrate(folder: Path, documents: Path, tokens: int, margin: float, progres
     texts = 0
     task = progress.add_task("tokens", total=tokens)
     for prompt in prompts_of(documents, ChatTokenizer.open(folder), longest):
-        seen.show(np.array(prompt, np.int64))
+        seen.observe(np.array(prompt, np.int64))
         texts += 1
         progress.update(task, completed=min(seen.tokens, tokens))
         if seen.tokens >= tokens:

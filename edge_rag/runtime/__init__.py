@@ -2,5 +2,5 @@
 
 import os
 
-# Read when ONNX Runtime is imported, whichever file of this room does so first.
+# Must be set before the first import of ONNX Runtime.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"

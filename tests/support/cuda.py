@@ -19,7 +19,7 @@ def cuda_copy(folder: Path, target: Path, token_ids: NDArray[np.int64]) -> Path:
     """Copies a model folder and gives the copy a form for CUDA with scales from one text."""
     copy = Path(shutil.copytree(folder, target))
     seen = ObservedKv(PagedDecoder.open(copy, -(-token_ids.size // 32)))
-    seen.show(token_ids)
+    seen.observe(token_ids)
     write_cuda_form(copy, copy, scales_of(seen.keys, seen.values, margin=1.1), {"tokens": seen.tokens})
     return copy
 

@@ -1,4 +1,4 @@
-"""One step of the packed batch: what a decoder runs, and the checks it must pass first."""
+"""The input of one model run, and the checks it must pass first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_rag.errors import InferenceFailed
 
 @dataclass(frozen=True, slots=True)
 class PackedStep:
-    """The tokens of one model run, the sequences one after the other without padding.
+    """The tokens of one model run, packed: one sequence after the other without padding.
 
     T tokens, S sequences, R rows of logits. All arrays are C-contiguous.
 
@@ -21,8 +21,8 @@ class PackedStep:
         positions: int32 [T], 0-based position of each token in its sequence.
         slot_mapping: int32 [T], ``page * page_tokens + offset`` where each token's keys and values are stored.
         cumulative_sequence_lengths: int32 [S+1], from 0 to T: sequence s has tokens ``c[s]`` to ``c[s+1]``.
-        block_table: int32 [S, max_pages], each sequence's pages in order; what lies past its last position is not read.
-        logits_indices: int64 [R], the tokens whose logits are wanted, in the order in which they are returned.
+        block_table: int32 [S, max_pages], each sequence's pages in order; entries after its last position are not read.
+        logits_indices: int64 [R], tokens whose logits are computed, in the order in which they are returned.
     """
 
     input_ids: NDArray[np.int64]
@@ -34,17 +34,17 @@ class PackedStep:
 
 
 def check_step(step: PackedStep, *, vocabulary_size: int, max_context: int, page_tokens: int, pages: int) -> None:
-    """Refuses a step that does not add up, before any of it reaches the model.
+    """Validates a step before any of it reaches the model.
 
     Args:
-        step: What is about to be run.
+        step: The step.
         vocabulary_size: Token ids are below this.
         max_context: Positions are below this.
         page_tokens: Tokens a page holds.
         pages: Page numbers are below this.
 
     Raises:
-        InferenceFailed: A shape, type or value is wrong; names the array. No page has been touched.
+        InferenceFailed: A shape, type or value is wrong; names the array. No page has changed.
     """
     _check_form(step)
     tokens = step.input_ids.size
@@ -59,7 +59,7 @@ def check_step(step: PackedStep, *, vocabulary_size: int, max_context: int, page
     used = step.block_table[sequences, step.positions // page_tokens]
     _check_range("block_table", used, pages)
     if not np.array_equal(step.slot_mapping, used * page_tokens + step.positions % page_tokens):
-        raise InferenceFailed("slot_mapping does not lie where positions and block_table say")
+        raise InferenceFailed("slot_mapping does not match positions and block_table")
 
 
 def _check_form(step: PackedStep) -> None:

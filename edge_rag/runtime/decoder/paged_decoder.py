@@ -262,7 +262,7 @@ class PagedDecoder(PagedModel):
         """Returns a page's keys and values, layer after layer.
 
         Raises:
-            InferenceFailed: There is no such page.
+            InferenceFailed: The page does not exist.
         """
         self.check_pages(page)
         return b"".join(layer[page].tobytes() for layer in self._layers)
@@ -272,10 +272,10 @@ class PagedDecoder(PagedModel):
 
         Args:
             page: Its number.
-            content: What ``read_page`` returned, of this model.
+            content: Content from ``read_page`` of the same model.
 
         Raises:
-            InferenceFailed: There is no such page, or the content has another size.
+            InferenceFailed: The page does not exist, or the content has another size.
         """
         self.check_pages(page)
         if content.nbytes != self.page_bytes:
@@ -286,7 +286,7 @@ class PagedDecoder(PagedModel):
 
 
 def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields the first page and the length of every run of consecutive ones."""
+    """Yields the first page and the length of each run of consecutive pages."""
     start = 0
     for index in range(1, len(pages) + 1):
         if index == len(pages) or pages[index] != pages[index - 1] + 1:

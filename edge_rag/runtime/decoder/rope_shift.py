@@ -1,8 +1,8 @@
-"""Keys and values of computed tokens at other positions: the rotation of a key is turned on, nothing else changes.
+"""Copies the keys and values of computed tokens to other positions by rotating the keys.
 
-A key is stored turned by the angles of its position (Su et al., RoFormer, 2021). Turning it on by the angles of the
-distance gives what it would be at the other position, had the text before it been the same (as in Gim et al., Prompt
-Cache, 2024). It is rounded to INT8 once more.
+A key is stored rotated by the angles of its position (Su et al., RoFormer, 2021). Rotating it by the angles of the
+distance gives the key at the other position, as if the same text preceded it (as in Gim et al., Prompt Cache, 2024). It
+is rounded to INT8 once more. Values stay as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read_rotary_tables(folder: Path) -> list[tuple[Table, Table]]:
     """Reads the rotary tables of each layer of a lowered model.
 
     Returns:
-        For each layer cosines and sines, float32 [positions, pairs]; layers that have the same ones share them.
+        For each layer cosines and sines, float32 [positions, pairs]; layers with equal tables share them.
 
     Raises:
         ModelFolderInvalid: The graph cannot be read, or has no tables.
@@ -59,7 +59,7 @@ class RopeShift:
         tables: Rotary tables of each layer.
 
     Raises:
-        ModelError: The library of operators was not built.
+        ModelError: The op library was not built.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class RopeShift:
 
         Args:
             sources: int64 [n], slots (``page * page_tokens + offset``) that hold them.
-            targets: int64 [n], where they go; none twice, and none a source.
-            distance: How many positions later they stand there, from 0 to the last position of the rotary tables.
+            targets: int64 [n], slots to write; none twice, and none a source.
+            distance: Shift of their positions, from 0 to the last position of the rotary tables.
 
         Raises:
-            InferenceFailed: The distance is outside the tables, or the library cannot read such pages.
+            InferenceFailed: The distance is outside the tables, or the library does not support the page sizes.
         """
         sources, targets = (np.ascontiguousarray(slots, np.int64) for slots in (sources, targets))
         if not all(0 <= distance < len(cosine) for cosine, _ in self._tables):
@@ -96,17 +96,17 @@ class RopeShift:
             angles = (cosine.ctypes.data, sine.ctypes.data) if distance else (None, None)
             slots = (len(sources), sources.ctypes.data, targets.ctypes.data)
             if self._move(layer.ctypes.data, *sizes, len(cosine), *angles, *slots):
-                raise InferenceFailed("the library of operators has no pages of this model's sizes")
+                raise InferenceFailed("the op library does not support pages of this model's sizes")
 
 
 def _unit(cosine: Table, sine: Table) -> tuple[Table, Table]:
-    """Takes a factor out that tables of models for long contexts have, and that must not enter a second time."""
+    """Removes the scaling factor of long-context tables, which stored keys contain already."""
     length: Table = np.sqrt(cosine * cosine + sine * sine, dtype=np.float32)
     return np.ascontiguousarray(cosine / length), np.ascontiguousarray(sine / length)
 
 
 class PageViews:
-    """A layer's pages by what is in them; the pages are the axis 0, heads the axis 1 of each."""
+    """Views of a layer's pages by content; axis 0 of each is the page, axis 1 the head."""
 
     def __init__(self, geometry: PagedGeometry, pages: NDArray[np.int8]) -> None:
         size, tokens, heads = geometry.head_size, geometry.page_tokens, geometry.kv_heads

@@ -21,16 +21,16 @@ genai.disable_telemetry_events()
 
 
 class SerialDecoder:
-    """A model as its converter left it. It holds one page, as long as the context, so a single sequence fits; whoever
-    comes next takes its place. Used by one thread at a time.
+    """An unconverted model with a single page, as long as the context: it holds one sequence at a time.
 
-    Nothing of a sequence outlasts it, so that no client can tell from the time an answer takes what another one asked.
+    A new sequence replaces the present one. Used by one thread at a time. Nothing of a sequence outlasts it, so that a
+    client cannot learn from the duration of an answer what another client asked.
 
     Attributes:
-        page_tokens: Tokens the page holds: the context.
+        page_tokens: Tokens of the page: the context.
         vocabulary_size: Token ids are below this.
         end_tokens: Token ids that end a text.
-        page_bytes: Most bytes that keys and values of one sequence take.
+        page_bytes: Most bytes of one sequence's keys and values.
     """
 
     pages = 1
@@ -51,7 +51,7 @@ class SerialDecoder:
 
         Args:
             folder: Holds ``genai_config.json``, the graph it names and its weights.
-            context: Most tokens of a sequence, at least 1 and at most what ``read_serial_sizes`` says.
+            context: Most tokens of a sequence, from 1 to the context length that ``read_serial_sizes`` returns.
 
         Raises:
             ModelFolderInvalid: The description is missing or not allowed.
@@ -74,18 +74,18 @@ class SerialDecoder:
         return self.page_tokens
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
-        """Runs the next tokens of the sequence, or the first ones of another.
+        """Runs the next tokens of the sequence, or the first tokens of another one.
 
         Args:
-            step: A single sequence; its positions begin at 0 or go on where the last run ended. Logits may be asked
-                only of its last token.
+            step: A single sequence; its positions start at 0 or continue the last run. Only the last token may have
+                logits.
 
         Returns:
-            float32 [R, vocabulary_size], R being 0 or 1; good until the next run.
+            float32 [R, vocabulary_size], R being 0 or 1; valid until the next run.
 
         Raises:
-            InferenceFailed: The step is refused, then nothing has changed; or the run failed, then the next one has to
-                begin at 0.
+            InferenceFailed: The step was refused, and nothing has changed; or the run failed, and the next one must
+                start at position 0.
         """
         check_step(
             step,
@@ -116,7 +116,7 @@ class SerialDecoder:
             first: Position of the first one.
 
         Returns:
-            float32 [vocabulary_size], the logits after the last one; good until the next run.
+            float32 [vocabulary_size], the logits after the last one; valid until the next run.
 
         Raises:
             InferenceFailed: As in ``run``.
@@ -134,19 +134,19 @@ class SerialDecoder:
         return logits
 
     def copy_page(self, source: int, target: int) -> None:
-        """Does nothing: there is only one page, which is its own copy.
+        """Does nothing: the only page is its own copy.
 
         Raises:
-            InferenceFailed: There is no such page.
+            InferenceFailed: A page does not exist.
         """
         if (source, target) != (0, 0):
             raise InferenceFailed("there is only page 0")
 
     def release_pages(self, pages: Sequence[int]) -> None:
-        """Does nothing: what onnxruntime-genai keeps of a text goes when it begins another."""
+        """Does nothing: onnxruntime-genai frees a sequence's memory when another one starts."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Refuses: what onnxruntime-genai keeps of a text cannot be reached.
+        """Not supported: onnxruntime-genai does not expose its cache.
 
         Raises:
             InferenceFailed: Always.
@@ -155,7 +155,7 @@ class SerialDecoder:
 
     def _append(self, step: PackedStep, first: int) -> NDArray[np.float32]:
         if self._sequence is None or first == 0:
-            self._sequence = None  # whose memory goes before there is another one
+            self._sequence = None  # frees its memory before the next one is created
             self._sequence = _Sequence(genai.Generator(self._model, self._parameters))
         self._sequence.generator.append_tokens(step.input_ids.astype(np.int32))
         self._sequence.length += step.input_ids.size
@@ -167,14 +167,14 @@ class SerialDecoder:
 
 @dataclass(slots=True)
 class _Sequence:
-    """What onnxruntime-genai keeps of a text, and how long it is."""
+    """A sequence in onnxruntime-genai and its length."""
 
     generator: Any
     length: int = 0
 
 
 def read_serial_sizes(folder: Path) -> GenaiDecoder:
-    """Reads the sizes of a model that is run as it came; needs no memory for the model itself.
+    """Reads the sizes of an unconverted model; needs no memory for the model itself.
 
     Raises:
         ModelFolderInvalid: The folder does not describe such a model.

@@ -1,4 +1,4 @@
-"""Lowers the model in a folder and keeps the result beside it."""
+"""Lowers the model in a folder and stores the result beside it."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ CONFIG_FILE = "genai_config.json"
 
 
 def lower_folder(folder: Path) -> PagedGeometry:
-    """Writes the paged form of a converted model beside it, unless it is there and made from these files.
+    """Writes the paged form of a converted model beside it, unless it exists and was made from these files.
 
-    The paged form is ``paged.onnx``, ``paged.onnx.data`` and ``paged.json``. It needs nothing of the original,
-    which may be removed from the folder then.
+    The paged form is ``paged.onnx``, ``paged.onnx.data`` and ``paged.json``. It does not need the original, which may
+    be removed from the folder afterwards.
 
     Args:
         folder: A verified folder of the onnxruntime-genai builder: ``genai_config.json``, the graph and its weights; or
-            one of which only the paged form is left.
+            a folder with the paged form only.
 
     Returns:
         The lowered model's sizes.
 
     Raises:
-        ModelFolderInvalid: A file is missing or damaged; or the paged form is of another format than this version's and
-            the original is not there.
+        ModelFolderInvalid: A file is missing or damaged; or the paged form has another format and the original is
+            missing.
         ModelNotLowerable: The graph has no paged form.
     """
     if not (folder / CONFIG_FILE).exists() and (folder / GEOMETRY_FILE).exists():
@@ -67,7 +67,7 @@ def lower_folder(folder: Path) -> PagedGeometry:
             lower_weights(lowered, stored, weights)
         except ValueError as error:
             raise ModelFolderInvalid(f"{graph_file}: its weights are not of the sizes it says: {error}") from error
-        # Gone before any other file is replaced, and written last: where it is, the files beside it belong to it.
+        # Removed before any other file is replaced, and written last: where it exists, the other files belong to it.
         (folder / GEOMETRY_FILE).unlink(missing_ok=True)
     replace_file(folder / GRAPH_FILE, lowered.SerializeToString(deterministic=True))
     replace_file(folder / GEOMETRY_FILE, describe(geometry, sources).encode())
@@ -105,7 +105,7 @@ def _sizes(folder: Path, config: dict[str, Any]) -> DecoderSizes:
 
 
 def _sliding_window(folder: Path, config: dict[str, Any]) -> tuple[int | None, frozenset[int]]:
-    """Returns the tokens of the window and the layers that are said to have it."""
+    """Returns the tokens of the sliding window and its layers."""
     match config["decoder"].get("sliding_window"):
         case None:
             return None, frozenset()

@@ -1,12 +1,12 @@
-"""The onnxruntime-genai model builder, with three families put right. Run as a program, with the builder's arguments.
+"""The onnxruntime-genai model builder with fixes for three model families; takes the builder's arguments.
 
     python -m edge_rag.runtime.lowering.genai_builder -i CHECKPOINT -o FOLDER -p int4 -e cpu
 
-What version 0.18 gets wrong, beside transformers 5, each found by comparing logits with Hugging Face's:
+Bugs of version 0.18 with transformers 5, each found by comparing logits with Hugging Face's:
 
-- SmolLM3: layers without positions are rotated all the same, by a node whose input does not exist on the CPU.
-- Gemma 3: the base frequencies of local and global layers are looked for where transformers 4 kept them.
-- Phi-3 and Phi-4 with long contexts: so is the name of the scaling.
+- SmolLM3: layers without positions are rotated, by a node whose input does not exist on the CPU.
+- Gemma 3: the base frequencies of local and global layers are read from where transformers 4 kept them.
+- Phi-3 and Phi-4 with long contexts: the same for the name of the scaling.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 _BUILDER = "onnxruntime_genai.models.builder"
 
 
-def correct_builder() -> None:
-    """Puts the three families right in this process."""
-    import_module("onnxruntime_genai.models")  # which makes `builders`, the name the builder knows them by, importable
+def patch_builder() -> None:
+    """Patches the builder in this process."""
+    import_module("onnxruntime_genai.models")  # makes `builders` importable, the name that the builder uses
     rotate_only_layers_with_positions(import_module("builders.smollm").SmolLM3Model)
     find_both_frequencies(import_module("builders.gemma").Gemma3Model)
     find_scaling(import_module("builders.phi").Phi3MiniLongRoPEModel)
 
 
 def rotate_only_layers_with_positions(model: Any) -> None:
-    """Leaves the rotary embedding out of the layers that a SmolLM3 configuration names."""
+    """Removes the rotary embedding from the layers that a SmolLM3 configuration names."""
     make_attention = model.make_attention
 
     def corrected(self: Any, layer_id: int, *arguments: Any, **settings: Any) -> None:
@@ -42,7 +42,7 @@ def rotate_only_layers_with_positions(model: Any) -> None:
 
 
 def find_both_frequencies(model: Any) -> None:
-    """Puts the frequencies of a Gemma 3 configuration where the builder looks."""
+    """Copies the frequencies of a Gemma 3 configuration to where the builder reads them."""
     initialize = model.__init__
 
     def corrected(self: Any, config: Any, *arguments: Any) -> None:
@@ -56,7 +56,7 @@ def find_both_frequencies(model: Any) -> None:
 
 
 def find_scaling(model: Any) -> None:
-    """Gives the scaling of a long-context Phi the name that the builder asks for."""
+    """Sets the scaling of a long-context Phi under the name that the builder reads."""
     make_rope_init = model.make_rope_init
 
     def corrected(self: Any, config: Any) -> None:
@@ -67,5 +67,5 @@ def find_scaling(model: Any) -> None:
 
 
 if __name__ == "__main__":
-    correct_builder()
+    patch_builder()
     runpy.run_module(_BUILDER, run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""The sizes of a lowered model: what a decoder must know before it allocates anything."""
+"""Sizes of a lowered model, which a decoder needs before it allocates memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ GRAPH_FILE = "paged.onnx"
 WEIGHTS_FILE = "paged.onnx.data"
 
 FORMAT = 2
-"""1: the graph used the original's weights. 2: it has its own, packed for the operators of this project."""
+"""1: the graph used the original's weights. 2: it has its own, packed for the operators of this package."""
 
 PAGE_TOKENS = 32
-"""Tokens a page holds in every graph lowered from now on; written into the graph, which is where the op reads it."""
+"""Tokens of a page in newly lowered graphs; the graph contains it, and the op reads it there."""
 
 _SCALE_BYTES = 4
 
@@ -48,7 +48,7 @@ class PagedGeometry:
 
     @property
     def layer_page_bytes(self) -> int:
-        """Bytes of one page of one layer: INT8 keys and values with one float32 scale a token, head and kind."""
+        """Bytes of one page of one layer: INT8 keys and values, one float32 scale for each token, head and kind."""
         return 2 * self.kv_heads * self.page_tokens * (self.head_size + _SCALE_BYTES)
 
     @property
@@ -67,10 +67,10 @@ def read_geometry(folder: Path) -> PagedGeometry:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Reads a lowered model's description as it was written.
+    """Reads a lowered model's description.
 
     Raises:
-        ModelFolderInvalid: There is none, or it is not JSON of the known format.
+        ModelFolderInvalid: It is missing, or not JSON of the known format.
     """
     path = folder / GEOMETRY_FILE
     description = read_json(path)
@@ -84,7 +84,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Reads a description of any format.
 
     Raises:
-        ModelFolderInvalid: There is none, or it is not a JSON object.
+        ModelFolderInvalid: It is missing, or not a JSON object.
     """
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
@@ -98,11 +98,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_geometry(description: dict[str, Any], path: Path) -> PagedGeometry:
-    """Checks a description and takes the sizes from it.
+    """Checks a description and returns its sizes.
 
     Args:
-        description: What ``read_description`` returned.
-        path: Where it is from, for error messages.
+        description: Result of ``read_description``.
+        path: Its file, for error messages.
 
     Raises:
         ModelFolderInvalid: A size is missing or not a positive integer, or an end token is not in the vocabulary.
@@ -124,11 +124,11 @@ def parse_geometry(description: dict[str, Any], path: Path) -> PagedGeometry:
 
 
 def describe(geometry: PagedGeometry, lowered_from: dict[str, str]) -> str:
-    """Returns a description as the text of its file.
+    """Renders the description's file.
 
     Args:
         geometry: The sizes.
-        lowered_from: SHA-256 of each file the graph was made from, by name.
+        lowered_from: SHA-256 of each source file, by name.
     """
     fields = asdict(geometry) | {"end_tokens": sorted(geometry.end_tokens)}
     return json.dumps({"format": FORMAT, **fields, "lowered_from": lowered_from}, indent=2) + "\n"

@@ -1,10 +1,8 @@
-"""Turns a decoder graph with ``GroupQueryAttention`` into one with ``ai.edge_rag::PagedAttention``.
+"""Lowers a decoder graph with ``GroupQueryAttention`` to one with ``ai.edge_rag::PagedAttention``.
 
-What goes in is what the onnxruntime-genai builder makes for the CPU: padded batches, a mask, KV tensors that grow.
-What comes out takes a packed step and pages. Everything between embedding and head works on each token by itself, so
-it stays as it is; what is not known to is refused.
-
-Whether a graph, but for its attention, treats every token by itself and so computes the same in any batch.
+The input is a graph of the onnxruntime-genai builder for CPUs: padded batches, a mask, KV tensors that grow. The result
+takes a packed step and pages. Nodes between embedding and head stay as they are, because each computes every token by
+itself; a node that is not known to do so is refused.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ _KNOWN_OPS = frozenset({
 
 
 def check_token_independence(graph: onnx.GraphProto, exempt: frozenset[str]) -> None:
-    """Checks every node, and that every value it reads is made by the graph or given to it.
+    """Checks that nodes compute every token by itself, and that all values they read exist.
 
     Args:
         graph: A lowered graph over values [1, tokens, features].
-        exempt: Values whose nodes move tokens on purpose.
+        exempt: Values whose nodes move tokens intentionally.
 
     Raises:
-        ModelNotLowerable: A node is not known to keep tokens apart, or reads what a packed step does not have.
+        ModelNotLowerable: A node may mix tokens, or reads a value that a packed step does not have.
     """
     walk = GraphWalk(graph)
     known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
@@ -59,7 +57,7 @@ def _is_token_independent(node: onnx.NodeProto, walk: GraphWalk) -> bool:
         case "MatMul":
             return walk.is_constant(node.input[1])
         case "Reshape":
-            return walk.constant_integers(node.input[1])[:2] == [0, -1]  # heads apart and together again
+            return walk.constant_integers(node.input[1])[:2] == [0, -1]  # to heads and back
         case "Slice":
             return walk.constant_integers(node.input[3] if len(node.input) > 3 else "") == [-1]  # of the features
         case "Split" | "SimplifiedLayerNormalization":
@@ -79,9 +77,9 @@ _STEP_INPUTS = (
     ("block_table", TensorProto.INT32, ["batch", "max_pages"]),
     ("logits_indices", TensorProto.INT64, ["num_logits"]),
 )
-# Attributes of GroupQueryAttention that the op has too, and what they are where they change nothing.
+# Attributes that the op shares with GroupQueryAttention, with their neutral values.
 _SHARED: Mapping[str, Any] = {"local_window_size": -1, "softcap": 0.0}
-# Attributes of GroupQueryAttention that change nothing at these values; where past keys are kept is the pages' matter.
+# Attributes of GroupQueryAttention that the paged form does not need at these values.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "do_rotary": (0, 1),
     "rotary_interleaved": (0,),
@@ -94,14 +92,14 @@ _QUERY, _KEY, _VALUE, _FIRST_UNKNOWN = 0, 1, 2, 9
 
 @dataclass(frozen=True, slots=True)
 class DecoderSizes:
-    """What a graph does not say of itself; from its ``genai_config.json``.
+    """Sizes that a graph does not contain; from its ``genai_config.json``.
 
     Attributes:
         head_size: Elements of a head.
-        context_length: Positions the model was made for, tokens.
+        context_length: Context length of the model, tokens.
         end_tokens: Token ids that end a text.
         window: Tokens that a layer with a sliding window sees; None if the model has no such layers.
-        windowed_layers: Which layers these are; empty if the graph's converter could not tell.
+        windowed_layers: These layers; empty if the graph's converter did not know them.
     """
 
     head_size: int
@@ -112,17 +110,17 @@ class DecoderSizes:
 
 
 def lower(model: onnx.ModelProto, sizes: DecoderSizes) -> tuple[onnx.ModelProto, PagedGeometry]:
-    """Lowers a graph. The weights are neither needed nor touched; the result refers to the same external data.
+    """Lowers a graph. Weights are neither needed nor changed; the result refers to the same external data.
 
     Args:
-        model: The original, loaded without its external data; left as it is.
-        sizes: What the graph does not say.
+        model: The original, loaded without its external data; not changed.
+        sizes: Sizes that the graph does not contain.
 
     Returns:
         The paged graph and its geometry.
 
     Raises:
-        ModelNotLowerable: The graph holds something this does not know how to carry over; says what.
+        ModelNotLowerable: The graph contains something without a paged form; names it.
     """
     lowered = onnx.ModelProto()
     lowered.CopyFrom(model)
@@ -185,10 +183,10 @@ def _vocabulary_size(graph: onnx.GraphProto) -> int:
 
 
 def _context_length(attentions: list[onnx.NodeProto], sizes: DecoderSizes) -> int:
-    """Returns how many positions the graph computes what the configuration says of sliding windows for.
+    """Returns the context length for which the graph implements the configured sliding windows.
 
-    The converter gives windows to the layers that it knows to have one. Where it knows of a window but of no layer, all
-    layers see everything, and that is what the model does as long as the window holds everything.
+    The converter sets windows on the layers that it knows to have one. Where it knows a window but no layers, every
+    layer sees all tokens, which is correct as long as the window holds them all.
     """
     if sizes.window is None:
         return sizes.context_length
@@ -242,10 +240,10 @@ def _paged_attention(
 
 
 def _select_rows(walk: GraphWalk) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-    """Finds where the head begins and makes the node that picks the wanted rows before it.
+    """Finds the start of the head and builds the node that selects the wanted rows before it.
 
     Returns:
-        The head's first node, now reading the picked rows, and the node that picks them.
+        The head's first node, which now reads the selected rows, and the node that selects them.
     """
     name = "logits"
     while True:

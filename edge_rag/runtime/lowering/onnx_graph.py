@@ -1,7 +1,4 @@
-"""Reading an ONNX graph along its edges.
-
-Changing an ONNX graph in place.
-"""
+"""Reads and edits ONNX graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 class GraphWalk:
-    """Who makes and who uses each value of a graph, as it was when this was built."""
+    """Producers and consumers of each value of a graph, at the time of construction."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._producers = {name: node for node in graph.node for name in node.output if name}
@@ -46,14 +43,14 @@ class GraphWalk:
         return node is not None and all(self.is_constant(source) for source in node.input if source)
 
     def constant_integers(self, name: str) -> list[int]:
-        """Returns the elements of a value that a Constant node makes; empty for any other."""
+        """Returns the elements of a value from a Constant node; empty for any other."""
         node = self._producers.get(name)
         if node is None or node.op_type != "Constant" or "value" not in attributes(node):
             return []
         return [int(element) for element in numpy_helper.to_array(attributes(node)["value"]).reshape(-1)]
 
     def initializer_shape(self, name: str, user: str) -> tuple[int, ...]:
-        """Returns the shape of a stored table of two dimensions.
+        """Returns the shape of a stored two-dimensional table.
 
         Raises:
             ModelNotLowerable: The value is computed; names the node that reads it.
@@ -65,7 +62,7 @@ class GraphWalk:
 
 
 OPS_DOMAIN = "ai.edge_rag"
-"""The domain of the operators of ``edge_rag/ops``."""
+"""Domain of the operators of ``edge_rag/ops``."""
 
 
 def rename(names: Any, old: str, new: str) -> None:

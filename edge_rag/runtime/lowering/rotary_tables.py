@@ -1,4 +1,4 @@
-"""The rotary tables of an attention node: where they are stored, and what stands in where there are none."""
+"""Finds the rotary tables of an attention node, or adds neutral ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _STILL_COS, _STILL_SIN = "edge_rag.still.cos", "edge_rag.still.sin"
 
 @dataclass(frozen=True, slots=True)
 class RotaryTables:
-    """The tables that a node's queries and keys are rotated by.
+    """The rotary tables of a node's queries and keys.
 
     Attributes:
         cosine: Name of an initializer, float32 [positions, pairs].
         sine: Name of an initializer of the same shape.
-        positions: Positions that the tables hold.
+        positions: Positions in the tables.
         pairs: Pairs of elements of a head that are rotated.
     """
 
@@ -33,22 +33,22 @@ class RotaryTables:
 
 
 def rotary_tables(node: onnx.NodeProto, context_length: int, walk: GraphWalk, graph: onnx.GraphProto) -> RotaryTables:
-    """Finds a node's tables, and adds those that it lacks to the graph.
+    """Finds a node's tables, and adds missing ones to the graph.
 
-    A model for long contexts has two pairs of tables and takes one or the other by the length of the text. Keys that
-    are kept in pages cannot change their rotation when their text outgrows the first pair, so the first pair, which is
-    for texts of the length the model was trained on, is used, and contexts are as long as it is.
+    A long-context model has two pairs of tables and selects one by the length of the text. Keys in pages cannot change
+    their rotation when a text outgrows the first pair, so the first pair, for texts of the trained length, is used, and
+    the context ends with it.
 
-    A layer without positions gets tables that rotate one pair of elements by nothing.
+    A layer without positions gets tables that rotate one pair of elements by 0.
 
     Args:
         node: A ``GroupQueryAttention`` node.
-        context_length: Positions the model was made for.
+        context_length: Context length of the model.
         walk: The graph's edges.
         graph: The graph; may get initializers.
 
     Raises:
-        ModelNotLowerable: The tables are computed in a way that is not known.
+        ModelNotLowerable: The tables are computed in an unknown way.
     """
     rotates = attributes(node).get("do_rotary", 0)
     cosine, sine = (node.input[index] if len(node.input) > index else "" for index in (_COS, _SIN))

@@ -1,7 +1,4 @@
-"""A graph before it is lowered, run as it came: one sequence, with keys and values that grow.
-
-A lowered model on one known text: its prompt in chunks, the rest token by token, as the engine would have it.
-"""
+"""Runs the original and the lowered graph over one known text (teacher forcing), to compare their logits."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ _TYPES: Mapping[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(f
 
 
 class OriginalDecoder:
-    """A decoder of the onnxruntime-genai builder on one sequence. Used by one thread at a time.
+    """Runs a decoder of the onnxruntime-genai builder on one sequence, with a growing KV cache. For one thread.
 
     Args:
         session: The graph.
         head_size: Elements of a head.
-        rings: Tokens that a past input must have room for from the start, by name; none for those not named.
+        rings: Tokens that a past input must hold from the start, by name; 0 for inputs not named.
     """
 
     def __init__(self, session: ort.InferenceSession, head_size: int, rings: Mapping[str, int]) -> None:
@@ -83,7 +80,7 @@ class OriginalDecoder:
 
 
 def _rings(graph: Path) -> dict[str, int]:
-    """Returns the windows of layers that keep no more past than they see, by the names of their past inputs."""
+    """Returns the windows of layers whose past is limited to them, by the names of their past inputs."""
     rings = {}
     for node in onnx.load(graph, load_external_data=False).graph.node:
         found = attributes(node)
@@ -104,17 +101,17 @@ class StepRunner(Protocol):
         ...
 
     def run(self, step: PackedStep) -> NDArray[np.float32]:
-        """Runs a step; returns the logits that it asks for."""
+        """Runs a step; returns the requested logits."""
         ...
 
 
 def teacher_forced_logits(decoder: StepRunner, token_ids: NDArray[np.int64], prompt_tokens: int) -> NDArray[np.float32]:
-    """Runs a text on the decoder's first pages.
+    """Runs a known text on the decoder's first pages.
 
     Args:
         decoder: Has pages for the whole text.
         token_ids: int64 [n].
-        prompt_tokens: Tokens that are prefilled, at least 1 and at most n; each of the rest is a step of its own.
+        prompt_tokens: Tokens of the prefill, at least 1 and at most n; each other token is a step of its own.
 
     Returns:
         float32 [n, vocabulary], the logits after each token.

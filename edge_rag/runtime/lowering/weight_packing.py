@@ -1,15 +1,13 @@
-"""Quantized weights in the layout that ``ai.edge_rag::QuantizedMatMul`` and ``QuantizedRows`` read.
+"""Quantized weights in the layout of ``ai.edge_rag::QuantizedMatMul`` and ``QuantizedRows``, and weights files.
 
-A matrix [K, N] is cut into panels of 16 columns, and a panel into groups of 64 bytes that one vector register holds:
+A matrix [K, N] is cut into panels of 16 columns, and a panel into groups of 64 bytes that fit one vector register:
 
 - 8 bits: a group is a quad of 4 consecutive k; byte ``4 * lane + i`` is the weight of k ``4 * group + i``.
-- 4 bits: a group is 8 consecutive k; of byte ``4 * lane + i`` the low half is k ``8 * group + i`` and the high half
-  k ``8 * group + 4 + i``.
+- 4 bits: a group is 8 consecutive k; of byte ``4 * lane + i`` the low half is k ``8 * group + i`` and the high half k
+``8 * group + 4 + i``.
 
-``lane`` is the column within the panel. A weight stands for (stored - zero point) * scale. K is
-filled up to a multiple of 8 with zero points, N to a multiple of 16 with columns of scale 0.
-
-The weights of an ONNX file, read where they lie and written where they can be mapped.
+``lane`` is the column within the panel. The value of a weight is (stored - zero point) * scale. K is padded to a
+multiple of 8 with zero points, N to a multiple of 16 with columns of scale 0.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from edge_rag.errors import ModelFolderInvalid
 
 PANEL_COLUMNS = 16
 _GROUP_BYTES = 64
-_STEP = 8  # K is filled up to a multiple of this
+_STEP = 8  # K is padded to a multiple of this
 _COLUMNS_AT_ONCE = 4096
 
 Bytes = NDArray[np.uint8]
@@ -63,7 +61,7 @@ class BlockFormat:
 
     @property
     def blocks(self) -> int:
-        """Scales a column has."""
+        """Scales of a column."""
         return -(-self.rows // self.block_size)
 
     @property
@@ -84,7 +82,7 @@ class BlockFormat:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedMatrix:
-    """A quantized matrix as one thinks of it.
+    """A quantized matrix [K, N] in logical order.
 
     Attributes:
         form: Its size and precision.
@@ -101,7 +99,7 @@ class QuantizedMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """A quantized matrix as the operators read it.
+    """A quantized matrix in the layout of the operators.
 
     Attributes:
         form: Its size and precision.
@@ -122,12 +120,12 @@ class PackedMatrix:
 
 
 def quantize(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
-    """Rounds a matrix to symmetric quantized weights: of each block, the largest magnitude becomes the largest value.
+    """Quantizes a matrix symmetrically: the largest magnitude of each block becomes the largest value.
 
     Args:
         weights: float32 [K, N], finite.
         bits: 4 or 8.
-        block_size: Consecutive k of a column that share a scale, a multiple of 8; K or more gives one scale a column.
+        block_size: Consecutive k of a column that share a scale, a multiple of 8; K or more gives one scale per column.
     """
     rows, columns = weights.shape
     form = BlockFormat(rows, columns, bits, block_size)
@@ -143,13 +141,13 @@ def quantize(weights: Floats, bits: int, block_size: int) -> QuantizedMatrix:
 
 
 def dequantize(matrix: QuantizedMatrix) -> Floats:
-    """Returns what a quantized matrix stands for, float32 [K, N]."""
+    """Returns the values of a quantized matrix, float32 [K, N]."""
     values = matrix.values.astype(np.float32)
     return (values - _by_row(matrix.form, _zero_points(matrix))) * _by_row(matrix.form, matrix.scales)
 
 
 def pack(matrix: QuantizedMatrix) -> PackedMatrix:
-    """Brings a matrix into the operators' layout."""
+    """Converts a matrix to the operators' layout."""
     form = matrix.form
     scales = _by_panel(form, matrix.scales, 0)
     weights = _packed_weights(matrix)
@@ -159,7 +157,7 @@ def pack(matrix: QuantizedMatrix) -> PackedMatrix:
 
 
 def unpack(packed: PackedMatrix) -> QuantizedMatrix:
-    """Turns ``pack`` around."""
+    """Inverts ``pack``."""
     form = packed.form
     groups = packed.weights.reshape(form.panels, -1, PANEL_COLUMNS, 4)
     if form.bits == 4:
@@ -185,7 +183,7 @@ def pack_matmul_nbits(
         zero_points: uint8, N rows of blocks * bits / 8 elements rounded up, in any shape; None: the default.
 
     Raises:
-        ValueError: The numbers of elements are not what the format says.
+        ValueError: The numbers of elements do not match the format.
     """
     packed = np.empty((form.panels, form.panel_bytes), np.uint8)
     by_panel = np.empty((form.panels, form.blocks, PANEL_COLUMNS), np.float32)
@@ -217,11 +215,11 @@ def matmul_nbits_columns(
 
 
 def alternate(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
-    """Makes one matrix of two whose panels take turns, as the gated product wants them.
+    """Interleaves the panels of two matrices, as the gated product needs them.
 
     Args:
         gate: The matrix whose product goes through SiLU; its columns fill whole panels.
-        up: The one that is multiplied by it; of the same format.
+        up: The matrix whose product is multiplied by it; of the same format.
 
     Raises:
         ValueError: The formats differ, or the columns do not fill whole panels.
@@ -253,7 +251,7 @@ def _packed_weights(matrix: QuantizedMatrix) -> Bytes:
 
 
 def _bytes_apart(form: BlockFormat, stored: Bytes, count: int) -> Bytes:
-    """Gives each stored value of a row a byte of its own and keeps the first so many, [n, count]."""
+    """Unpacks the stored values of each row to one byte each and keeps the first ``count``, [n, count]."""
     if form.bits == 8:
         return stored[:, :count]
     return np.stack([stored & 15, stored >> 4], axis=2).reshape(stored.shape[0], -1)[:, :count]
@@ -282,18 +280,18 @@ def _stored_zero_points(packed: PackedMatrix) -> Bytes:
 
 
 ALIGNMENT = 64
-"""Bytes; every tensor of a weights file begins at a multiple of this, and so does its address once it is mapped."""
+"""Alignment of tensors in a weights file, and of their addresses once it is mapped, bytes."""
 
 
 class StoredTensors:
-    """The initializers of a graph that was loaded without its external data. Nothing is read before it is asked for."""
+    """The initializers of a graph that was loaded without its external data. Values are read on access."""
 
     def __init__(self, graph: onnx.GraphProto, folder: Path) -> None:
         self._tensors = {tensor.name: tensor for tensor in graph.initializer}
         self._folder = folder
 
     def find(self, name: str) -> TensorProto | None:
-        """Returns an initializer without its values; None if the value is none."""
+        """Returns an initializer without its values; None if the value is not an initializer."""
         return self._tensors.get(name)
 
     def files(self) -> list[Path]:
@@ -343,7 +341,7 @@ class StoredTensors:
 
 
 class WeightsFile:
-    """A file of weights on its way to disk. It takes its name when the ``with`` block ends well, and not before."""
+    """A weights file being written, which is renamed into place when the ``with`` block ends without an exception."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -369,7 +367,7 @@ class WeightsFile:
         """Writes values, aligned.
 
         Returns:
-            Where they begin and how many they are, bytes.
+            Their offset and size, bytes.
         """
         self._file.write(bytes(-self._file.tell() % ALIGNMENT))
         offset = self._file.tell()
@@ -377,7 +375,7 @@ class WeightsFile:
         return offset, values.nbytes
 
     def store(self, tensor: TensorProto, values: NDArray[Any]) -> None:
-        """Writes a tensor's values and lets the tensor point to them."""
+        """Writes a tensor's values and makes the tensor refer to them."""
         offset, length = self.append(values)
         tensor.ClearField("raw_data")
         tensor.ClearField("external_data")
@@ -389,5 +387,5 @@ class WeightsFile:
 def _location(tensor: TensorProto, folder: Path) -> str:
     location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
     if location in ("", ".", "..") or Path(location).name != location:
-        raise ModelFolderInvalid(f"{folder}: the weights {tensor.name} lie in {location!r}, outside the folder")
+        raise ModelFolderInvalid(f"{folder}: the weights {tensor.name} are in {location!r}, outside the folder")
     return location

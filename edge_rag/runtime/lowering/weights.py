@@ -1,9 +1,7 @@
-"""Turns the products with quantized weights of a graph into ``ai.edge_rag::QuantizedMatMul`` and ``QuantizedRows``.
+"""Replaces quantized products of a graph by ``ai.edge_rag::QuantizedMatMul`` and ``QuantizedRows``.
 
 One packed matrix serves decoding and prefill and, where the model's embeddings are tied to its head, the look-up of
-embeddings. What has no packed form stays what it is, a node of ONNX Runtime.
-
-Finding the quantized matrices of a graph by what the nodes that read them say.
+embeddings. Products without a packed form stay nodes of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class StoredMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """What one packed matrix is made of: one stored matrix, or the gate's and the one it opens for.
+    """The source of a packed matrix: one stored matrix, or those of gate and up.
 
     Attributes:
         matrices: One, or two that alternate.
@@ -87,14 +85,14 @@ class Packing:
 
         Raises:
             ModelFolderInvalid: Its weights are missing.
-            ValueError: They are not as many as the graph says.
+            ValueError: Their number does not match the graph.
         """
         packed = [pack_matmul_nbits(matrix.form, *_arrays(matrix, stored)) for matrix in self.matrices]
         return packed[0] if len(packed) == 1 else alternate(*packed)
 
 
 def matrix_of_product(node: onnx.NodeProto, stored: StoredTensors) -> StoredMatrix | None:
-    """Returns the matrix of a ``MatMulNBits``; None where the node is another or the matrix has no packed form."""
+    """Returns the matrix of a ``MatMulNBits``; None for other nodes, or where it has no packed form."""
     if node.op_type != "MatMulNBits":
         return None
     found = {"bits": 4} | attributes(node)
@@ -111,11 +109,11 @@ def matrix_of_table(
     """Returns the matrix whose columns are the rows of a look-up table, if it has a packed form.
 
     Args:
-        node: A ``Gather`` or ``GatherBlockQuantized`` is a look-up; any other is not.
+        node: The node; only ``Gather`` and ``GatherBlockQuantized`` are look-ups.
         walk: The graph.
         stored: Its weights.
-        others: The matrices of the products; of two that are equal, theirs is returned, so that there is one copy. A
-            table in float32 stands for the 8-bit matrix that it was rounded to, or else for none.
+        others: The matrices of the products; if one is equal, it is returned, so that there is one copy. A float32
+            table is replaced only by the 8-bit matrix that was rounded from it.
     """
     if node.op_type == "GatherBlockQuantized":
         matrix = _matrix_of_quantized_table(node, walk, stored)
@@ -137,7 +135,7 @@ def _matrix_of_quantized_table(node: onnx.NodeProto, walk: GraphWalk, stored: St
     columns = scales.dims[0]
     rows = int(np.prod(weights.dims)) * 8 // found["bits"] // columns
     if rows % found["block_size"]:
-        return None  # MatMulNBits fills the last block up, this table does not
+        return None  # MatMulNBits pads the last block, this table does not
     return _matrix(rows, columns, found, (weights.name, scales.name, points), stored)
 
 
@@ -146,7 +144,7 @@ def _shared(
 ) -> StoredMatrix | None:
     """Returns the product's matrix that a table is equal to, else the table's own, unless that has a product's name.
 
-    Where a table's rows end in a part of a block, the table has whole blocks, and what is too much is cut off later.
+    Where a table's rows end inside a block, the table has whole blocks, and the surplus is cut off later.
     """
     for other in others:
         form = other.form
@@ -159,7 +157,7 @@ def _shared(
 
 
 def _is_cut_to(rows: int, node: onnx.NodeProto, walk: GraphWalk) -> bool:
-    """Whether all that is read of a look-up is its first so many features."""
+    """Whether only the first features of a look-up are read."""
     readers = walk.consumers(node.output[0])
     return bool(readers) and all(
         reader.op_type == "Slice" and [walk.constant_integers(name) for name in reader.input[1:]] == [[0], [rows], [-1]]
@@ -198,7 +196,7 @@ def _equal(one: StoredMatrix, other: StoredMatrix, stored: StoredTensors) -> boo
 
 
 def _is_rounded(table: TensorProto, matrix: StoredMatrix, stored: StoredTensors) -> bool:
-    """Whether an 8-bit matrix is a float32 table, turned over and rounded."""
+    """Whether an 8-bit matrix is the transposed and rounded float32 table."""
     form = matrix.form
     if form.bits != 8 or tuple(table.dims) != (form.columns, form.rows):
         return False
@@ -218,16 +216,16 @@ _BIAS = 5
 
 
 def lower_weights(model: onnx.ModelProto, stored: StoredTensors, file: WeightsFile) -> None:
-    """Packs a graph's quantized weights and moves all its weights to one file, one matrix in memory at a time.
+    """Packs a graph's quantized weights and moves all weights to one file, with one matrix in memory at a time.
 
     Args:
         model: A paged graph, loaded without external data; changed in place.
         stored: Its weights.
-        file: Where they go.
+        file: File for the weights.
 
     Raises:
         ModelFolderInvalid: Weights are missing.
-        ValueError: Weights are not as many as the graph says.
+        ValueError: The number of weights does not match the graph.
     """
     graph = model.graph
     packings = _rewrite(graph, stored)
@@ -244,7 +242,7 @@ def lower_weights(model: onnx.ModelProto, stored: StoredTensors, file: WeightsFi
 
 
 def _rewrite(graph: onnx.GraphProto, stored: StoredTensors) -> dict[str, Packing]:
-    """Replaces the nodes that can be; returns their packings by the name of the weights, and some that nobody reads."""
+    """Replaces nodes; returns their packings by the name of the weights, and some that have no reader."""
     walk = GraphWalk(graph)
     matrices = {node.output[0]: found for node in graph.node if (found := matrix_of_product(node, stored))}
     packings: dict[str, Packing] = {}
@@ -289,7 +287,7 @@ def _packed_node(
 def _gated(
     node: onnx.NodeProto, walk: GraphWalk, matrices: Mapping[str, StoredMatrix]
 ) -> tuple[str, tuple[StoredMatrix, StoredMatrix]] | None:
-    """Finds SiLU(x gate) * (x up) at its last node, where nothing else reads a value on the way.
+    """Finds SiLU(x gate) * (x up) at its last node, where no other node reads an intermediate value.
 
     Returns:
         The name of x, and the matrices of gate and up.
@@ -309,7 +307,7 @@ def _gated(
 
 
 def _before_silu(activated: str, walk: GraphWalk) -> str:
-    """Returns the value whose SiLU this is, if only that reads it; else an empty name."""
+    """Returns the value whose SiLU this is, if the SiLU is its only reader; else an empty name."""
     product = walk.producer(activated)
     if product is None or product.op_type != "Mul":
         return ""

@@ -1,1 +1,1 @@
-"""ONNX Runtime sessions, execution providers, and the compute process."""
+"""ONNX Runtime sessions, execution providers, and settings of the process."""

@@ -1,1 +1,1 @@
-"""Generators on NVIDIA cards: the paged graph in the operators of ONNX Runtime's CUDA provider."""
+"""Generators on NVIDIA GPUs: the paged graph in the operators of ONNX Runtime's CUDA provider."""

@@ -29,19 +29,19 @@ _CAPTURE: Final = "enable_cuda_graph"
 def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
     """Returns the inputs of the graph except its caches.
 
-    The operator derives the slots of tokens from the lengths, so the tokens of a sequence must be contiguous. Bounds
-    in ``attention_metadata`` are exact; with them a device need not read the lengths.
+    The operator derives the slots of tokens from the lengths, so the tokens of a sequence must be contiguous. Bounds in
+    ``attention_metadata`` are exact; with them a device need not read the lengths.
 
     Args:
         step: A step that ``check_step`` accepted.
 
     Returns:
         By name: input_ids int64 [T], cumulative_sequence_lengths int32 [S+1], past_sequence_lengths int32 [S],
-        block_table int32 [S, max_pages], attention_metadata int32 [3] (most new tokens of a sequence, most tokens of
-        one, least of that), logits_indices int64 [max(R, 1)].
+            block_table int32 [S, max_pages], attention_metadata int32 [3] (most new tokens of a sequence, most tokens
+            of one, least of that), logits_indices int64 [max(R, 1)].
 
     Raises:
-        InferenceFailed: A sequence's tokens do not follow each other.
+        InferenceFailed: A sequence's tokens are not contiguous.
     """
     lengths = step.cumulative_sequence_lengths
     counts = np.diff(lengths)
@@ -197,7 +197,7 @@ class CudaDecoder(PagedModel):
         """Copies a page's keys and values, in every layer, over those of another.
 
         Raises:
-            InferenceFailed: There is no such page, or the copy failed.
+            InferenceFailed: A page does not exist, or the copy failed.
         """
         self.check_pages(source, target)
         try:
@@ -209,7 +209,7 @@ class CudaDecoder(PagedModel):
         """Does nothing: GPU memory is not shared with the rest of the system."""
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Refuses.
+        """Not supported.
 
         Raises:
             InferenceFailed: Always.

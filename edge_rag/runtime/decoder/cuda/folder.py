@@ -1,4 +1,4 @@
-"""The form of a model for CUDA, beside its paged form in a model folder."""
+"""The CUDA form of a model, beside its paged form in a model folder."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ CUDA_WEIGHTS_FILE: Final = "cuda.onnx.data"
 CUDA_DESCRIPTION_FILE: Final = "cuda.json"
 
 CUDA_FILES: Final = (SCALES_FILE, CUDA_GRAPH_FILE, CUDA_WEIGHTS_FILE, CUDA_DESCRIPTION_FILE)
-"""The files of the form; where the last one is, the others belong to it."""
+"""The files of the form; the last one is written last, so where it exists the others belong to it."""
 
 FORMAT: Final = 1
-"""1: weights as in the paged form, activations in float16, keys and values in INT8 with a scale a channel."""
+"""1: weights as in the paged form, activations in float16, keys and values in INT8 with a scale for each channel."""
 
 
 def write_cuda_form(folder: Path, target: Path, scales: KvScales, made: Mapping[str, JsonValue]) -> None:
-    """Writes the scales of a model and its form for CUDA; their place is beside the paged form.
+    """Writes the KV scales of a model and its CUDA form.
 
     The form is ``cuda.onnx``, ``cuda.onnx.data`` and ``cuda.json``, the scales are ``kv_scales.json``. The folder's
-    manifest does not know of them yet.
+    manifest is not updated.
 
     Args:
         folder: A folder with a paged model.
-        target: Where the files are written: the same folder, or one that they are moved from.
-        scales: Of its keys and values.
+        target: Where the files are written: the same folder, or a staging folder.
+        scales: Scales of its keys and values.
         made: How they were made, for people.
 
     Raises:
         ModelFolderInvalid: A file is missing or damaged.
-        ModelNotLowerable: The graph has no form for CUDA.
+        ModelNotLowerable: The graph has no CUDA form.
     """
     geometry = read_geometry(folder)
     path = folder / GRAPH_FILE
@@ -67,7 +67,7 @@ def write_cuda_form(folder: Path, target: Path, scales: KvScales, made: Mapping[
             lower_for_cuda(model, StoredTensors(original, folder), geometry, scales, weights)
         except ValueError as error:
             raise ModelFolderInvalid(f"{path}: its weights are not of the sizes it says: {error}") from error
-        # Gone before any other file is replaced, and written last: where it is, the files beside it belong to it.
+        # Removed before any other file is replaced, and written last: where it exists, the other files belong to it.
         (target / CUDA_DESCRIPTION_FILE).unlink(missing_ok=True)
     replace_file(target / SCALES_FILE, render_scales(scales, made).encode())
     replace_file(target / CUDA_GRAPH_FILE, model.SerializeToString(deterministic=True))
@@ -79,15 +79,15 @@ def write_cuda_form(folder: Path, target: Path, scales: KvScales, made: Mapping[
 
 
 def has_cuda_form(folder: Path) -> bool:
-    """Whether a model folder holds a form for CUDA, of whatever format."""
+    """Whether a model folder holds a CUDA form, of any format."""
     return (folder / CUDA_DESCRIPTION_FILE).exists()
 
 
 def read_cuda_form(folder: Path) -> PagedGeometry:
-    """Reads the sizes of the form for CUDA in a verified folder.
+    """Reads the sizes of the CUDA form in a verified folder.
 
     Raises:
-        ModelFolderInvalid: There is none, it is of another format, or it was made from other files than are there.
+        ModelFolderInvalid: It is missing, of another format, or made from other files than those in the folder.
     """
     path = folder / CUDA_DESCRIPTION_FILE
     description = read_json(path)

@@ -1,10 +1,8 @@
-"""The scales of INT8 keys and values on a CUDA device: one a layer, head and channel, from texts seen beforehand.
+"""Scales of INT8 keys and values on CUDA: one for each layer, head and channel, calibrated on texts.
 
-The file is the one that the onnxruntime-genai builder takes as ``kv_cache_scale_file``: a JSON object with
-``scales.k_scales`` and ``scales.v_scales``, a list of kv heads * head size numbers a layer each, and ``qmax``, what a
-scale was divided by. Whatever else is in it says how it was made.
-
-The largest keys and values of texts, seen in the pages of the paged form on processor cores.
+The file has the format that the onnxruntime-genai builder takes as ``kv_cache_scale_file``: a JSON object with
+``scales.k_scales`` and ``scales.v_scales``, a list of kv heads * head size numbers for each layer, and ``qmax``, the
+divisor of a scale. Other keys describe how it was made.
 """
 
 from __future__ import annotations
@@ -28,18 +26,18 @@ from edge_rag.runtime.lowering.verification import teacher_forced_logits
 SCALES_FILE: Final = "kv_scales.json"
 
 QMAX: Final = 128.0
-"""A scale is the largest magnitude that is kept, divided by this: what the provider's INT8 cache goes by."""
+"""A scale is the largest representable magnitude divided by this, as the provider's INT8 cache defines it."""
 
 Scales = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KvScales:
-    """What a stored key or value is multiplied by.
+    """Factors of stored keys and values.
 
     Attributes:
-        keys: float32 [layers, kv_heads, head_size], finite and above 0; for keys that are rotated.
-        values: The same of values.
+        keys: float32 [layers, kv_heads, head_size], finite and above 0; for rotated keys.
+        values: The same for values.
     """
 
     keys: Scales
@@ -47,16 +45,16 @@ class KvScales:
 
 
 def scales_of(largest_keys: Scales, largest_values: Scales, margin: float) -> KvScales:
-    """Turns the largest magnitudes that were seen into scales.
+    """Computes scales from observed magnitudes.
 
     Args:
         largest_keys: float32 [layers, kv_heads, head_size].
         largest_values: The same.
-        margin: How much larger unseen ones may be before they are clipped, as a factor, at least 1.
+        margin: Factor by which unseen magnitudes may exceed them without clipping, at least 1.
     """
 
     def scales(largest: Scales) -> Scales:
-        # A channel that is always 0 gets a scale, too: what is divided by it must be a number.
+        # A channel that is always 0 gets a scale above 0 too, because values are divided by it.
         floor = np.finfo(np.float16).tiny
         kept: Scales = np.maximum(largest * (margin / QMAX), floor).astype(np.float32)
         return kept
@@ -68,7 +66,7 @@ def render_scales(scales: KvScales, made: Mapping[str, JsonValue]) -> str:
     """Returns the text of a scale file.
 
     Args:
-        scales: What is in it.
+        scales: The scales.
         made: How they were made, for people.
     """
     lists = {
@@ -83,10 +81,10 @@ def read_scales(path: Path, geometry: PagedGeometry) -> KvScales:
 
     Args:
         path: The file.
-        geometry: Sizes of the model it has to be for.
+        geometry: Sizes of the model.
 
     Raises:
-        ModelFolderInvalid: It is missing, damaged, or for a model of other sizes; names the file and what is wrong.
+        ModelFolderInvalid: It is missing, damaged, or for a model of other sizes; names the file and the problem.
     """
     content = read_json(path)
     qmax = content.get("qmax", QMAX)
@@ -122,15 +120,15 @@ _KEY_BIAS = np.float32(128)
 
 
 class ObservedKv:
-    """Largest magnitudes by layer, head and channel, of all texts that were shown.
+    """Largest magnitudes by layer, head and channel over all observed texts.
 
-    Keys are seen as they are kept, rotated. Pages hold them in INT8 with a scale a token and head: what is taken for an
-    element is the most that it can have been before it was rounded.
+    Keys are observed as they are stored, rotated. Pages hold them in INT8 with a scale for each token and head; an
+    element counts with the largest value that it can have had before rounding.
 
     Attributes:
         keys: float32 [layers, kv_heads, head_size].
-        values: The same.
-        tokens: Tokens that were seen.
+        values: The same for values.
+        tokens: Number of observed tokens.
     """
 
     def __init__(self, decoder: PagedDecoder) -> None:
@@ -141,11 +139,11 @@ class ObservedKv:
         self.values: Largest = np.zeros(shape, np.float32)
         self.tokens = 0
 
-    def show(self, token_ids: NDArray[np.int64]) -> None:
-        """Runs a text on the decoder's first pages and takes in what they hold then.
+    def observe(self, token_ids: NDArray[np.int64]) -> None:
+        """Runs a text on the decoder's first pages and observes their content.
 
         Args:
-            token_ids: int64 [n], as many as the decoder's pages and the model's context hold at most.
+            token_ids: int64 [n], at most what the decoder's pages and the model's context hold.
 
         Raises:
             InferenceFailed: The model could not be run.
@@ -156,16 +154,16 @@ class ObservedKv:
         pages = np.stack([np.frombuffer(self._decoder.read_page(page), np.int8) for page in range(count)])
         for layer, held in enumerate(np.split(pages, geometry.layers, axis=1)):
             views = PageViews(geometry, np.ascontiguousarray(held))
-            # Axes: page, head, then the layout's own; in front of what is the largest over pages and tokens.
+            # Axes: page, head, then the layout's own.
             keys: Largest = np.abs(views.keys.astype(np.float32) - _KEY_BIAS) + _HALF_A_STEP
             keys *= views.key_scales[:, :, None, :, None]
             values: Largest = np.abs(views.values.astype(np.float32)) + _HALF_A_STEP
             values *= views.value_scales.reshape(*views.value_scales.shape[:2], -1, 1, 4)
-            self._take(self.keys[layer], keys.transpose(0, 3, 1, 2, 4), token_ids.size)
-            self._take(self.values[layer], values.transpose(0, 2, 4, 1, 3), token_ids.size)
+            self._merge(self.keys[layer], keys.transpose(0, 3, 1, 2, 4), token_ids.size)
+            self._merge(self.values[layer], values.transpose(0, 2, 4, 1, 3), token_ids.size)
         self.tokens += token_ids.size
 
-    def _take(self, largest: Largest, seen: Largest, tokens: int) -> None:
-        """Takes elements in, the axes of the tokens in front and those of heads and channels behind."""
+    def _merge(self, largest: Largest, seen: Largest, tokens: int) -> None:
+        """Merges elements; the axes of tokens come first, those of heads and channels last."""
         by_token = seen.reshape(-1, *largest.shape)[:tokens]
         np.maximum(largest, by_token.max(axis=0), out=largest)

@@ -1,14 +1,15 @@
-"""Turns a paged graph of this project into one of ONNX Runtime's own operators, in float16, for the CUDA provider.
+"""Lowers a paged graph to ONNX Runtime's own operators, in float16, for the CUDA provider.
 
-``ai.edge_rag::PagedAttention`` becomes ``com.microsoft::PagedAttention`` over INT8 keys and values with a scale a
-channel; packed weights become ``MatMulNBits`` and ``GatherBlockQuantized`` again, with the same integers. So both forms
-of a model compute with the same weights. The graph takes what the onnxruntime-genai builder's paged graphs take: the
-names of its inputs are theirs.
+``ai.edge_rag::PagedAttention`` becomes ``com.microsoft::PagedAttention`` over INT8 keys and values with a scale for
+each channel; packed weights become ``MatMulNBits`` and ``GatherBlockQuantized`` again, with the same integers, so both
+forms of a model compute with the same weights. Input names are those of the onnxruntime-genai builder's paged graphs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
 from typing import Any, Final
 
 import numpy as np
@@ -18,15 +19,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.decoder.cuda.kv_scales import KvScales, Scales
-from edge_rag.runtime.decoder.cuda.original_weights import (
-    OriginalMatrix,
-    original_matrix,
-    part_from_alternate,
-    read_packed,
-)
 from edge_rag.runtime.lowering.geometry import PagedGeometry
 from edge_rag.runtime.lowering.onnx_graph import OPS_DOMAIN, attributes, drop_unused, rename, replace
-from edge_rag.runtime.lowering.weight_packing import StoredTensors, WeightsFile
+from edge_rag.runtime.lowering.weight_packing import (
+    PANEL_COLUMNS,
+    BlockFormat,
+    PackedMatrix,
+    QuantizedMatrix,
+    StoredTensors,
+    WeightsFile,
+    unpack,
+)
 
 MICROSOFT: Final = "com.microsoft"
 KEY_CACHE: Final = "past_key_values.{}.key"
@@ -34,27 +37,48 @@ VALUE_CACHE: Final = "past_key_values.{}.value"
 
 _AXIS, _LOGITS = "edge_rag.axis", "edge_rag.logits.float16"
 _COSINE, _SINE = 4, 5
-_HEAD_STEP, _PAIR_STEP = 16, 8  # what the provider's rotation and its attention work in
+_HEAD_STEP, _PAIR_STEP = 16, 8  # multiples that the provider's rotation and attention need
 _LARGEST_HALF = float(np.finfo(np.float16).max)
 _CARRIED_OVER = ("kv_num_heads", "local_window_size", "num_heads", "scale", "softcap")
+
+
+Bytes = NDArray[np.uint8]
+Halves = NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalMatrix:
+    """A matrix [K, N] as ``MatMulNBits`` stores it.
+
+    Attributes:
+        form: Its size and precision.
+        weights: uint8 [N, blocks, block_size * bits / 8], the low half of a byte first.
+        scales: float16 [N, blocks].
+        zero_points: uint8 [N, blocks * bits / 8 rounded up], or None for the default.
+    """
+
+    form: BlockFormat
+    weights: Bytes
+    scales: Halves
+    zero_points: Bytes | None
 
 
 def lower_for_cuda(
     model: onnx.ModelProto, stored: StoredTensors, geometry: PagedGeometry, scales: KvScales, file: WeightsFile
 ) -> None:
-    """Lowers a paged graph further, one matrix in memory at a time.
+    """Lowers a paged graph to the CUDA form, with one matrix in memory at a time.
 
     Args:
         model: A paged graph, loaded without external data; changed in place.
         stored: Its weights.
         geometry: Its sizes.
-        scales: Of its keys and values.
-        file: Where the weights go.
+        scales: Scales of its keys and values.
+        file: File for the weights.
 
     Raises:
         ModelFolderInvalid: Weights are missing.
-        ModelNotLowerable: It holds something that has no form for CUDA; says what.
-        ValueError: Weights are not as many as the graph says.
+        ModelNotLowerable: It contains something without a CUDA form; names it.
+        ValueError: The number of weights does not match the graph.
     """
     if geometry.head_size % _HEAD_STEP:
         raise ModelNotLowerable(f"heads of {geometry.head_size} elements have no form for cuda")
@@ -66,7 +90,7 @@ def lower_for_cuda(
 
 
 class _Rewriting:
-    """The nodes of a graph, one after the other."""
+    """Rewrites the nodes of a graph in order."""
 
     def __init__(self, graph: onnx.GraphProto, stored: StoredTensors, file: WeightsFile) -> None:
         self._graph = graph
@@ -134,7 +158,7 @@ class _Rewriting:
         if not attributes(node).get("gated", 0):
             self._product(source, *self._matrix(node), result)
             return
-        parts = part_from_alternate(read_packed(node, node.input[1:], self._stored))
+        parts = split_alternate(read_packed(node, node.input[1:], self._stored))
         gate, up = (
             self._product(source, original, self._store(f"{node.input[1]}.{kind}", original), f"{result}.{kind}")
             for kind, original in zip(("gate", "up"), map(original_matrix, parts), strict=True)
@@ -165,7 +189,7 @@ class _Rewriting:
         return name
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[OriginalMatrix, list[str]]:
-        """Returns the matrix of a node and the names of its tensors; one that two nodes share is stored once."""
+        """Returns the matrix of a node and the names of its tensors; a matrix that two nodes share is stored once."""
         name = node.input[1]
         if name not in self._matrices:
             original = original_matrix(read_packed(node, node.input[1:], self._stored))
@@ -193,7 +217,7 @@ class _Rewriting:
 
 
 def _halve(graph: onnx.GraphProto, stored: StoredTensors, file: WeightsFile) -> None:
-    """Brings what the graph computes with to float16; the scales of keys and values stay float32."""
+    """Converts weights and activations to float16; the scales of keys and values stay float32."""
     kept = {name for node in graph.node if node.op_type == "PagedAttention" for name in node.input[14:16]}
     for tensor in graph.initializer:
         before = stored.find(tensor.name)
@@ -239,3 +263,68 @@ def _declare(graph: onnx.GraphProto, geometry: PagedGeometry) -> None:
     replace(graph.input, [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in inputs])
     replace(graph.output, [logits])
     replace(graph.value_info, [])
+
+
+def read_packed(node: onnx.NodeProto, inputs: Sequence[str], stored: StoredTensors) -> PackedMatrix:
+    """Reads the matrix of a ``QuantizedMatMul`` or ``QuantizedRows``.
+
+    Args:
+        node: The node, with size and precision.
+        inputs: Names of its weights, its scales and, if any, its zero points.
+        stored: The weights.
+
+    Raises:
+        ModelFolderInvalid: Weights are missing.
+        ValueError: Their number does not match the node.
+    """
+    found = attributes(node)
+    form = BlockFormat(found["K"], found["N"], found["bits"], found["block_size"])
+    weights, scales, *points = [np.asarray(stored.array(name)) for name in inputs if name]
+    by_block = (form.panels, form.blocks, PANEL_COLUMNS)
+    return PackedMatrix(
+        form,
+        weights.reshape(form.panels, form.panel_bytes),
+        scales.reshape(by_block),
+        points[0].reshape(by_block) if points else None,
+    )
+
+
+def split_alternate(both: PackedMatrix) -> tuple[PackedMatrix, PackedMatrix]:
+    """Inverts ``alternate``: returns the matrices of gate and up."""
+    form = with_changes(both.form, columns=both.form.columns // 2)
+    gate, up = (
+        PackedMatrix(
+            form,
+            both.weights[first::2],
+            both.scales[first::2],
+            None if both.zero_points is None else both.zero_points[first::2],
+        )
+        for first in (0, 1)
+    )
+    return gate, up
+
+
+def original_matrix(packed: PackedMatrix) -> OriginalMatrix:
+    """Converts a matrix to ONNX Runtime's layout; scales are rounded to float16."""
+    matrix = unpack(packed)
+    form = matrix.form
+    filled = np.full((form.columns, form.blocks * form.block_size), form.default_zero_point, np.uint8)
+    filled[:, : form.rows] = matrix.values.T
+    weights = _together(form, filled).reshape(form.columns, form.blocks, -1)
+    return OriginalMatrix(form, weights, matrix.scales.T.astype(np.float16), _points(matrix))
+
+
+def _points(matrix: QuantizedMatrix) -> Bytes | None:
+    if matrix.zero_points is None:
+        return None
+    points = matrix.zero_points.T
+    if matrix.form.bits == 4 and points.shape[1] % 2:
+        points = np.pad(points, ((0, 0), (0, 1)))
+    return _together(matrix.form, points)
+
+
+def _together(form: BlockFormat, values: NDArray[Any]) -> Bytes:
+    """Packs the values of each row into bytes."""
+    if form.bits == 8:
+        return np.ascontiguousarray(values)
+    return np.ascontiguousarray(values[:, 0::2] | values[:, 1::2] << np.uint8(4))
