@@ -21,7 +21,7 @@ from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import device_name, place
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.disk.store import PageStore
 from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.ports import ModelRunner
@@ -159,7 +159,7 @@ class GeneratorFactory:
         if tier is None:
             return
         try:
-            tier.use(
+            tier.attach(
                 PageStore(
                     self._disk.folder / _PAGES_FOLDER,
                     page_identity(folder, self._disk.directory),
@@ -215,18 +215,20 @@ class GeneratorFactory:
         observer = self._observer.for_another()
         engine = Engine(
             runner,
-            plan.limits,
-            wanted.queue,
+            EngineSettings(
+                plan.limits,
+                wanted.queue,
+                max_waiting_tokens=wanted.queue_tokens,
+                aging_s=wanted.aging_seconds,
+                draft_tokens=plan.draft_tokens,
+                prefetch=wanted.prefetch,
+                pause_s=self._pause_s,
+            ),
             observer,
             observer,
-            max_waiting_tokens=wanted.queue_tokens,
-            aging_s=wanted.aging_seconds,
-            draft_tokens=plan.draft_tokens,
-            slot_control=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
+            slot_controller=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
             working=partial(observer.activity.working, "generator", device_name(placement)),
             tier=tier,
-            compute_ahead=wanted.prefetch,
-            pause_s=self._pause_s,
         )
         self._assign_disk(plan.folder, tier)
         cite = CiteSettings(Stemmer, wanted.unsupported)

@@ -1,9 +1,13 @@
-"""The engine's door: requests and cancellations from any thread, taken out by the engine's."""
+"""What other threads want of the engine: new requests, cancellations, pauses, invalidations, throttling, memory.
+
+Any thread adds; the engine's thread takes everything at once, between two steps.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from edge_rag.engine.request import ActiveRequest
@@ -11,19 +15,76 @@ from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import EdgeRagError, NotReady, Overloaded
 
 IDLE_TURN_S: Final = 0.5
-"""Longest time that an engine without work sits still, seconds; each turn shows that it is not stuck."""
+"""Longest time that an idle engine blocks, seconds; each turn of the loop shows that it is alive."""
 
-Cancellation = tuple[SequenceId, EdgeRagError]
-"""Which request is to be given up, and what it ends with."""
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The commands that came between two steps.
+
+    Attributes:
+        requests: New requests in order of arrival.
+        cancelled: Requests to end, and the errors they end with.
+        paused: Whether a request is to be paused or resumed, by id; the latest command wins.
+        forgotten: Trust domains, and the epochs before which their cached pages are invalid.
+        throttle: Share of slots, tokens and time to use, above 0 to 1.
+        hold_batch: Whether requests of the batch class have to wait.
+        drop_cache: Whether to free the cached pages now.
+    """
+
+    requests: list[ActiveRequest]
+    cancelled: list[tuple[SequenceId, EdgeRagError]]
+    paused: dict[SequenceId, bool]
+    forgotten: list[tuple[str, int]]
+    throttle: float
+    hold_batch: bool
+    drop_cache: bool
+
+
+class DrainRate:
+    """Exponentially weighted means of the interval between finished requests while others waited, and of their size.
+
+    Args:
+        weight: Weight of the latest sample, in (0, 1].
+        assumed_s: Interval until one was measured, seconds.
+    """
+
+    def __init__(self, weight: float = 0.2, assumed_s: float = 1.0) -> None:
+        self._weight = weight
+        self._interval = assumed_s
+        self._tokens: float | None = None
+        self._last: float | None = None
+
+    def left(self, now: float, others_wait: bool, tokens: int) -> None:
+        """A request ended.
+
+        Args:
+            now: Seconds.
+            others_wait: Whether the next interval measures work; without waiting requests it would measure idle time.
+            tokens: Prompt and longest answer of the request.
+        """
+        if self._last is not None:
+            self._interval += self._weight * (now - self._last - self._interval)
+        self._tokens = tokens if self._tokens is None else self._tokens + self._weight * (tokens - self._tokens)
+        self._last = now if others_wait else None
+
+    def retry_after_s(self, tokens_short: int = 0) -> float:
+        """Returns when a request is likely to be admitted, in seconds, 0.05 to 60.
+
+        Args:
+            tokens_short: Tokens that have to leave the queue first; at least one request has to in any case.
+        """
+        requests = max(1.0, tokens_short / self._tokens) if self._tokens else 1.0
+        return min(max(self._interval * requests, 0.05), 60.0)
 
 
 class CommandQueue:
-    """Bounded, and blocking only for the engine while it has nothing to do.
+    """Bounded in requests and tokens; blocks only the engine's thread, and only while the engine is idle.
 
     Args:
         capacity: Most requests that may wait for a first slot, at least 1.
-        capacity_tokens: Most tokens that these may come to, prompts and answers together; None for no bound. A single
-            request may wait however large it is, or it could never run.
+        capacity_tokens: Most tokens of their prompts and answers together; None for no bound. A request that waits
+            alone may be larger.
     """
 
     def __init__(self, capacity: int, capacity_tokens: int | None = None) -> None:
@@ -31,9 +92,12 @@ class CommandQueue:
         self.capacity_tokens = capacity_tokens
         self._changed = threading.Condition()
         self._requests: list[ActiveRequest] = []
-        self._cancelled: list[Cancellation] = []
-        self._held: dict[SequenceId, bool] = {}
+        self._cancelled: list[tuple[SequenceId, EdgeRagError]] = []
+        self._paused: dict[SequenceId, bool] = {}
         self._forgotten: list[tuple[str, int]] = []
+        self._throttle = 1.0
+        self._hold_batch = self._drop_cache = False
+        self._drain_rate = DrainRate()
         self._waiting = 0
         self._waiting_tokens = 0
         self._last_id = 0
@@ -44,40 +108,37 @@ class CommandQueue:
 
     @property
     def waiting(self) -> int:
-        """Requests that have not had a slot yet."""
+        """Requests that have had no slot yet."""
         return self._waiting
 
     @property
-    def fill(self) -> dict[str, float]:
-        """How full it is, by name."""
-        fill: dict[str, float] = {
+    def holds_batch(self) -> bool:
+        """Whether requests of the batch class have to wait."""
+        return self._hold_batch
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """Waiting requests and tokens and their limits, by name, for audit events."""
+        usage: dict[str, float] = {
             "waiting_requests": self._waiting,
             "queue_requests": self.capacity,
             "waiting_tokens": self._waiting_tokens,
         }
         if self.capacity_tokens is not None:
-            fill["queue_tokens"] = self.capacity_tokens
-        return fill
+            usage["queue_tokens"] = self.capacity_tokens
+        return usage
 
     @property
     def refused(self) -> int:
-        """Requests turned away because too many waited."""
+        """Requests refused because the queue was full."""
         return self._refused
 
-    @property
-    def aborting(self) -> bool:
-        """Whether whatever is unfinished is to be given up."""
-        return self._aborting
-
-    def offer(
-        self, make: Callable[[SequenceId], ActiveRequest], tokens: int, retry_after_s: Callable[[int], float]
-    ) -> SequenceId:
-        """Takes a request in.
+    def submit(self, make: Callable[[SequenceId], ActiveRequest], tokens: int) -> SequenceId:
+        """Adds a request.
 
         Args:
-            make: Makes it, given its id; called before anyone else can see it.
-            tokens: What it may come to, prompt and answer together.
-            retry_after_s: Asked when it has to be refused, with the tokens that have to leave first.
+            make: Makes the request, given its id; called before the engine can see it.
+            tokens: Prompt and longest answer together.
 
         Raises:
             Overloaded: Too many requests or tokens wait.
@@ -89,7 +150,7 @@ class CommandQueue:
             short = self._waiting_tokens + tokens - self.capacity_tokens if self.capacity_tokens is not None else 0
             if self._waiting >= self.capacity or (self._waiting and short > 0):
                 self._refused += 1
-                raise Overloaded("generator", retry_after_s(max(0, short)))
+                raise Overloaded("generator", self._drain_rate.retry_after_s(max(0, short)))
             request = make(self._next_id())
             self._requests.append(request)
             self._waiting += 1
@@ -98,132 +159,117 @@ class CommandQueue:
             return request.sequence.id
 
     def new_id(self) -> SequenceId:
-        """Returns an id for a sequence that nobody asked for."""
+        """Returns an id for a sequence that belongs to no request."""
         with self._changed:
             return self._next_id()
 
-    def cancel(self, sequence: SequenceId, why: EdgeRagError) -> None:
-        """Asks for a request to be given up; nothing happens if it is over."""
+    def cancel(self, sequence: SequenceId, error: EdgeRagError) -> None:
+        """Ends a request with an error; no effect once it is over."""
         with self._changed:
-            self._cancelled.append((sequence, why))
+            self._cancelled.append((sequence, error))
             self._changed.notify()
 
-    def hold(self, sequence: SequenceId, paused: bool) -> None:
-        """Asks for a request to be paused, or to go on; nothing happens if it is over."""
+    def set_paused(self, sequence: SequenceId, paused: bool) -> None:
+        """Pauses or resumes a request; no effect once it is over."""
         with self._changed:
-            self._held[sequence] = paused
+            self._paused[sequence] = paused
             self._changed.notify()
-
-    def take_held(self) -> dict[SequenceId, bool]:
-        """Returns which requests are to be paused and which to go on; to be asked after ``take``, for the engine."""
-        with self._changed:
-            taken, self._held = self._held, {}
-            return taken
 
     def forget(self, trust_domain: str, epoch: int) -> None:
-        """Asks for what is cached of a trust domain's epochs before this one to be dropped."""
+        """Invalidates the cached pages of a trust domain's epochs before this one."""
         with self._changed:
             self._forgotten.append((trust_domain, epoch))
             self._changed.notify()
 
-    def wake(self) -> None:
-        """Has the engine go round once even if there is nothing to do."""
+    def set_throttle(self, share: float) -> None:
+        """Sets the share of slots, tokens and time to use, above 0 to 1."""
         with self._changed:
-            self._woken = True
-            self._changed.notify()
+            self._throttle = share
+            self._wake()
 
-    def rest(self, seconds: float) -> None:
-        """Sits still so long, or until the inbox is closed; for the engine."""
+    def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
+        """Frees the cached pages once, and holds requests of the batch class or releases them."""
+        with self._changed:
+            self._hold_batch = hold_batch
+            self._drop_cache |= drop_cache
+            self._wake()
+
+    def wake(self) -> None:
+        """Makes the loop take one turn even without commands."""
+        with self._changed:
+            self._wake()
+
+    def sleep(self, seconds: float) -> None:
+        """Blocks the engine's thread for so long, or until the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing, seconds)
 
-    def take_forgotten(self) -> list[tuple[str, int]]:
-        """Returns the trust domains whose cache is to be dropped, and their epochs; for the engine, after ``take``."""
-        with self._changed:
-            taken, self._forgotten = self._forgotten, []
-            return taken
-
     def dequeued(self, tokens: int) -> None:
-        """A request got its first slot, or ended without one.
+        """Counts a request that got its first slot, or ended without one.
 
         Args:
-            tokens: What it was offered with.
+            tokens: As for ``submit``.
         """
         with self._changed:
             self._waiting -= 1
             self._waiting_tokens -= tokens
 
+    def finished(self, tokens: int, now: float) -> None:
+        """Counts a request that ended, for the retry times of refused ones.
+
+        Args:
+            tokens: As for ``submit``.
+            now: Seconds.
+        """
+        self._drain_rate.left(now, others_wait=self._waiting > 0, tokens=tokens)
+
     def close(self, abort: bool) -> None:
-        """Refuses whatever comes from now on; with ``abort``, what is unfinished is given up at the next step."""
+        """Refuses new requests; with ``abort``, the unfinished ones end before the next step."""
         with self._changed:
             self._closing = True
             self._aborting |= abort
             self._changed.notify()
 
-    def take(self, idle: bool, live: bool) -> tuple[list[ActiveRequest], list[Cancellation]] | None:
-        """Empties the inbox; for the engine.
+    def take(self, idle: bool, active: bool) -> Commands | None:
+        """Takes all commands; for the engine's thread.
 
         Args:
-            idle: Whether there is nothing else to do; then this blocks until there is, at most ``IDLE_TURN_S``.
-            live: Whether there are unfinished requests; those of an idle engine are paused, or wait for the disk.
+            idle: Whether there is nothing to compute; then this blocks until a command comes, ``IDLE_TURN_S`` at most.
+            active: Whether there are unfinished requests; those of an idle engine are paused, or wait for the disk.
 
         Returns:
-            New requests in order of arrival and cancellations; None once the inbox is closed and nothing is left to do.
+            The commands; None once the queue is closed and nothing is left to do.
         """
         with self._changed:
-            over = self._aborting or (self._closing and not live)
-            if idle and not any((self._requests, self._cancelled, self._held, self._forgotten, self._woken, over)):
+            over = self._aborting or (self._closing and not active)
+            if idle and not any((self._requests, self._cancelled, self._paused, self._forgotten, self._woken, over)):
                 self._changed.wait(IDLE_TURN_S)
             self._woken = False
-            if self._aborting or (self._closing and not live and not self._requests):
+            if self._aborting or (self._closing and not active and not self._requests):
                 return None
-            taken = self._requests, self._cancelled
-            self._requests, self._cancelled = [], []
+            taken = Commands(
+                self._requests,
+                self._cancelled,
+                self._paused,
+                self._forgotten,
+                self._throttle,
+                self._hold_batch,
+                self._drop_cache,
+            )
+            self._requests, self._cancelled, self._paused, self._forgotten = [], [], {}, []
+            self._drop_cache = False
             return taken
+
+    def drain(self) -> list[ActiveRequest]:
+        """Takes out the requests that the engine's thread has not taken."""
+        with self._changed:
+            left, self._requests = self._requests, []
+            return left
 
     def _next_id(self) -> SequenceId:
         self._last_id += 1
         return SequenceId(self._last_id)
 
-    def drain(self) -> list[ActiveRequest]:
-        """Takes out the requests that were never looked at."""
-        with self._changed:
-            left, self._requests = self._requests, []
-            return left
-
-
-class DrainRate:
-    """Exponentially weighted means of the time between two requests leaving while others waited, and of their size.
-
-    Args:
-        weight: Weight of the latest, in (0, 1].
-        assumed_s: Interval assumed until one was measured, seconds.
-    """
-
-    def __init__(self, weight: float = 0.2, assumed_s: float = 1.0) -> None:
-        self._weight = weight
-        self._interval = assumed_s
-        self._tokens: float | None = None
-        self._last: float | None = None
-
-    def left(self, now: float, others_wait: bool, tokens: int) -> None:
-        """A request left.
-
-        Args:
-            now: When, seconds.
-            others_wait: Whether the next interval measures work, not a lack of it.
-            tokens: What it could come to, prompt and answer together.
-        """
-        if self._last is not None:
-            self._interval += self._weight * (now - self._last - self._interval)
-        self._tokens = tokens if self._tokens is None else self._tokens + self._weight * (tokens - self._tokens)
-        self._last = now if others_wait else None
-
-    def retry_after_s(self, tokens_short: int = 0) -> float:
-        """Returns when there is likely to be room, in seconds, 0.05 to 60.
-
-        Args:
-            tokens_short: Tokens that have to leave first; at least one request has to in any case.
-        """
-        requests = max(1.0, tokens_short / self._tokens) if self._tokens else 1.0
-        return min(max(self._interval * requests, 0.05), 60.0)
+    def _wake(self) -> None:
+        self._woken = True
+        self._changed.notify()

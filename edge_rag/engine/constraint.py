@@ -1,4 +1,4 @@
-"""Constraints: what may come next, given what was said so far."""
+"""Constraints: which tokens may come next, given those generated so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OneOf:
 
     Attributes:
         allowed: int64 [n], token ids, ascending, at least two.
-        bias: float32 [n], added to their logits; zeros where there is nothing to prefer.
+        bias: float32 [n], added to their logits.
     """
 
     allowed: NDArray[np.int64]
@@ -31,10 +31,10 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Masked:
-    """Many tokens, none preferred.
+    """Many tokens, without bias.
 
     Attributes:
-        allowed: bool [V], whether the token of that id is one of them; true at least twice.
+        allowed: bool [V], whether the token with that id is allowed; true at least twice.
     """
 
     allowed: NDArray[np.bool_]
@@ -42,7 +42,7 @@ class Masked:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """The only run that can follow; at least one token. It is said without asking the model."""
+    """The only tokens that can follow, at least one. They are appended without a model step."""
 
     tokens: tuple[int, ...]
 
@@ -54,25 +54,25 @@ class Ended:
     reason: FinishReason
 
 
-ModelMove = AnyToken | OneOf | Masked
+AllowedTokens = AnyToken | OneOf | Masked
 """The model chooses."""
 
-Move = ModelMove | Forced | Ended
+NextTokens = AllowedTokens | Forced | Ended
 
 
 class Constraint(Protocol):
-    """What may be said, as an immutable value: taking tokens gives the constraint on what follows them.
+    """What may be generated, as an immutable value: accepting tokens gives the constraint on those that follow.
 
-    States that came from one another may share work behind the scenes, so they belong to one thread at a time. Each
-    method may raise an ``EdgeRagError``; it ends the request whose constraint it is, and no other.
+    States derived from one another may share caches, so they belong to one thread at a time. Each method may raise an
+    ``EdgeRagError``, which ends the request of the constraint and no other.
     """
 
-    def next(self) -> Move:
+    def next(self) -> NextTokens:
         """Returns what may come next."""
         ...
 
     def after(self, tokens: tuple[int, ...]) -> Constraint:
-        """Returns the constraint once these tokens were said; each must have been allowed."""
+        """Returns the constraint after these tokens, each of which must have been allowed."""
         ...
 
 
@@ -82,32 +82,32 @@ class FreeText:
 
     Attributes:
         end_tokens: Tokens that end it.
-        ended: Whether one was said.
+        ended: Whether one of them was generated.
     """
 
     end_tokens: frozenset[int]
     ended: bool = False
 
-    def next(self) -> Move:
+    def next(self) -> NextTokens:
         """Returns the whole vocabulary, or the end."""
         return Ended(FinishReason.STOP) if self.ended else AnyToken()
 
     def after(self, tokens: tuple[int, ...]) -> FreeText:
-        """Watches for an end token."""
+        """Returns the constraint after these tokens."""
         return FreeText(self.end_tokens, self.ended or not self.end_tokens.isdisjoint(tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class NoGeneration:
-    """Nothing at all: the request is over before it begins.
+    """Nothing: the request ends without a model step.
 
     Attributes:
-        reason: Why.
+        reason: Its finish reason.
     """
 
     reason: FinishReason
 
-    def next(self) -> Move:
+    def next(self) -> NextTokens:
         """Returns the end."""
         return Ended(self.reason)
 

@@ -1,42 +1,44 @@
-"""The engine: one thread, one loop. Each step is planned, reserved, run, chosen from and committed, or never was.
+"""The engine: one thread, one loop, one step at a time.
 
-Steps: each is planned, reserved, run, chosen from and committed, or never was. For the engine's thread only.
+A step is a transaction. The scheduler plans it, its pages are reserved, the model runs, tokens are sampled, and then
+pages and tokens are committed. If it fails before that, the reserved pages are returned and its requests end.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edge_rag.core.monitoring.metrics import StepReport
 from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Priority
-from edge_rag.engine.command_queue import CommandQueue, DrainRate
-from edge_rag.engine.constraint import ModelMove
+from edge_rag.engine.command_queue import CommandQueue, Commands
+from edge_rag.engine.constraint import AllowedTokens
 from edge_rag.engine.events import EventRecorder
 from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.disk.pending import PendingLoads
+from edge_rag.engine.kv_cache.disk.connector import DiskConnector
 from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.kv_cache.reservation import Reservation
-from edge_rag.engine.model_input import moves, pack
+from edge_rag.engine.model_input import pack, token_moves
 from edge_rag.engine.passage_warmup import PassageWarmup
 from edge_rag.engine.ports import ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
 from edge_rag.engine.prefetch import Prefetcher, PrefetchRequest
 from edge_rag.engine.request import ActiveRequest, TokenRequest
-from edge_rag.engine.request_table import RequestTable, failure_of
-from edge_rag.engine.sampler import Choice
+from edge_rag.engine.request_table import RequestTable
+from edge_rag.engine.sampler import TokenSampler
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_s, throttled_limits
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.scheduling.slot_controller import SlotController
-from edge_rag.engine.sequence import Sequence, SequenceId, domain_key
+from edge_rag.engine.sequence import DomainEpochs, Sequence, SequenceId
 from edge_rag.engine.snapshot import EngineSnapshot, SnapshotExchange, take_snapshot
 from edge_rag.engine.speculative.verify import Speculation
 from edge_rag.errors import (
@@ -48,289 +50,228 @@ from edge_rag.errors import (
     RequestCancelled,
 )
 
+MEMORY_RETRY_S: Final = 15.0
+"""When a batch request that was refused for want of memory may be retried, seconds."""
+
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
-    """What a step's time went into, seconds."""
+class EngineSettings:
+    """How an engine runs.
 
-    schedule_s: float
-    run_s: float
-    choose_s: float
-
-
-class StepExecutor:
-    """Runs the steps.
-
-    Args:
-        runner: The model.
-        limits: How large a step may be.
-        slot_control: Moves the number of slots; None leaves it at the limit.
-        scheduler: Plans.
-        pool: The pages.
-        roster: The requests.
-        warming: Passages that are computed alone.
-        ahead: Prompts that are likely to come.
-        speculation: Drafts, and chooses what is said.
-        tier: Told how fast prompts are computed; None where nothing is kept on disk.
-        inbox: Knows how many wait.
-        announcer: Told of decisions.
-        observer: Told of each step.
-        counts: Counts.
-        working: Makes what is entered while the model runs.
-        clock: Monotonic seconds.
+    Attributes:
+        limits: Size of a step.
+        max_waiting: Most requests that may wait for a first slot.
+        max_waiting_tokens: Most tokens that these may come to, prompts and answers together; None for no bound.
+        aging_s: Time without a slot after which a client's next request rises by a class, seconds.
+        draft_tokens: Most tokens that a request drafts for a step, 0 for none; answers are the same.
+        prefetch: Whether likely prompts are computed while the engine is idle.
+        pause_s: Longest time that a request is paused for a slow consumer, seconds.
     """
 
-    def __init__(
-        self,
-        runner: ModelRunner,
-        limits: SchedulerLimits,
-        slot_control: SlotController | None,
-        scheduler: Scheduler,
-        pool: BlockPool,
-        roster: RequestTable,
-        warming: PassageWarmup,
-        ahead: Prefetcher,
-        speculation: Speculation,
-        tier: PageTier | None,
-        inbox: CommandQueue,
-        announcer: EventRecorder,
-        observer: StepObserver,
-        counts: Counter[str],
-        working: Callable[[], AbstractContextManager[None]],
-        clock: Callable[[], float],
-    ) -> None:
-        self._runner = runner
-        self._limits = limits
-        self._slot_control = slot_control
-        self._scheduler = scheduler
-        self._pool = pool
-        self._roster = roster
-        self._warming = warming
-        self._ahead = ahead
-        self._speculation = speculation
-        self._tier = tier
-        self._inbox = inbox
-        self._announcer = announcer
-        self._observer = observer
-        self._counts = counts
-        self._working = working
-        self._clock = clock
-        self._share = 1.0
-        self._slots_busy = self._looked_up = self._found = 0
-
-    @property
-    def share(self) -> float:
-        """Share of slots, of a step's tokens and of the time that is used, above 0 to 1."""
-        return self._share
-
-    def set_throttle(self, share: float) -> None:
-        """Uses that share of slots, of a step's tokens and of the time from now on."""
-        if share != self._share:
-            self._share = share
-            self._fit()
-
-    def step(self) -> None:
-        """Runs a step; with nothing else to do, a part of a prompt that is likely to come."""
-        began = self._clock()
-        self._speculation.draft(self._roster.running())
-        if not self._scheduler.idle:
-            self._ahead.let_go()
-        plan = self._scheduler.schedule(began)
-        self._note(plan, began)
-        if plan.entries:
-            self._run(plan, began)
-        elif self._scheduler.idle:
-            self._compute_ahead(began)
-
-    def _run(self, plan: StepPlan, began: float) -> None:
-        planned = self._clock()
-        try:
-            with Reservation(self._pool, plan) as pages:
-                for move in moves(plan, pages.tables, self._pool.page_tokens):
-                    self._runner.move_tokens(move.sources, move.targets, move.distance)
-                step = pack(plan, self._roster.sequences(plan), pages.tables, self._pool.page_tokens)
-                with self._working():
-                    logits = self._runner.run(step)
-                ran = self._clock()
-                said = self._speculation.choose(plan, self._roster.live, logits)
-                accepted = {request.sequence.id: len(tokens) - 1 for request, tokens in said}
-                pages.commit(accepted)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, the requests outside this step go on
-            problem = str(error) if isinstance(error, InferenceFailed) else f"the step failed: {error!r}"
-            failed = [entry.sequence for entry in plan.entries]
-            self._roster.drop(failed, partial(failure_of, problem, error))
-            self._roster.submit(self._warming.give_up(failed))
-            self._report(plan, 0, StepTimes(planned - began, self._clock() - planned, 0.0), failed=True)
-            return
-        self._scheduler.commit(plan)
-        for request, tokens in said:
-            if all(self._roster.append(request, (token,)) for token in tokens) and len(tokens) > 1:
-                self._scheduler.accept(request.sequence, len(tokens) - 1)
-        self._roster.submit(self._warming.done(plan))
-        times = StepTimes(planned - began, ran - planned, self._clock() - ran)
-        self._speculation.observe(plan, times.schedule_s + times.run_s + times.choose_s)
-        if self._tier is not None and plan.tokens - plan.decodes > plan.decodes:
-            self._tier.computed(plan.tokens, times.run_s)
-        self._report(plan, sum(accepted.values()), times, failed=False)
-
-    def _compute_ahead(self, now: float) -> None:
-        plan = self._ahead.next(now, self._roster.is_over)
-        for expected in self._ahead.take_ended():
-            self._announcer.prefetched(expected, now)
-        sequence = self._ahead.sequence
-        if plan is None or sequence is None:
-            return
-        try:
-            with Reservation(self._pool, plan) as pages:
-                step = pack(plan, {sequence.id: sequence}, pages.tables, self._pool.page_tokens)
-                with self._working():
-                    self._runner.run(step)
-                pages.commit({})
-        except Exception:  # noqa: BLE001 - nobody asked for it; who does gets the failure then
-            self._ahead.drop()
-            return
-        self._ahead.commit(plan)
-
-    def _note(self, plan: StepPlan, now: float) -> None:
-        admitted = self._roster.planned(plan, now)
-        self._slots_busy = len(self._scheduler.running)
-        self._looked_up = sum(len(request.sequence.tokens) for request in admitted)
-        self._found = sum(request.sequence.computed for request in admitted)
-
-    def _report(self, plan: StepPlan, accepted: int, times: StepTimes, failed: bool) -> None:
-        counts, decodes = self._counts, plan.decodes
-        said, gaps = self._roster.take_said()
-        counts["steps"] += 1
-        counts["decode_tokens"] += decodes
-        counts["prefill_tokens"] += plan.tokens - decodes - plan.drafted
-        self._observer.on_step(
-            StepReport(
-                tokens=plan.tokens,
-                decodes=decodes,
-                sequences=len(plan.entries),
-                slots=self._scheduler.limits.max_slots,
-                slots_busy=self._slots_busy,
-                waiting=self._inbox.waiting,
-                pages_used=self._pool.pages - self._pool.available,
-                preempted=len(plan.preempted),
-                cache_query_tokens=self._looked_up,
-                cache_hit_tokens=self._found,
-                drafted=plan.drafted,
-                accepted=accepted,
-                schedule_s=times.schedule_s,
-                run_s=times.run_s,
-                choose_s=times.choose_s,
-                generated_tokens=said,
-                token_gaps_s=gaps,
-                failed=failed,
-            )
-        )
-        if self._slot_control is not None and not failed:
-            step_s = times.schedule_s + times.run_s + times.choose_s
-            change = self._slot_control.observe(step_s, decodes, self._inbox.waiting)
-            if change is not None:
-                self._announcer.resized(change, self._clock())
-                self._fit()
-
-    def _fit(self) -> None:
-        """Holds steps to what the slot controller and those who restrain the engine allow."""
-        slots = self._limits.max_slots if self._slot_control is None else self._slot_control.slots
-        self._scheduler.limit(throttled_limits(self._limits, self._share, slots))
-
-
-_KEEP_S: Final = 5.0
-"""Longest time for writing pages to disk at the end, seconds."""
-
-MEMORY_RETRY_S: Final = 15.0
-"""When a batch request that is refused for want of memory may be tried again: no sooner can it be plentiful again."""
+    limits: SchedulerLimits
+    max_waiting: int
+    max_waiting_tokens: int | None = None
+    aging_s: float = 30.0
+    draft_tokens: int = 0
+    prefetch: bool = False
+    pause_s: float = 30.0
 
 
 class Engine:
     """Runs requests over one model with iteration-level batching.
 
     Args:
-        runner: The model; the engine's thread is the only one that calls it.
-        limits: How large a step may be.
-        max_waiting: Most requests that may wait for a first slot.
-        observer: Watches the steps.
-        audit: Receives the audit events.
+        runner: The model; called by the engine's thread only.
+        settings: How to run.
+        observer: Receives reports on steps and requests.
+        audit: Receives audit events.
         clock: Monotonic seconds; deadlines are on it.
-        max_waiting_tokens: Most tokens that requests waiting for a first slot may come to; None for no bound.
-        aging_s: Time without a slot after which a client's next request rises by a class, seconds.
-        slot_control: Moves the number of slots; None leaves it at the limit.
-        draft_tokens: Most tokens that a request drafts for a step, 0 for none. The answers are the same.
-        working: Makes what is entered while the model runs.
-        tier: Keeps evicted pages on disk; started and closed by this. None keeps none.
-        compute_ahead: Whether prompts that are likely to come are computed while there is nothing else to do.
-        pause_s: Longest time that a request is paused for its reader, seconds.
+        slot_controller: Moves the number of slots; None leaves it at the limit.
+        tier: Keeps evicted pages on disk; started and closed by the engine. None keeps none.
+        working: Returns a context that is entered while the model runs.
     """
 
     def __init__(
         self,
         runner: ModelRunner,
-        limits: SchedulerLimits,
-        max_waiting: int,
+        settings: EngineSettings,
         observer: StepObserver | None = None,
         audit: AuditSink | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
-        max_waiting_tokens: int | None = None,
-        aging_s: float = 30.0,
-        slot_control: SlotController | None = None,
-        draft_tokens: int = 0,
-        working: Callable[[], AbstractContextManager[None]] = nullcontext,
+        slot_controller: SlotController | None = None,
         tier: PageTier | None = None,
-        compute_ahead: bool = False,
-        pause_s: float = 30.0,
+        working: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._runner = runner
-        self._tier = tier
-        self._pool = BlockPool(runner.pages, runner.page_tokens, None if tier is None else tier.evicted)
-        self._ahead = Prefetcher(self._pool, compute_ahead)
-        self._scheduler = Scheduler(limits, self._pool, runner.max_context, aging_s)
-        self._inbox = CommandQueue(max_waiting, max_waiting_tokens)
-        self._warming = PassageWarmup(self._scheduler, self._pool, self._inbox.new_id)
+        self._settings = settings
         self._observer = observer or Unobserved()
-        self._announcer = EventRecorder(audit or Unrecorded())
-        self._share = 1.0
-        self._speculation = Speculation(draft_tokens)
-        self._pause_s = pause_s
         self._clock = clock
-        self._drain_rate = DrainRate()
+        self._slot_controller = slot_controller
+        self._working = working
+        self._throttle = 1.0
+        self._reported_tokens = 0
+        self._pool = BlockPool(runner.pages, runner.page_tokens, None if tier is None else tier.on_evicted)
+        self._scheduler = Scheduler(settings.limits, self._pool, runner.max_context, settings.aging_s)
+        self._commands = CommandQueue(settings.max_waiting, settings.max_waiting_tokens)
+        self._events = EventRecorder(audit or Unrecorded(), self._observer)
+        self._speculation = Speculation(settings.draft_tokens)
+        self._disk = DiskConnector(tier, self._pool)
+        epochs = DomainEpochs()
+        self._prefetcher = Prefetcher(
+            settings.prefetch, self._pool, self._scheduler, self._disk, epochs, self._on_prefetched
+        )
+        warmup = PassageWarmup(self._scheduler, self._pool, self._commands.new_id)
+        extensions = (self._prefetcher, self._disk, warmup)
+        self._requests = RequestTable(
+            self._scheduler, self._pool, extensions, epochs, self._commands, self._events, clock
+        )
+        self._snapshots = SnapshotExchange(take_snapshot((), self._pool, clock()))
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
-        self._counts = Counter[str]()
-        self._holds_batch = self._drops_cache = False
-        self._lookout = SnapshotExchange(take_snapshot((), self._pool, clock()))
-        self._roster = RequestTable(
-            self._scheduler,
-            self._pool,
-            PendingLoads(tier, self._pool, clock),
-            self._warming,
-            self._inbox,
-            self._announcer,
-            self._observer,
-            self._drain_rate,
-            self._counts,
-            clock,
+
+    # The engine's thread.
+
+    def _loop(self) -> None:
+        try:
+            while (commands := self._commands.take(self._idle, bool(self._requests.active))) is not None:
+                self._observer.on_turn()
+                self._execute(commands)
+                self._snapshots.serve(self._take_snapshot)
+                began = self._clock()
+                self._step(began)
+                if self._throttle < 1:
+                    self._commands.sleep(pause_after_step_s(self._throttle, self._clock() - began))
+        finally:
+            self._requests.abort()
+            self._disk.flush()
+            self._observer.on_end()
+
+    def _execute(self, commands: Commands) -> None:
+        """Carries out what other threads asked for."""
+        self._scheduler.hold_batch(commands.hold_batch)
+        if commands.drop_cache:
+            self._prefetcher.clear()
+            self._runner.release_pages(self._pool.drop_cached())
+        if commands.throttle != self._throttle:
+            self._throttle = commands.throttle
+            self._resize()
+        for trust_domain, epoch in commands.forgotten:
+            self._requests.forget(trust_domain, epoch)
+        for request in commands.requests:
+            self._requests.enter(request)
+        for sequence, error in commands.cancelled:
+            self._requests.cancel(sequence, error)
+        self._requests.set_paused(commands.paused)
+        self._requests.drop_expired(self._settings.pause_s)
+
+    def _step(self, began: float) -> None:
+        """Runs one step: schedule, reserve, run, sample, commit. An idle engine runs a prefetch step instead."""
+        self._speculation.propose(self._requests.running())
+        self._requests.begin_step(began)
+        plan = self._scheduler.schedule(began)
+        admitted = self._requests.apply(plan, began)
+        if not plan.entries:
+            if self._scheduler.idle:
+                self._prefetch_step(began)
+            return
+        load = _Load.of(self._scheduler, admitted)
+        scheduled = self._clock()
+        try:
+            with Reservation(self._pool, plan) as pages:
+                logits = self._run(plan, self._scheduler.sequences(plan), pages)
+                ran = self._clock()
+                sampled = self._speculation.sample(plan, self._requests.active, logits)
+                accepted = {request.sequence.id: len(tokens) - 1 for request, tokens in sampled}
+                pages.commit(accepted)
+        except Exception as error:  # noqa: BLE001 - requests outside this step continue, whatever the failure
+            problem = str(error) if isinstance(error, InferenceFailed) else f"the step failed: {error!r}"
+            self._requests.fail_step(plan, problem, error)
+            self._report(plan, load, 0, (scheduled - began, self._clock() - scheduled, 0.0), failed=True)
+            return
+        self._scheduler.commit(plan)
+        for request, tokens in sampled:
+            if all(self._requests.append(request, (token,)) for token in tokens) and len(tokens) > 1:
+                self._scheduler.accept(request.sequence, len(tokens) - 1)
+        self._requests.end_step(plan, ran - scheduled)
+        ended = self._clock()
+        self._speculation.observe(plan, ended - began)
+        times = (scheduled - began, ran - scheduled, ended - ran)
+        self._report(plan, load, sum(accepted.values()), times, failed=False)
+
+    def _prefetch_step(self, now: float) -> None:
+        """Computes a part of a likely prompt."""
+        following = self._prefetcher.next(now)
+        if following is None:
+            return
+        sequence, plan = following
+        try:
+            with Reservation(self._pool, plan) as pages:
+                self._run(plan, {sequence.id: sequence}, pages)
+                pages.commit({})
+        except Exception:  # noqa: BLE001 - no request depends on it; one that comes reports the failure itself
+            self._prefetcher.drop()
+            return
+        self._prefetcher.commit(plan)
+
+    def _run(self, plan: StepPlan, sequences: Mapping[SequenceId, Sequence], pages: Reservation) -> NDArray[np.float32]:
+        """Copies cached passages and runs the model."""
+        tables, page_tokens = pages.tables, self._pool.page_tokens
+        for move in token_moves(plan, tables, page_tokens):
+            self._runner.move_tokens(move.sources, move.targets, move.distance)
+        step = pack(plan, sequences, tables, page_tokens)
+        with self._working():
+            return self._runner.run(step)
+
+    def _report(
+        self, plan: StepPlan, load: _Load, accepted: int, times: tuple[float, float, float], failed: bool
+    ) -> None:
+        """Reports a step, and moves the number of slots if the slot controller says so."""
+        generated = self._events.counters["generated_tokens"]
+        report = StepReport(
+            tokens=plan.tokens,
+            decodes=plan.decodes,
+            sequences=len(plan.entries),
+            slots=self._scheduler.limits.max_slots,
+            slots_busy=load.slots_busy,
+            waiting=self._commands.waiting,
+            pages_used=self._pool.pages - self._pool.available,
+            preempted=len(plan.preempted),
+            cache_query_tokens=load.cache_query_tokens,
+            cache_hit_tokens=load.cache_hit_tokens,
+            drafted=plan.drafted,
+            accepted=accepted,
+            schedule_s=times[0],
+            run_s=times[1],
+            choose_s=times[2],
+            generated_tokens=generated - self._reported_tokens,
+            token_gaps_s=self._requests.take_gaps(),
+            failed=failed,
         )
-        self._stepper = StepExecutor(
-            runner,
-            limits,
-            slot_control,
-            self._scheduler,
-            self._pool,
-            self._roster,
-            self._warming,
-            self._ahead,
-            self._speculation,
-            tier,
-            self._inbox,
-            self._announcer,
-            self._observer,
-            self._counts,
-            working,
-            clock,
-        )
+        self._reported_tokens = generated
+        self._events.step(report)
+        if self._slot_controller is not None and not failed:
+            change = self._slot_controller.observe(sum(times), report.decodes, report.waiting)
+            if change is not None:
+                self._events.slots_changed(change, self._clock())
+                self._resize()
+
+    def _resize(self) -> None:
+        """Limits steps to what the throttle and the slot controller allow."""
+        limits = self._settings.limits
+        slots = limits.max_slots if self._slot_controller is None else self._slot_controller.slots
+        self._scheduler.limit(throttled_limits(limits, self._throttle, slots))
+
+    @property
+    def _idle(self) -> bool:
+        return self._scheduler.idle and not self._prefetcher.pending
+
+    def _take_snapshot(self) -> EngineSnapshot:
+        return take_snapshot(self._requests.running(), self._pool, self._clock())
+
+    def _on_prefetched(self, prefetch: PrefetchRequest) -> None:
+        self._events.prefetched(prefetch, self._clock())
+
+    # Any thread.
 
     @property
     def capacity(self) -> int:
@@ -344,15 +285,14 @@ class Engine:
 
     def start(self) -> None:
         """Starts the thread."""
-        if self._tier is not None:
-            self._tier.start(self._inbox.wake)
+        self._disk.start(self._commands.wake)
         self._thread.start()
 
     def submit(self, request: TokenRequest, sink: TokenSink) -> SequenceId:
-        """Admits a request; any thread.
+        """Adds a request; any thread.
 
         Raises:
-            InvalidRequest: The prompt is empty though the model is to be asked, or holds an unknown token.
+            InvalidRequest: The prompt holds an unknown token, or is empty though the model is to choose a token.
             RequestTooLarge: It could never run.
             DeadlineExceeded: Its deadline has passed.
             MemoryPressure: Memory is short, and it is of the batch class.
@@ -361,82 +301,101 @@ class Engine:
         """
         now = self._clock()
         try:
-            return self._take_in(request, sink, now)
+            return self._submit(request, sink, now)
         except EdgeRagError as error:
-            self._announcer.refused(request, error, self._inbox.fill, now)
+            self._events.refused(request, error, self._commands.usage, now)
             raise
 
-    def refused(self, request: TokenRequest, error: EdgeRagError) -> None:
-        """Notes that a request was refused on its way here; any thread."""
-        self._announcer.refused(request, error, self._inbox.fill, self._clock())
+    def record_refusal(self, request: TokenRequest, error: EdgeRagError) -> None:
+        """Records that a request was refused before it reached the engine; any thread."""
+        self._events.refused(request, error, self._commands.usage, self._clock())
 
-    def _take_in(self, request: TokenRequest, sink: TokenSink, now: float) -> SequenceId:
+    def _submit(self, request: TokenRequest, sink: TokenSink, now: float) -> SequenceId:
         if any(not 0 <= token < self._runner.vocabulary_size for token in request.prompt):
             raise InvalidRequest("prompt", f"token ids are 0 to {self._runner.vocabulary_size - 1}")
-        if not request.prompt and isinstance(request.constraint.next(), ModelMove):
+        if not request.prompt and isinstance(request.constraint.next(), AllowedTokens):
             raise InvalidRequest("prompt", "at least one token is needed")
         self._scheduler.check(len(request.prompt), request.sampling.max_tokens)
         if request.deadline is not None and now >= request.deadline:
             raise DeadlineExceeded("generator")
-        if self._holds_batch and request.priority is Priority.BATCH:
+        if self._commands.holds_batch and request.priority is Priority.BATCH:
             raise MemoryPressure(MEMORY_RETRY_S)
-        choice = Choice(request.sampling, self._runner.vocabulary_size, request.prompt)
+        sampler = TokenSampler(request.sampling, self._runner.vocabulary_size, request.prompt)
         drafter = self._speculation.drafter(request)
 
         def make(sequence_id: SequenceId) -> ActiveRequest:
-            self._announcer.queued(request, self._inbox.fill, now)
-            sequence = _sequence(sequence_id, request, now)
+            self._events.queued(request, self._commands.usage, now)
+            sequence = request.sequence(sequence_id, now)
             sequence.spans = request.spans
-            return ActiveRequest(request, sequence, choice, request.constraint, sink, submitted=now, drafter=drafter)
+            return ActiveRequest(request, sequence, sampler, request.constraint, sink, submitted=now, drafter=drafter)
 
-        return self._inbox.offer(make, request.most_tokens, self._drain_rate.retry_after_s)
+        return self._commands.submit(make, request.total_tokens)
 
     @property
     def prefetch_enabled(self) -> bool:
-        """Whether anything would be done for a request that is likely to come; any thread."""
-        return self._ahead.computes or (self._tier is not None and self._tier.stats.pages > 0)
+        """Whether ``prefetch`` has an effect; any thread."""
+        return self._prefetcher.enabled
 
     def prefetch(self, request: TokenRequest) -> None:
-        """Notes that a request is likely to come; any thread.
+        """Prepares for a request that is likely to come; any thread.
 
-        What the disk has of its prompt is read. Where it is computed ahead, that is done while there is nothing else to
-        do, a little in each step; what comes meanwhile waits for one such step at most.
+        Its pages are read from disk. With prefetch on, its prompt is computed while the engine is idle, in small steps:
+        a request that comes meanwhile waits for one of them at most.
         """
         now = self._clock()
         if not request.prompt or len(request.prompt) > self._scheduler.capacity:
             return
-        self._ahead.expect(PrefetchRequest(request, _sequence(self._inbox.new_id(), request, now), now))
-        self._inbox.wake()
+        self._prefetcher.add(PrefetchRequest(request, request.sequence(self._commands.new_id(), now), now))
+        self._commands.wake()
 
-    def cancel(self, sequence: SequenceId, why: EdgeRagError | None = None) -> None:
-        """Ends a request at the next step boundary; any thread, idempotent.
+    def cancel(self, sequence: SequenceId, error: EdgeRagError | None = None) -> None:
+        """Ends a request before the next step; any thread, idempotent.
 
         Args:
-            sequence: Which.
-            why: What it ends with; None where its caller wants it no more.
+            sequence: The request.
+            error: Error it ends with; None for ``RequestCancelled``.
         """
-        self._inbox.cancel(sequence, why or RequestCancelled("cancelled by the caller"))
+        self._commands.cancel(sequence, error or RequestCancelled("cancelled by the caller"))
 
     def pause(self, sequence: SequenceId) -> None:
-        """Takes a request out of the steps at the next boundary, because its reader does not keep up; any thread.
+        """Pauses a request whose consumer is slow, before the next step; any thread.
 
-        It holds neither slot nor pages until ``resume``, and ends with ``SlowConsumer`` where that takes too long.
+        It holds neither slot nor pages until ``resume``, and ends with ``SlowConsumer`` if that takes too long.
         """
-        self._inbox.hold(sequence, paused=True)
+        self._commands.set_paused(sequence, paused=True)
 
     def resume(self, sequence: SequenceId) -> None:
-        """Lets a paused request go on; it waits for a slot like others. Any thread."""
-        self._inbox.hold(sequence, paused=False)
+        """Resumes a paused request, which waits for a slot as others do; any thread."""
+        self._commands.set_paused(sequence, paused=False)
 
     def forget(self, trust_domain: str, epoch: int) -> None:
-        """Drops what is cached of a trust domain's epochs before this one at the next step boundary; any thread.
+        """Invalidates the cached pages of a trust domain's epochs before this one, before the next step; any thread.
 
-        Requests of these epochs, whether they run or are still to come, go on and leave nothing behind that another
-        could find: their prompts may hold what is to be forgotten.
+        Requests of these epochs, now or later, are answered and leave no pages that others can find: their prompts may
+        hold text that was removed.
         """
-        if self._tier is not None:
-            self._tier.forget(trust_domain, epoch)
-        self._inbox.forget(trust_domain, epoch)
+        self._disk.invalidate(trust_domain, epoch)
+        self._commands.forget(trust_domain, epoch)
+
+    def set_throttle(self, share: float) -> None:
+        """Sets the share of slots, of a step's tokens and of the time to use from the next step on; any thread.
+
+        No running request loses its slot. The slot controller continues; the smaller number of slots applies.
+
+        Args:
+            share: Above 0 to 1; 1 for no throttling.
+        """
+        self._commands.set_throttle(share)
+
+    def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
+        """Frees memory before the next step; any thread.
+
+        Args:
+            drop_cache: Whether to drop cached pages and return the memory of all free pages to the system. None is
+                written to disk first: copies would take the memory that is short.
+            hold_batch: Whether requests of the batch class wait from now on, and new ones are refused.
+        """
+        self._commands.shed_memory(drop_cache, hold_batch)
 
     def stats(self) -> EngineStats:
         """Returns the present state; any thread. Numbers of the running step may be from before or after it."""
@@ -444,128 +403,41 @@ class Engine:
         stats = EngineStats(
             slots=self._scheduler.limits.max_slots,
             slots_busy=len(self._scheduler.running),
-            waiting=self._inbox.waiting,
-            queue_capacity=self._inbox.capacity,
+            waiting=self._commands.waiting,
+            queue_capacity=self._commands.capacity,
             pages=pool.pages,
             pages_used=pool.pages - pool.available,
             pages_cached=pool.cached,
             page_tokens=pool.page_tokens,
-            disk=None if self._tier is None else self._tier.stats,
-            refused=self._inbox.refused,
+            disk=self._disk.stats,
+            refused=self._commands.refused,
         )
-        counters: dict[str, Any] = dict(self._counts)
-        return replace(stats, **counters)
-
-    def set_throttle(self, share: float) -> None:
-        """Uses that share of slots, of a step's tokens and of the time from the next step on; any thread.
-
-        Nobody loses a slot for it. The slot controller goes on beside it, and the smaller number of slots wins.
-
-        Args:
-            share: Above 0 to 1; 1 holds nothing back.
-        """
-        self._share = share
-        self._inbox.wake()
-
-    def shed_memory(self, drop_cache: bool, hold_batch: bool) -> None:
-        """Gives memory back at the next step boundary; any thread.
-
-        Args:
-            drop_cache: Whether to forget cached pages now, and give the memory of all free pages back. None is copied
-                to be written to disk first: that would take the memory that is short.
-            hold_batch: Whether requests of the batch class wait from now on, and new ones are refused.
-        """
-        self._holds_batch = hold_batch
-        self._drops_cache |= drop_cache
-        self._inbox.wake()
+        return replace(stats, **self._events.snapshot_counters())
 
     def snapshot(self) -> EngineSnapshot:
-        """Returns what runs and who has the pages, between two steps; any thread, waits for the step under way."""
-        return self._lookout.request(self._inbox.wake)
+        """Returns the running sequences and the page map between two steps; any thread, waits for the running step."""
+        return self._snapshots.request(self._commands.wake)
 
     def close(self, grace_s: float = 0.0) -> None:
-        """Stops: refuses new requests, lets the others finish, and gives up those that take longer.
-
-        Args:
-            grace_s: How long they may take, seconds.
-        """
-        self._inbox.close(abort=grace_s <= 0)
+        """Stops: refuses new requests, and ends the others if they take longer than ``grace_s`` seconds."""
+        self._commands.close(abort=grace_s <= 0)
         if self._thread.is_alive():
             self._thread.join(max(grace_s, 0.0))
-            self._inbox.close(abort=True)
+            self._commands.close(abort=True)
             self._thread.join()
-        self._roster.abandon()
-        if self._tier is not None:
-            self._tier.close()
-
-    def _loop(self) -> None:
-        try:
-            while (taken := self._inbox.take(self._idle, bool(self._roster.live))) is not None:
-                self._observer.on_turn()
-                self._give_back()
-                self._lookout.serve(self._look)
-                self._stepper.set_throttle(self._share)
-                requests, cancelled = taken
-                for trust_domain, epoch in self._inbox.take_forgotten():
-                    self._roster.forget(trust_domain, epoch)
-                for request in requests:
-                    self._ahead.came(request.request)
-                    self._roster.enter(request)
-                self._look_ahead()
-                self._roster.enter_awaited()
-                for sequence, why in cancelled:
-                    self._roster.drop([sequence], partial(_itself, why))
-                self._roster.hold(self._inbox.take_held())
-                self._roster.drop_late(self._pause_s)
-                began = self._clock()
-                self._stepper.step()
-                if self._stepper.share < 1:
-                    self._inbox.rest(pause_after_step_s(self._stepper.share, self._clock() - began))
-        finally:
-            self._roster.abandon()
-            if self._tier is not None:
-                self._tier.keep(self._pool.known, _KEEP_S)
-            self._observer.on_end()
-
-    @property
-    def _idle(self) -> bool:
-        return self._scheduler.idle and not self._ahead
-
-    def _give_back(self) -> None:
-        self._scheduler.hold_batch(self._holds_batch)
-        if self._holds_batch:
-            # Requests of other classes may wait for passages that one of the batch class began.
-            held = [i for i, s in self._warming.sequences.items() if s.priority is Priority.BATCH]
-            self._roster.submit(self._warming.give_up(held))
-        if self._drops_cache:
-            self._drops_cache = False
-            self._ahead.clear()
-            self._runner.release_pages(self._pool.drop_cached())
-
-    def _look_ahead(self) -> None:
-        for expected in self._ahead.take_fresh():
-            if self._tier is not None and not self._roster.is_over(expected.request):
-                sequence = expected.sequence
-                self._tier.want(self._pool, sequence.trust_domain, sequence.tokens, sequence.keys)
-        for expected in self._ahead.take_ended():
-            self._announcer.prefetched(expected, self._clock())
-
-    def _look(self) -> EngineSnapshot:
-        return take_snapshot(self._roster.running(), self._pool, self._clock())
+        self._requests.abort()
+        self._disk.close()
 
 
-def _sequence(sequence_id: SequenceId, request: TokenRequest, now: float) -> Sequence:
-    return Sequence(
-        sequence_id,
-        request.priority,
-        domain_key(request.trust_domain, request.epoch),
-        list(request.prompt),
-        request.sampling.max_tokens,
-        client=request.client,
-        arrived=now,
-        deadline=request.deadline,
-    )
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The batch as it was scheduled."""
 
+    slots_busy: int
+    cache_query_tokens: int
+    cache_hit_tokens: int
 
-def _itself(error: EdgeRagError) -> EdgeRagError:
-    return error
+    @classmethod
+    def of(cls, scheduler: Scheduler, admitted: list[ActiveRequest]) -> _Load:
+        queries = sum(len(request.sequence.tokens) for request in admitted)
+        return cls(len(scheduler.running), queries, sum(request.sequence.computed for request in admitted))

@@ -1,16 +1,19 @@
-"""The engine's decisions, put into words and numbers for the trail."""
+"""Records what happens in the engine: audit events, counters, and the observer's reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
+from edge_rag.core.monitoring.metrics import StepReport
 from edge_rag.core.ports import AuditSink
+from edge_rag.engine.ports import StepObserver
 from edge_rag.engine.prefetch import PrefetchRequest
 from edge_rag.engine.request import ActiveRequest, TokenRequest
-from edge_rag.engine.scheduling.plan import SchedulingEvent
+from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.slot_controller import SlotChange
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import (
@@ -34,41 +37,40 @@ _FINISHED: Final = {
 
 
 class EventRecorder:
-    """Makes decisions of what the engine does and hands them on.
+    """The engine's one place for audit, counting and observation.
+
+    Attributes:
+        counters: By field name of ``EngineCounters``; the engine's thread writes, any may read.
 
     Args:
-        sink: Where they go.
+        audit: Receives audit events.
+        observer: Receives a report on each step and each request.
     """
 
-    def __init__(self, sink: AuditSink) -> None:
-        self._sink = sink
+    def __init__(self, audit: AuditSink, observer: StepObserver) -> None:
+        self._audit = audit
+        self._observer = observer
+        self.counters = Counter[str]()
 
-    def queued(self, request: TokenRequest, numbers: Mapping[str, float], now: float) -> None:
-        """A request was taken in."""
-        of_request: dict[str, float] = {"prompt_tokens": len(request.prompt), "max_tokens": request.sampling.max_tokens}
+    def queued(self, request: TokenRequest, usage: Mapping[str, float], now: float) -> None:
+        """Records that a request waits; ``usage`` is that of the queue."""
+        numbers: dict[str, float] = {"prompt_tokens": len(request.prompt), "max_tokens": request.sampling.max_tokens}
         if request.deadline is not None:
-            of_request["deadline_in_s"] = request.deadline - now
-        self._record(AuditEventKind.QUEUED, request, "waits for a slot", {**of_request, **numbers}, now)
+            numbers["deadline_in_s"] = request.deadline - now
+        self._record(AuditEventKind.QUEUED, request, "waits for a slot", {**numbers, **usage}, now)
 
-    def refused(self, request: TokenRequest, error: EdgeRagError, queue: Mapping[str, float], now: float) -> None:
-        """A request was not taken in.
-
-        Args:
-            request: What was asked.
-            error: What the caller is told.
-            queue: How full the queue is.
-            now: Seconds.
-        """
+    def refused(self, request: TokenRequest, error: EdgeRagError, usage: Mapping[str, float], now: float) -> None:
+        """Records that a request was refused with an error; ``usage`` is that of the queue."""
         reason, numbers = "it was not acceptable", dict[str, float]()
         match error:
             case RequestTooLarge():
                 reason = "it is larger than the cache or the model's context"
                 numbers = {"needed_tokens": error.needed, "capacity_tokens": error.available}
             case MemoryPressure():
-                reason, numbers = "memory is short", {**queue, "retry_after_s": error.retry_after_s}
+                reason, numbers = "memory is short", {**usage, "retry_after_s": error.retry_after_s}
             case Overloaded():
                 reason = "the queue is full"
-                numbers = {**queue, "retry_after_s": error.retry_after_s}
+                numbers = {**usage, "retry_after_s": error.retry_after_s}
             case DeadlineExceeded():
                 reason = "its deadline had passed"
                 numbers = {} if request.deadline is None else {"late_s": now - request.deadline}
@@ -79,60 +81,78 @@ class EventRecorder:
         prompt = {"prompt_tokens": float(len(request.prompt))} if request.prompt else {}
         self._record(AuditEventKind.REFUSED, request, reason, {**prompt, **numbers}, now)
 
-    def planned(self, events: Iterable[SchedulingEvent], live: Mapping[SequenceId, ActiveRequest], now: float) -> None:
-        """The scheduler decided about requests.
+    def scheduled(self, plan: StepPlan, active: Mapping[SequenceId, ActiveRequest], now: float) -> None:
+        """Records the scheduler's events about requests; those about passage warm-ups concern no request.
 
         Args:
-            verdicts: What it decided; also about passages computed alone, which nobody asked for.
-            live: Requests by sequence.
+            plan: The step.
+            active: Requests by sequence.
             now: Seconds.
         """
-        for event in events:
-            if event.sequence not in live:
+        self.counters["preemptions"] += len(plan.preempted)
+        for event in plan.events:
+            if event.sequence not in active:
                 continue
-            other = None if event.preempted_for is None else live.get(event.preempted_for)
-            request = live[event.sequence].request
-            favoured = None if other is None else other.request
-            self._record(event.kind, request, event.reason, event.numbers, now, preempted_for=favoured)
+            other = None if event.preempted_for is None else active.get(event.preempted_for)
+            preempted_for = None if other is None else other.request
+            self._record(event.kind, active[event.sequence].request, event.reason, event.numbers, now, preempted_for)
 
     def paused(self, request: ActiveRequest, numbers: Mapping[str, float], now: float) -> None:
-        """A request waits for its reader."""
-        of_request = {"generated_tokens": request.sequence.generated, **numbers}
-        self._record(AuditEventKind.PAUSED, request.request, "its reader does not keep up", of_request, now)
+        """Records that a request was paused; ``numbers`` say what it gave up."""
+        numbers = {"generated_tokens": request.sequence.generated, **numbers}
+        self._record(AuditEventKind.PAUSED, request.request, "the client does not keep up", numbers, now)
 
     def finished(self, request: ActiveRequest, reason: FinishReason, now: float) -> None:
-        """A request ended well."""
-        said = _FINISHED.get(reason, reason.value)
-        self._record(AuditEventKind.FINISHED, request.request, said, _summary(request, now), now)
+        """Records that a request ended well."""
+        self.counters["completed"] += 1
+        text = _FINISHED.get(reason, reason.value)
+        self._record(AuditEventKind.FINISHED, request.request, text, _summary(request, now), now)
 
-    def given_up(self, request: ActiveRequest, error: EdgeRagError, now: float) -> None:
-        """A request ended badly."""
+    def failed(self, request: ActiveRequest, error: EdgeRagError, now: float) -> None:
+        """Records that a request ended with an error."""
+        self.counters["failed"] += 1
         match error:
             case RequestCancelled():
-                kind, reason = AuditEventKind.CANCELLED, "the caller gave it up"
+                kind, reason = AuditEventKind.CANCELLED, "the caller cancelled it"
             case DeadlineExceeded():
                 kind, reason = AuditEventKind.EXPIRED, "its deadline passed"
             case SlowConsumer():
-                kind, reason = AuditEventKind.EXPIRED, "what it said was not read"
+                kind, reason = AuditEventKind.EXPIRED, "the client did not read the answer in time"
             case _:
                 kind, reason = AuditEventKind.FAILED, f"it failed: {class_of(error)}"
         self._record(kind, request.request, reason, _summary(request, now), now)
 
-    def prefetched(self, expected: PrefetchRequest, now: float) -> None:
-        """The likely prompt of a request was computed ahead, as far as there was time."""
-        numbers = {"computed_tokens": expected.computed_ahead, "expected_tokens": len(expected.sequence.tokens)}
-        said = "its likely prompt was computed while nothing else was to do"
-        self._record(AuditEventKind.PREFETCHED, expected.request, said, numbers, now)
+    def over(self, request: ActiveRequest, now: float, completed: bool) -> None:
+        """Reports a request that holds nothing any more."""
+        self._observer.on_request(request.report(now, completed))
 
-    def resized(self, change: SlotChange, now: float) -> None:
-        """The number of slots changed."""
+    def prefetched(self, prefetch: PrefetchRequest, now: float) -> None:
+        """Records that the likely prompt of a request was computed, as far as there was time."""
+        numbers = {"computed_tokens": prefetch.computed_tokens, "expected_tokens": len(prefetch.sequence.tokens)}
+        reason = "its likely prompt was computed while the engine was idle"
+        self._record(AuditEventKind.PREFETCHED, prefetch.request, reason, numbers, now)
+
+    def slots_changed(self, change: SlotChange, now: float) -> None:
+        """Records that the slot controller changed the number of slots."""
         numbers = {
             "slots": change.slots,
             "slots_before": change.before,
             "measured_step_s": change.measured_s,
             "target_step_s": change.target_s,
         }
-        self._sink.record(AuditEvent(AuditEventKind.SLOTS_CHANGED, None, "", None, change.reason, numbers, now))
+        self._audit.record(AuditEvent(AuditEventKind.SLOTS_CHANGED, None, "", None, change.reason, numbers, now))
+
+    def step(self, report: StepReport) -> None:
+        """Counts and reports a step."""
+        counters = self.counters
+        counters["steps"] += 1
+        counters["decode_tokens"] += report.decodes
+        counters["prefill_tokens"] += report.tokens - report.decodes - report.drafted
+        self._observer.on_step(report)
+
+    def snapshot_counters(self) -> dict[str, Any]:
+        """Returns the counters as keyword arguments of ``EngineStats``."""
+        return dict(self.counters)
 
     def _record(
         self,
@@ -144,13 +164,12 @@ class EventRecorder:
         preempted_for: TokenRequest | None = None,
     ) -> None:
         other = None if preempted_for is None else preempted_for.request_id
-        self._sink.record(
+        self._audit.record(
             AuditEvent(kind, request.request_id, request.client, request.priority, reason, numbers, now, other)
         )
 
 
 def _summary(request: ActiveRequest, now: float) -> dict[str, float]:
-    """Returns what a request got, at its end."""
     sequence = request.sequence
     started = now if request.started is None else request.started
     return {

@@ -1,4 +1,4 @@
-"""A plan and its pages as the arrays the model takes: all sequences' tokens end to end, no padding."""
+"""Packs a step's plan and pages into the arrays that the model takes: all tokens end to end, without padding."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from edge_rag.runtime.decoder.model_input import PackedStep
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """Tokens that are copied before a step runs; see ``ModelRunner.move_tokens``.
+class TokenMove:
+    """Cached tokens that are copied before a step runs; see ``ModelRunner.move_tokens``.
 
     Attributes:
-        sources: int64 [n], slots that hold them.
-        targets: int64 [n], slots where they go.
-        distance: How many positions later they stand there.
+        sources: int64 [n], slots that hold them (``page * page_tokens + offset``).
+        targets: int64 [n], slots to copy them to.
+        distance: Positions by which they move, at least 0.
     """
 
     sources: NDArray[np.int64]
@@ -30,8 +30,8 @@ class Move:
     distance: int
 
 
-def moves(plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]], page_tokens: int) -> list[Move]:
-    """Returns what a step copies.
+def token_moves(plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]], page_tokens: int) -> list[TokenMove]:
+    """Returns the copies that a step needs.
 
     Args:
         plan: The step.
@@ -39,7 +39,7 @@ def moves(plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]], page_
         page_tokens: Tokens a page holds.
     """
     return [
-        Move(
+        TokenMove(
             _slots(copy.pages, copy.offset, copy.length, page_tokens),
             _slots(tables[entry.sequence], copy.start, copy.length, page_tokens),
             copy.start - copy.offset,
@@ -60,7 +60,7 @@ def pack(
     tables: Mapping[SequenceId, tuple[PageId, ...]],
     page_tokens: int,
 ) -> PackedStep:
-    """Lays a step out.
+    """Returns a step as arrays.
 
     Args:
         plan: The step; at least one entry.

@@ -1,10 +1,13 @@
-"""Passages computed alone, each once, before the sequences that copy them."""
+"""Passages computed on their own, each once, before the sequences that copy their keys and values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
+from edge_rag.core.query import Priority
+from edge_rag.engine.extension import EngineExtension
 from edge_rag.engine.kv_cache.block_pool import BlockPool
+from edge_rag.engine.request import ActiveRequest
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.sequence import Sequence, SequenceId
@@ -13,78 +16,71 @@ from edge_rag.errors import RequestTooLarge
 _Text = tuple[str, tuple[int, ...]]
 
 
-class PassageWarmup:
-    """Sequences of passages alone, which say nothing, and the ones that wait for them. For the engine's thread.
+class PassageWarmup(EngineExtension):
+    """Schedules a sequence without an answer for each passage that is not cached, and holds the requests that copy it.
+
+    A request whose warm-ups end early computes the passages itself.
 
     Args:
-        scheduler: Runs them, in the class and on the account of who waits.
-        pool: Knows what is there already.
-        new_id: Returns the next sequence's id.
+        scheduler: Runs the warm-ups in the class and on the account of the request that waits for them.
+        pool: The cached pages.
+        new_id: Returns an id for a sequence.
     """
 
     def __init__(self, scheduler: Scheduler, pool: BlockPool, new_id: Callable[[], SequenceId]) -> None:
         self._scheduler = scheduler
         self._pool = pool
         self._new_id = new_id
-        self._warming: dict[SequenceId, Sequence] = {}
-        self._texts: dict[_Text, SequenceId] = {}
-        self._waiting: dict[SequenceId, set[SequenceId]] = {}
+        self._warmups: dict[SequenceId, Sequence] = {}
+        self._by_text: dict[_Text, SequenceId] = {}
+        self._held: dict[SequenceId, tuple[ActiveRequest, set[SequenceId]]] = {}
 
-    @property
-    def sequences(self) -> Mapping[SequenceId, Sequence]:
-        """Those that are not done."""
-        return self._warming
-
-    @property
-    def domains(self) -> frozenset[str]:
-        """Their trust domains."""
-        return frozenset(sequence.trust_domain for sequence in self._warming.values())
-
-    def hold(self, sequence: Sequence, now: float) -> bool:
-        """Has what a new sequence is to copy computed, as far as it is not in the cache.
-
-        Args:
-            sequence: It has not been submitted.
-            now: Seconds.
-
-        Returns:
-            Whether it has to wait for that.
-        """
-        absent = (span.alone for span in sequence.spans if not self._is_there(sequence, span.alone))
-        begun = {self._begin(sequence, text, now) for text in absent}
-        missing = {name for name in begun if name is not None}
+    def hold(self, request: ActiveRequest) -> bool:
+        """Starts a warm-up for each passage that the request is to copy and that is not cached."""
+        sequence = request.sequence
+        absent = (span.alone for span in sequence.spans if not self._is_cached(sequence, span.alone))
+        started = {self._start(sequence, text, request.submitted) for text in absent}
+        missing = {warmup for warmup in started if warmup is not None}
         if missing:
-            self._waiting[sequence.id] = missing
+            self._held[sequence.id] = (request, missing)
         return bool(missing)
 
-    def done(self, plan: StepPlan) -> list[SequenceId]:
-        """Ends those that a step completed; returns who has to wait no more."""
-        named = (self._warming.get(entry.sequence) for entry in plan.entries)
-        return self._end(s.id for s in named if s is not None and not s.pending)
+    def begin_step(self, now: float) -> Iterable[ActiveRequest]:
+        """Ends the warm-ups of the batch class while it is held: requests of other classes may wait for them."""
+        if not self._warmups or not self._scheduler.batch_held:
+            return ()
+        return self._end([name for name, s in self._warmups.items() if s.priority is Priority.BATCH])
 
-    def give_up(self, ids: Iterable[SequenceId]) -> list[SequenceId]:
-        """Ends some before they are complete; returns who has to wait no more, and computes them itself."""
-        return self._end(tuple(i for i in ids if i in self._warming))
+    def end_step(self, plan: StepPlan, run_s: float) -> Iterable[ActiveRequest]:
+        """Ends the warm-ups that the step completed."""
+        if not self._warmups:
+            return ()
+        in_step = (self._warmups.get(entry.sequence) for entry in plan.entries)
+        return self._end([s.id for s in in_step if s is not None and not s.pending])
 
-    def forget(self, trust_domain: str) -> list[SequenceId]:
-        """Ends those of a trust domain; returns who has to wait no more, and computes them itself."""
-        return self._end([s.id for s in self._warming.values() if s.trust_domain == trust_domain])
+    def fail_step(self, plan: StepPlan) -> Iterable[ActiveRequest]:
+        """Ends the warm-ups of a failed step."""
+        return self._end([entry.sequence for entry in plan.entries if entry.sequence in self._warmups])
 
-    def left(self, waiting: SequenceId) -> None:
-        """Somebody is over; what only they waited for is computed no further. Nothing happens if they did not wait."""
-        wanted = self._waiting.pop(waiting, set())
-        self._end(wanted - {name for names in self._waiting.values() for name in names})
+    def forget(self, is_ended: Callable[[str], bool]) -> Iterable[ActiveRequest]:
+        """Ends the warm-ups of trust domains that ended."""
+        return self._end([s.id for s in self._warmups.values() if is_ended(s.trust_domain)])
 
-    def _is_there(self, sequence: Sequence, text: tuple[int, ...]) -> bool:
+    def remove(self, request: ActiveRequest) -> None:
+        """Ends the warm-ups that only this request waited for."""
+        _, wanted = self._held.pop(request.sequence.id, (request, set[SequenceId]()))
+        self._end(wanted - {name for _, names in self._held.values() for name in names})
+
+    def _is_cached(self, sequence: Sequence, text: tuple[int, ...]) -> bool:
         full = (len(text) - 1) // self._pool.page_tokens
         return len(self._pool.match(sequence.trust_domain, text, [])) == full
 
-    def _begin(self, sequence: Sequence, text: tuple[int, ...], now: float) -> SequenceId | None:
-        """Returns the sequence that computes a text; None if it is too long to be computed."""
-        known = self._texts.get((sequence.trust_domain, text))
+    def _start(self, sequence: Sequence, text: tuple[int, ...], now: float) -> SequenceId | None:
+        """Returns the sequence that computes a text; None if the text is too long to be computed."""
+        known = self._by_text.get((sequence.trust_domain, text))
         if known is not None:
             return known
-        alone = Sequence(
+        warmup = Sequence(
             self._new_id(),
             sequence.priority,
             sequence.trust_domain,
@@ -95,22 +91,25 @@ class PassageWarmup:
             deadline=sequence.deadline,
         )
         try:
-            self._scheduler.submit(alone, now)
+            self._scheduler.submit(warmup, now)
         except RequestTooLarge:
             return None
-        self._warming[alone.id] = alone
-        self._texts[sequence.trust_domain, text] = alone.id
-        return alone.id
+        self._warmups[warmup.id] = warmup
+        self._by_text[sequence.trust_domain, text] = warmup.id
+        return warmup.id
 
-    def _end(self, ids: Iterable[SequenceId]) -> list[SequenceId]:
-        ended = [self._warming.pop(name) for name in ids]
+    def _end(self, ids: Iterable[SequenceId]) -> list[ActiveRequest]:
+        """Takes warm-ups out of the scheduler; returns the requests that wait for none any more."""
+        ended = [self._warmups.pop(name) for name in ids]
+        if not ended:
+            return []
         self._scheduler.remove(ended)
         for sequence in ended:
-            del self._texts[sequence.trust_domain, tuple(sequence.tokens)]
+            del self._by_text[sequence.trust_domain, tuple(sequence.tokens)]
         ready = []
-        for waiting, names in list(self._waiting.items()):
+        for request, names in list(self._held.values()):
             names.difference_update(sequence.id for sequence in ended)
             if not names:
-                del self._waiting[waiting]
-                ready.append(waiting)
+                del self._held[request.sequence.id]
+                ready.append(request)
         return ready

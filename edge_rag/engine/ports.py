@@ -1,4 +1,4 @@
-"""What the engine needs of others."""
+"""Ports of the engine: the model, the token sink, observers."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class ModelRunner(Protocol):
         """Computes a step, writing its keys and values into their pages.
 
         Returns:
-            float32 [R, V], logits of the tokens in ``step.logits_indices``; good until the next call.
+            float32 [R, V], logits of the tokens in ``step.logits_indices``; valid until the next call.
 
         Raises:
-            InferenceFailed: The runtime failed; pages the step was to write hold anything.
+            InferenceFailed: The runtime failed; the content of the step's pages is undefined.
         """
         ...
 
@@ -60,30 +60,30 @@ class ModelRunner(Protocol):
         ...
 
     def release_pages(self, pages: Sequence[int]) -> None:
-        """Gives the memory of pages back to the system where it can; what was in them is lost, and they stay usable."""
+        """Returns the memory of pages to the system if it can; their content is lost, and they stay usable."""
         ...
 
     def move_tokens(self, sources: NDArray[np.int64], targets: NDArray[np.int64], distance: int) -> None:
-        """Copies tokens to other slots, as they would be at later positions of a text that begins otherwise.
+        """Copies cached tokens to other slots and rotates their keys to later positions.
 
         Args:
             sources: int64 [n], slots (``page * page_tokens + offset``) that hold them.
-            targets: int64 [n], slots where they go; none twice, and none a source.
-            distance: How many positions later they stand there, at least 0.
+            targets: int64 [n], slots to copy them to; none twice, and none a source.
+            distance: Positions by which they move, at least 0.
 
         Raises:
-            InferenceFailed: It cannot be done.
+            InferenceFailed: The runtime failed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request ended well.
+    """Result of a request that ended well.
 
     Attributes:
         reason: Why it ended.
-        usage: What it used.
+        usage: Tokens and steps.
         queue_s: From submission to the first slot, seconds.
         compute_s: From the first slot to the end, seconds.
     """
@@ -95,11 +95,11 @@ class Outcome:
 
 
 class TokenSink(Protocol):
-    """Where a request's tokens go. Called on the engine's thread, must return at once; the last call is ``finish`` or
+    """Receives a request's tokens. Called on the engine's thread, must return at once; the last call is ``finish`` or
     ``fail``, exactly one of them, exactly once."""
 
     def extend(self, tokens: tuple[int, ...]) -> bool:
-        """Takes the next tokens; returns True if the answer ends here, whatever the model would say."""
+        """Receives the next tokens; returns True to end the answer here."""
         ...
 
     def finish(self, outcome: Outcome) -> None:
@@ -120,27 +120,27 @@ class Stemmer(Protocol):
 
 
 class StepObserver(Protocol):
-    """Watches the engine. Called on its thread, must return at once and not raise."""
+    """Observes the engine. Called on its thread, must return at once and not raise."""
 
     def on_step(self, report: StepReport) -> None:
-        """A step was done, or failed."""
+        """A step was committed, or failed."""
         ...
 
     def on_request(self, report: RequestReport) -> None:
-        """A request is over; it holds nothing any more."""
+        """A request is over and holds nothing any more."""
         ...
 
     def on_turn(self) -> None:
-        """The loop went round, with work or without; where this stays away before the end, the engine hangs."""
+        """The loop began a turn, with work or without; if no turn begins, the engine hangs."""
         ...
 
     def on_end(self) -> None:
-        """The loop is over."""
+        """The loop ended."""
         ...
 
 
 class Unobserved:
-    """Watches nothing."""
+    """Observes nothing."""
 
     def on_step(self, report: StepReport) -> None:
         """Does nothing."""
@@ -156,7 +156,7 @@ class Unobserved:
 
 
 class Unrecorded:
-    """Keeps no trail."""
+    """Discards audit events."""
 
     def record(self, event: AuditEvent) -> None:
         """Does nothing."""

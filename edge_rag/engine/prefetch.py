@@ -1,32 +1,35 @@
-"""Prompts that are likely to come, computed while the engine has nothing else to do.
+"""Prompts that are likely to come, computed while the engine is idle.
 
-Retrieval knows the passages before the reranker has put them in order. What the engine computes of the likely prompt
-meanwhile lies in the prefix cache when the request comes; if the order was another one, as much of it as begins alike.
+Retrieval knows the passages before the reranker has ordered them. The engine computes the likely prompt meanwhile; its
+pages are in the prefix cache when the request comes. If the order differs, the common beginning is still of use.
 
-    expected     any thread; a bounded number, the oldest one goes
-    next         the engine's thread, only when nothing runs and nothing waits
-    let go       as soon as something does; what is computed stays, as pages that nobody holds
+    add          any thread; a bounded queue, the oldest entry is dropped
+    begin_step   the disk's pages of new entries are read; the pages of the current entry are released if there is work
+    next         a step of the current entry, only while nothing runs and nothing waits
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from edge_rag.engine.extension import EngineExtension
 from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.request import TokenRequest
+from edge_rag.engine.kv_cache.disk.connector import DiskConnector
+from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
-from edge_rag.engine.sequence import Sequence
+from edge_rag.engine.scheduling.scheduler import Scheduler
+from edge_rag.engine.sequence import DomainEpochs, Sequence
 
-MOST_EXPECTED: Final = 4
+MAX_PREFETCHES: Final = 4
 CHUNK_TOKENS: Final = 64
-"""Tokens of a step ahead: the longest that a request can come to wait for one."""
+"""Tokens of a prefetch step: a request that comes waits for one such step at most."""
 
-GOOD_FOR_S: Final = 5.0
-"""Time after which a prompt that did not come is no longer expected, seconds."""
+EXPIRES_S: Final = 5.0
+"""Time after which a prompt whose request did not come is dropped, seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,135 +37,148 @@ class PrefetchRequest:
     """A prompt that is likely to come.
 
     Attributes:
-        request: As it would be.
+        request: The likely request.
         sequence: Its tokens.
-        at: When it was said, seconds.
-        begun: Whether its beginning was looked up in the cache.
-        computed_ahead: Tokens computed.
+        at: When it was added, seconds.
+        started: Whether it holds the cached pages of its beginning.
+        computed_tokens: Tokens computed for it.
     """
 
     request: TokenRequest
     sequence: Sequence
     at: float
-    begun: bool = False
-    computed_ahead: int = 0
+    started: bool = False
+    computed_tokens: int = 0
 
 
-class Prefetcher:
-    """What is expected, and how far it is.
+class Prefetcher(EngineExtension):
+    """The queue of likely prompts and the one that is being computed.
 
     Args:
+        compute: Whether prompts are computed; otherwise their pages are only read from disk.
         pool: The pages.
-        compute: Whether anything is computed; if not, pages are only looked for on disk.
+        scheduler: Whether there is other work.
+        disk: Reads pages.
+        epochs: Whether a prompt may hold text that was removed.
+        on_ended: Receives each entry of which something was computed, once it is computed no further.
     """
 
-    def __init__(self, pool: BlockPool, compute: bool) -> None:
-        self._pool = pool
+    def __init__(
+        self,
+        compute: bool,
+        pool: BlockPool,
+        scheduler: Scheduler,
+        disk: DiskConnector,
+        epochs: DomainEpochs,
+        on_ended: Callable[[PrefetchRequest], None],
+    ) -> None:
         self._compute = compute
-        self._fresh: deque[PrefetchRequest] = deque(maxlen=MOST_EXPECTED)
-        self._coming: deque[PrefetchRequest] = deque(maxlen=MOST_EXPECTED)
-        self._changing = threading.Lock()
+        self._pool = pool
+        self._scheduler = scheduler
+        self._disk = disk
+        self._epochs = epochs
+        self._on_ended = on_ended
+        self._new: deque[PrefetchRequest] = deque(maxlen=MAX_PREFETCHES)
+        self._queue: deque[PrefetchRequest] = deque(maxlen=MAX_PREFETCHES)
+        self._lock = threading.Lock()
         self._current: PrefetchRequest | None = None
-        self._ended: list[PrefetchRequest] = []
 
     @property
-    def computes(self) -> bool:
-        """Whether anything is computed; any thread."""
-        return self._compute
+    def enabled(self) -> bool:
+        """Whether a likely prompt is of use: it can be computed, or there are pages on disk. Any thread."""
+        stats = self._disk.stats
+        return self._compute or (stats is not None and stats.pages > 0)
 
-    def __bool__(self) -> bool:
+    @property
+    def pending(self) -> bool:
         """Whether there may be something to compute."""
-        return self._current is not None or bool(self._coming)
+        return self._current is not None or bool(self._queue)
 
-    def expect(self, expected: PrefetchRequest) -> None:
-        """Notes that a prompt is likely to come; any thread."""
-        with self._changing:
-            self._fresh.append(expected)
+    def add(self, prefetch: PrefetchRequest) -> None:
+        """Adds a prompt; any thread."""
+        with self._lock:
+            self._new.append(prefetch)
             if self._compute:
-                self._coming.append(expected)
+                self._queue.append(prefetch)
 
-    def take_fresh(self) -> list[PrefetchRequest]:
-        """Returns what was said since the last call; the engine's thread."""
-        if not self._fresh:
-            return []
-        with self._changing:
-            fresh = list(self._fresh)
-            self._fresh.clear()
-        return fresh
+    def hold(self, request: ActiveRequest) -> bool:
+        """Drops the prefetch of a request that came; the request does not wait."""
+        self.remove(request)
+        return False
 
-    def came(self, request: TokenRequest) -> None:
-        """A request came: nothing is computed ahead of it any more; the engine's thread."""
-        with self._changing:
-            others = [each for each in self._coming if each.request.request_id != request.request_id]
-            self._coming = deque(others, maxlen=MOST_EXPECTED)
-        if self._current is not None and self._current.request.request_id == request.request_id:
+    def remove(self, request: ActiveRequest) -> None:
+        """Drops the prefetch of a request that came or is over."""
+        if not self.pending:
+            return
+        request_id = request.request.request_id
+        with self._lock:
+            others = [each for each in self._queue if each.request.request_id != request_id]
+            self._queue = deque(others, maxlen=MAX_PREFETCHES)
+        if self._current is not None and self._current.request.request_id == request_id:
             self.drop()
 
-    def take_ended(self) -> list[PrefetchRequest]:
-        """Returns what something was computed of and nothing more will be, each once."""
-        ended, self._ended = self._ended, []
-        return ended
+    def begin_step(self, now: float) -> Iterable[ActiveRequest]:
+        """Reads pages of new prompts from disk; releases the pages of the current one if there is other work."""
+        if self._new:
+            with self._lock:
+                added = list(self._new)
+                self._new.clear()
+            for prefetch in added:
+                if not self._epochs.is_over(prefetch.request):
+                    self._disk.load(prefetch.sequence)
+        if self._current is not None and not self._scheduler.idle:
+            self._release()
+        return ()
 
-    def let_go(self) -> None:
-        """Gives back the pages of what is being computed, to go on later."""
-        if self._current is not None and self._current.begun:
-            self._pool.release(self._current.sequence.id)
-            self._current.begun = False
-
-    def next(self, now: float, is_over: Callable[[TokenRequest], bool]) -> StepPlan | None:
-        """Returns the next step ahead, or None if there is none.
-
-        Args:
-            now: Seconds.
-            is_over: Whether a request may hold text that was removed.
-        """
-        while (expected := self._take()) is not None:
-            sequence, pool = expected.sequence, self._pool
-            if now - expected.at > GOOD_FOR_S or is_over(expected.request):
+    def next(self, now: float) -> tuple[Sequence, StepPlan] | None:
+        """Returns the next step and its sequence, or None if there is nothing to compute."""
+        while (prefetch := self._take()) is not None:
+            sequence, pool = prefetch.sequence, self._pool
+            if now - prefetch.at > EXPIRES_S or self._epochs.is_over(prefetch.request):
                 self.drop()
                 continue
-            if not expected.begun:
+            if not prefetch.started:
                 found = pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
                 pool.share(sequence.id, found)
-                sequence.computed, expected.begun = len(found) * pool.page_tokens, True
+                sequence.computed, prefetch.started = len(found) * pool.page_tokens, True
             end = (len(sequence.tokens) - 1) // pool.page_tokens * pool.page_tokens
             count = min(max(1, CHUNK_TOKENS // pool.page_tokens) * pool.page_tokens, end - sequence.computed)
             if count <= 0 or pool.pages_for(count) > pool.available:
                 self.drop()
                 continue
-            return StepPlan((PlanEntry(sequence.id, sequence.computed, count, wants_logits=False),))
+            return sequence, StepPlan((PlanEntry(sequence.id, sequence.computed, count, wants_logits=False),))
         return None
 
     def commit(self, plan: StepPlan) -> None:
-        """Notes that a step was computed."""
+        """Records that a step of the current prompt was computed."""
         if self._current is not None:
             sequence = self._current.sequence
             sequence.computed += plan.tokens
-            self._current.computed_ahead += plan.tokens
+            self._current.computed_tokens += plan.tokens
             self._pool.register_full(
-                sequence.id, sequence.trust_domain, sequence.tokens, sequence.computed, sequence.keys, asked=False
+                sequence.id, sequence.trust_domain, sequence.tokens, sequence.computed, sequence.keys, requested=False
             )
 
-    @property
-    def sequence(self) -> Sequence | None:
-        """What is being computed."""
-        return None if self._current is None else self._current.sequence
-
     def clear(self) -> None:
-        """Gives everything up that is expected; the engine's thread."""
-        with self._changing:
-            self._coming.clear()
+        """Drops all prompts."""
+        with self._lock:
+            self._queue.clear()
         self.drop()
 
     def drop(self) -> None:
-        """Gives what is being computed up."""
-        self.let_go()
-        if self._current is not None and self._current.computed_ahead:
-            self._ended.append(self._current)
+        """Drops the current prompt; its computed pages stay cached."""
+        self._release()
+        if self._current is not None and self._current.computed_tokens:
+            self._on_ended(self._current)
         self._current = None
+
+    def _release(self) -> None:
+        if self._current is not None and self._current.started:
+            self._pool.release(self._current.sequence.id)
+            self._current.started = False
 
     def _take(self) -> PrefetchRequest | None:
         if self._current is None:
-            with self._changing:
-                self._current = self._coming.popleft() if self._coming else None
+            with self._lock:
+                self._current = self._queue.popleft() if self._queue else None
         return self._current

@@ -1,37 +1,31 @@
-"""The requests that an engine has, from the moment they enter until they are over. For the engine's thread only."""
+"""The engine's requests, from the time the engine's thread takes them until they are over. For that thread only."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from edge_rag.engine.command_queue import CommandQueue, DrainRate
+from edge_rag.engine.command_queue import CommandQueue
 from edge_rag.engine.events import EventRecorder
+from edge_rag.engine.extension import EngineExtension
 from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.disk.pending import PendingLoads
-from edge_rag.engine.passage_warmup import PassageWarmup
-from edge_rag.engine.ports import StepObserver
-from edge_rag.engine.request import ActiveRequest, TokenRequest
+from edge_rag.engine.request import ActiveRequest
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.scheduler import Scheduler
-from edge_rag.engine.sequence import Sequence, SequenceId, Status, domain_key
+from edge_rag.engine.sequence import DomainEpochs, SequenceId, Status, domain_key
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, NotReady, SlowConsumer
 
 
 class RequestTable:
-    """Lets requests in, has them say what was chosen, holds them, and ends them.
+    """Admits requests, appends tokens to their answers, pauses them, and ends them.
 
     Args:
-        scheduler: Runs them.
+        scheduler: Runs the requests.
         pool: Their pages.
-        awaiting: Holds those back whose pages come from disk.
-        warming: Holds those back whose passages are computed first.
-        inbox: Counts those that wait for a first slot.
-        announcer: Told what becomes of them.
-        observer: Told when one is over.
-        drain_rate: Told when one left.
-        counts: Counter[str].
+        extensions: Passed by each request, in order, before it enters the scheduler.
+        epochs: Of the trust domains.
+        commands: Counts the requests that wait for a first slot.
+        events: Records what happens to the requests.
         clock: Monotonic seconds.
     """
 
@@ -39,191 +33,184 @@ class RequestTable:
         self,
         scheduler: Scheduler,
         pool: BlockPool,
-        awaiting: PendingLoads,
-        warming: PassageWarmup,
-        inbox: CommandQueue,
-        announcer: EventRecorder,
-        observer: StepObserver,
-        drain_rate: DrainRate,
-        counts: Counter[str],
+        extensions: Sequence[EngineExtension],
+        epochs: DomainEpochs,
+        commands: CommandQueue,
+        events: EventRecorder,
         clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._pool = pool
-        self._awaiting = awaiting
-        self._warming = warming
-        self._inbox = inbox
-        self._announcer = announcer
-        self._observer = observer
-        self._drain_rate = drain_rate
-        self._counts = counts
+        self._extensions = tuple(extensions)
+        self._epochs = epochs
+        self._commands = commands
+        self._events = events
         self._clock = clock
-        self._live: dict[SequenceId, ActiveRequest] = {}
-        self._epochs: dict[str, int] = {}
-        self._said = 0
+        self._active: dict[SequenceId, ActiveRequest] = {}
         self._gaps: list[float] = []
 
     @property
-    def live(self) -> Mapping[SequenceId, ActiveRequest]:
-        """Those that are not over, by sequence."""
-        return self._live
+    def active(self) -> Mapping[SequenceId, ActiveRequest]:
+        """Requests that are not over, by sequence."""
+        return self._active
 
     def running(self) -> Iterator[ActiveRequest]:
-        """Yields those with a slot, best rank first."""
-        return (self._live[s.id] for s in self._scheduler.running if s.id in self._live)
-
-    def sequences(self, plan: StepPlan) -> dict[SequenceId, Sequence]:
-        """Returns the sequences of a step, those of passages computed alone among them."""
-        alone = self._warming.sequences
-        return {i: alone[i] if i in alone else self._live[i].sequence for i in (e.sequence for e in plan.entries)}
+        """Yields the requests with a slot, best rank first."""
+        return (self._active[s.id] for s in self._scheduler.running if s.id in self._active)
 
     def enter(self, request: ActiveRequest) -> None:
-        """Lets a request in; one that the constraint decides by itself is over at once."""
-        self._live[request.sequence.id] = request
-        if self.is_over(request.request):
+        """Adds a request; one whose constraint leaves the model no choice ends at once."""
+        self._active[request.sequence.id] = request
+        if self._epochs.is_over(request.request):
             request.sequence.exclude_from_cache()
-        if self.append(request, ()) and not self._awaiting.hold(request):
-            self._admit(request)
+        if self.append(request, ()):
+            self._advance(request, self._extensions)
 
-    def enter_awaited(self) -> None:
-        """Lets those go on whose pages came from disk, or did not come in time."""
-        for request in self._awaiting.ready():
-            self._admit(request)
+    def begin_step(self, now: float) -> None:
+        """Runs the extensions' hooks before a step."""
+        for place, extension in enumerate(self._extensions, 1):
+            for request in extension.begin_step(now):
+                self._advance(request, self._extensions[place:])
 
-    def submit(self, ready: Iterable[SequenceId]) -> None:
-        """Gives requests to the scheduler that need wait for nothing else."""
-        for request in [self._live[i] for i in ready]:
-            self._scheduler.submit(request.sequence, request.submitted)
-            if request.paused_since is not None:
-                self._scheduler.pause(request.sequence)
+    def apply(self, plan: StepPlan, now: float) -> list[ActiveRequest]:
+        """Records which requests got or lost a slot; returns those that got one."""
+        self._events.scheduled(plan, self._active, now)
+        admitted = [self._active[i] for i in plan.admitted if i in self._active]
+        for request in admitted:
+            if request.started is None:
+                self._commands.dequeued(request.request.total_tokens)
+            request.got_slot(now)
+        for request in [self._active[i] for i in plan.preempted if i in self._active]:
+            if request.sequence.status is not Status.RUNNING:
+                request.lost_slot(now)
+        return admitted
 
-    def hold(self, held: Mapping[SequenceId, bool]) -> None:
-        """Pauses requests and lets others go on; ids of requests that are over are passed by."""
+    def end_step(self, plan: StepPlan, run_s: float) -> None:
+        """Runs the extensions' hooks after a step."""
+        for place, extension in enumerate(self._extensions, 1):
+            for request in extension.end_step(plan, run_s):
+                self._advance(request, self._extensions[place:])
+
+    def fail_step(self, plan: StepPlan, problem: str, cause: Exception) -> None:
+        """Ends the requests of a step that failed."""
+        self.drop([entry.sequence for entry in plan.entries], lambda: _failure(problem, cause))
+        for place, extension in enumerate(self._extensions, 1):
+            for request in extension.fail_step(plan):
+                self._advance(request, self._extensions[place:])
+
+    def append(self, request: ActiveRequest, tokens: tuple[int, ...]) -> bool:
+        """Appends tokens to an answer; returns False if it ended."""
+        before = request.sequence.generated
+        try:
+            reason = request.append(tokens)
+        except Exception as error:  # noqa: BLE001 - a failure of its constraint or sink concerns this request only
+            problem = f"the answer could not be continued: {error!r}"
+            failure = error if isinstance(error, EdgeRagError) else _failure(problem, error)
+            self.drop([request.sequence.id], lambda: failure)
+            return False
+        if request.sequence.generated > before:
+            self._events.counters["generated_tokens"] += request.sequence.generated - before
+            if (gap := request.emitted(self._clock())) is not None:
+                self._gaps.append(gap)
+        if reason is not None:
+            now = self._clock()
+            self._remove(request, now, completed=True)
+            self._events.finished(request, reason, now)
+            with suppress(Exception):
+                request.sink.finish(request.outcome(reason, now))
+        return reason is None
+
+    def take_gaps(self) -> tuple[float, ...]:
+        """Returns the times between emissions of one request since the last call, seconds."""
+        gaps, self._gaps = tuple(self._gaps), []
+        return gaps
+
+    def set_paused(self, paused: Mapping[SequenceId, bool]) -> None:
+        """Pauses and resumes requests; ids of requests that are over have no effect."""
         now = self._clock()
-        for request, pause in [(self._live[i], pause) for i, pause in held.items() if i in self._live]:
+        for request, pause in [(self._active[i], pause) for i, pause in paused.items() if i in self._active]:
             if pause and request.paused_since is None:
                 request.paused_since = now
                 request.lost_slot(now)
-                # One that still waits for pages from disk or for its passages is paused once it has them.
-                comes = request.sequence.status is Status.NEW
-                self._announcer.paused(request, {} if comes else self._scheduler.pause(request.sequence), now)
+                # A request that an extension holds is paused once it enters the scheduler.
+                is_held = request.sequence.status is Status.NEW
+                self._events.paused(request, {} if is_held else self._scheduler.pause(request.sequence), now)
             elif not pause and request.paused_since is not None:
                 request.paused_since = None
                 if request.sequence.status is Status.PAUSED:
                     self._scheduler.resume(request.sequence, now)
 
     def forget(self, trust_domain: str, epoch: int) -> None:
-        """Drops what is cached of a trust domain's epochs before this one; its requests of these withdraw."""
-        self._epochs[trust_domain] = max(epoch, self._epochs.get(trust_domain, 0))
-        for request in self._live.values():
-            if request.request.trust_domain == trust_domain and self.is_over(request.request):
+        """Invalidates the cached pages of a trust domain's epochs before this one; their requests leave none behind."""
+        current = domain_key(trust_domain, self._epochs.advance(trust_domain, epoch))
+        for request in self._active.values():
+            if request.request.trust_domain == trust_domain and self._epochs.is_over(request.request):
                 request.sequence.exclude_from_cache()
-        current = domain_key(trust_domain, self._epochs[trust_domain])
-        for domain in self._pool.domains | self._warming.domains:
-            if domain.startswith(domain_key(trust_domain)) and domain != current:
-                self.submit(self._warming.forget(domain))
+        every = domain_key(trust_domain)
+
+        def is_ended(domain: str) -> bool:
+            return domain.startswith(every) and domain != current
+
+        for place, extension in enumerate(self._extensions, 1):
+            for request in extension.forget(is_ended):
+                self._advance(request, self._extensions[place:])
+        for domain in self._pool.domains:
+            if is_ended(domain):
                 self._pool.forget(domain)
 
-    def is_over(self, request: TokenRequest) -> bool:
-        """Whether a request may hold text that was removed: its epoch has ended."""
-        return request.epoch < self._epochs.get(request.trust_domain, 0)
-
-    def planned(self, plan: StepPlan, now: float) -> list[ActiveRequest]:
-        """Notes who got a slot and who lost one; returns who got one."""
-        self._announcer.planned(plan.events, self._live, now)
-        self._counts["preemptions"] += len(plan.preempted)
-        admitted = [self._live[i] for i in plan.admitted if i in self._live]
-        for request in admitted:
-            if request.started is None:
-                self._inbox.dequeued(request.request.most_tokens)
-            request.took_slot(now)
-        for request in [self._live[i] for i in plan.preempted if i in self._live]:
-            if request.sequence.status is not Status.RUNNING:
-                request.lost_slot(now)
-        return admitted
-
-    def append(self, request: ActiveRequest, tokens: tuple[int, ...]) -> bool:
-        """Adds tokens to an answer and ends it where it ends; returns whether it goes on."""
-        before = request.sequence.generated
-        try:
-            reason = request.append(tokens)
-        except Exception as error:  # noqa: BLE001 - a constraint's or a sink's failure is that request's own
-            problem = f"the answer could not be continued: {error!r}"
-            own = error if isinstance(error, EdgeRagError) else failure_of(problem, error)
-            self.drop([request.sequence.id], lambda: own)
-            return False
-        if request.sequence.generated > before:
-            said = request.sequence.generated - before
-            self._counts["generated_tokens"] += said
-            self._said += said
-            if (gap := request.emitted(self._clock())) is not None:
-                self._gaps.append(gap)
-        if reason is not None:
-            now = self._clock()
-            self._leave(request, now, completed=True)
-            self._counts["completed"] += 1
-            self._announcer.finished(request, reason, now)
-            with suppress(Exception):
-                request.sink.finish(request.outcome(reason, now))
-        return reason is None
-
-    def take_said(self) -> tuple[int, tuple[float, ...]]:
-        """Returns how many tokens were said since the last call, and the gaps before them, seconds."""
-        said, gaps = self._said, tuple(self._gaps)
-        self._said, self._gaps = 0, []
-        return said, gaps
-
     def drop(self, ids: Iterable[SequenceId], error: Callable[[], EdgeRagError]) -> None:
-        """Ends requests badly; ids of requests that are over are passed by."""
-        for request in [self._live[i] for i in dict.fromkeys(ids) if i in self._live]:
-            now, why = self._clock(), error()
-            self._leave(request, now, completed=False)
-            self._counts["failed"] += 1
-            self._announcer.given_up(request, why, now)
+        """Ends requests with an error; ids of requests that are over have no effect."""
+        for request in [self._active[i] for i in dict.fromkeys(ids) if i in self._active]:
+            now, failure = self._clock(), error()
+            self._remove(request, now, completed=False)
+            self._events.failed(request, failure, now)
             with suppress(Exception):
-                request.sink.fail(why)
+                request.sink.fail(failure)
 
-    def drop_late(self, pause_s: float) -> None:
-        """Ends requests whose deadline has passed, and those whose readers did not keep up for too long.
+    def cancel(self, sequence: SequenceId, error: EdgeRagError) -> None:
+        """Ends a request with an error; no effect once it is over."""
+        self.drop([sequence], lambda: error)
 
-        Args:
-            pause_s: Longest time that a request is paused, seconds.
-        """
+    def drop_expired(self, pause_s: float) -> None:
+        """Ends requests whose deadline has passed or that were paused for longer than ``pause_s`` seconds."""
         now = self._clock()
-        live = self._live.items()
-        expired = [i for i, r in live if r.request.deadline is not None and now >= r.request.deadline]
+        active = self._active.items()
+        expired = [i for i, r in active if r.request.deadline is not None and now >= r.request.deadline]
         self.drop(expired, lambda: DeadlineExceeded("generator"))
-        unread = [i for i, r in live if r.paused_since is not None and r.paused_since <= now - pause_s]
-        self.drop(unread, lambda: SlowConsumer(pause_s))
+        slow = [i for i, r in active if r.paused_since is not None and r.paused_since <= now - pause_s]
+        self.drop(slow, lambda: SlowConsumer(pause_s))
 
-    def abandon(self) -> None:
-        """Ends whatever is unfinished; nothing comes after it."""
-        self._inbox.close(abort=True)
-        for request in self._inbox.drain():
-            self._live[request.sequence.id] = request
-        self.drop(tuple(self._live), lambda: NotReady("the generator is shutting down"))
+    def abort(self) -> None:
+        """Ends all requests; the engine takes no more."""
+        self._commands.close(abort=True)
+        for request in self._commands.drain():
+            self._active[request.sequence.id] = request
+        self.drop(tuple(self._active), lambda: NotReady("the generator is shutting down"))
 
-    def _admit(self, request: ActiveRequest) -> None:
-        """Gives a request to the scheduler, or has its passages computed first."""
-        if not self._warming.hold(request.sequence, request.submitted):
-            self.submit([request.sequence.id])
+    def _advance(self, request: ActiveRequest, extensions: Iterable[EngineExtension]) -> None:
+        """Passes a request through the remaining extensions into the scheduler."""
+        if any(extension.hold(request) for extension in extensions):
+            return
+        self._scheduler.submit(request.sequence, request.submitted)
+        if request.paused_since is not None:
+            self._scheduler.pause(request.sequence)
 
-    def _leave(self, request: ActiveRequest, now: float, completed: bool) -> None:
-        """Gives back all that a request holds, before anyone hears that it is over."""
-        del self._live[request.sequence.id]
-        self._awaiting.drop(request)
+    def _remove(self, request: ActiveRequest, now: float, completed: bool) -> None:
+        """Frees everything that a request holds, before its end is reported."""
+        del self._active[request.sequence.id]
         self._scheduler.remove([request.sequence])
-        self._warming.left(request.sequence.id)
+        for extension in self._extensions:
+            extension.remove(request)
         if request.sequence.excluded:
             self._pool.forget(request.sequence.trust_domain)
+        tokens = request.request.total_tokens
         if request.started is None:
-            self._inbox.dequeued(request.request.most_tokens)
-        self._drain_rate.left(now, others_wait=self._inbox.waiting > 0, tokens=request.request.most_tokens)
-        self._observer.on_request(request.report(now, completed))
+            self._commands.dequeued(tokens)
+        self._commands.finished(tokens, now)
+        self._events.over(request, now, completed)
 
 
-def failure_of(problem: str, cause: Exception) -> InferenceFailed:
-    """Returns the failure that a request ends with where something broke that knows no better."""
+def _failure(problem: str, cause: Exception) -> InferenceFailed:
     failure = InferenceFailed(problem)
     failure.__cause__ = cause
     return failure

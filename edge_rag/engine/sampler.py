@@ -1,6 +1,6 @@
-"""Choosing the next token. A request's choices depend on its own logits and its own random stream, never on neighbours.
+"""Sampling. A request's tokens depend on its own logits and its own random stream, never on the rest of the batch.
 
-Order of operations, as is usual: constraint, repetition penalty, temperature, top-k, top-p.
+Order of operations: constraint, repetition penalty, temperature, top-k, top-p.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.query import Sampling
-from edge_rag.engine.constraint import AnyToken, Masked, ModelMove, OneOf
+from edge_rag.engine.constraint import AllowedTokens, AnyToken, Masked, OneOf
 from edge_rag.errors import InferenceFailed
 
 Logits = NDArray[np.float32]
@@ -21,13 +21,13 @@ Logits = NDArray[np.float32]
 _NUCLEUS_GUESS = 256
 
 
-class Choice:
-    """How one request chooses, and what it must remember from token to token.
+class TokenSampler:
+    """Samples the tokens of one request; keeps its random stream and the tokens that the repetition penalty counts.
 
     Args:
         sampling: The request's settings.
         vocabulary_size: Number of logits.
-        prompt: Tokens that the repetition penalty counts from the beginning.
+        prompt: The first tokens that the repetition penalty counts.
     """
 
     def __init__(self, sampling: Sampling, vocabulary_size: int, prompt: Iterable[int]) -> None:
@@ -39,8 +39,8 @@ class Choice:
             self.observe(prompt)
 
     @property
-    def is_argmax(self) -> bool:
-        """Whether the largest logit wins as it is."""
+    def is_greedy(self) -> bool:
+        """Whether the token with the largest logit is chosen, without a penalty."""
         return self.sampling.temperature == 0 and self._seen is None
 
     def observe(self, tokens: Iterable[int]) -> None:
@@ -48,29 +48,29 @@ class Choice:
         if self._seen is not None:
             self._seen[np.fromiter(tokens, np.int64)] = True
 
-    def choose(self, logits: Logits, move: ModelMove) -> int:
-        """Chooses a token.
+    def sample(self, logits: Logits, allowed: AllowedTokens) -> int:
+        """Samples a token.
 
         Args:
             logits: float32 [V].
-            move: What is allowed.
+            allowed: Tokens to choose from.
 
         Returns:
-            A token id; of equals the smallest.
+            A token id; among equal ones the smallest.
         """
-        if isinstance(move, OneOf):
-            seen = None if self._seen is None else self._seen[move.allowed]
-            return int(move.allowed[self._draw(self._penalized(logits[move.allowed], seen) + move.bias)])
+        if isinstance(allowed, OneOf):
+            seen = None if self._seen is None else self._seen[allowed.allowed]
+            return int(allowed.allowed[self._draw(self._penalized(logits[allowed.allowed], seen) + allowed.bias)])
         scores = self._penalized(logits, self._seen)
-        if isinstance(move, Masked):
-            scores = np.where(move.allowed, scores, np.float32(-np.inf))
+        if isinstance(allowed, Masked):
+            scores = np.where(allowed.allowed, scores, np.float32(-np.inf))
         return self._draw(scores)
 
     def _penalized(self, scores: Logits, seen: NDArray[np.bool_] | None) -> Logits:
         return scores if seen is None else penalized(scores, seen, self.sampling.repetition_penalty)
 
     def _draw(self, scores: Logits) -> int:
-        """Returns the index of one score; never of one that is minus infinity, unless all are."""
+        """Returns the index of a score; of minus infinity only if all are."""
         if self.sampling.temperature == 0:
             return int(np.argmax(scores))
         mass = np.cumsum(probabilities(scores, self.sampling))
@@ -79,57 +79,57 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class SampleRequest:
     """One request's part of the logits.
 
     Attributes:
-        choice: How it chooses.
-        move: What is allowed.
-        draft: Tokens that were computed after its last one. Only where ``move`` is any token: what is allowed after a
-            drafted token is not known.
+        sampler: Its sampler.
+        allowed: Tokens to choose from.
+        draft: Drafted tokens that were computed after its last one. Empty unless any token is allowed: what is allowed
+            after a drafted token is not known.
     """
 
-    choice: Choice
-    move: ModelMove
+    sampler: TokenSampler
+    allowed: AllowedTokens
     draft: tuple[int, ...] = ()
 
 
-def choose(logits: Logits, asked: Sequence[Asked]) -> list[tuple[int, ...]]:
-    """Chooses a token for each request, and further ones as long as its draft is what it would have said.
+def sample(logits: Logits, requests: Sequence[SampleRequest]) -> list[tuple[int, ...]]:
+    """Samples a token for each request, and further ones while its draft is right.
 
-    A drafted token is kept if and only if it is what the request chooses anyway, with its own random stream, so what is
-    said is the same with and without drafts, sampled or not. (With a draft that is certain of its tokens this is
-    speculative sampling, Leviathan et al., 2023, section 2.3: a token is kept with the probability that the model gives
-    it, else drawn from the others.)
+    A drafted token is accepted if and only if the request samples it anyway, with its own random stream, so answers are
+    the same with and without drafts, greedy or not. (With a deterministic draft this is speculative sampling, Leviathan
+    et al., 2023, section 2.3: a token is accepted with the probability that the model gives it, else drawn from the
+    others.)
 
     Args:
         logits: float32 [R, V]; for each request the row of its last token, then one for each drafted token.
-        asked: The requests.
+        requests: The requests.
 
     Returns:
-        For each request at least one token id: as many drafted tokens as were right, and the one chosen after them.
+        For each request the accepted drafted tokens and one more.
 
     Raises:
         InferenceFailed: A row holds something that is not a number.
     """
-    best = np.argmax(logits, axis=1).tolist()  # the first that is no number, if there is one
+    best = np.argmax(logits, axis=1).tolist()  # of a row with NaN, the first NaN
     if any(math.isnan(logits[row, token]) for row, token in enumerate(best)):
         raise InferenceFailed("the model's logits are not numbers")
     first = 0
-    said: list[tuple[int, ...]] = []
-    for request in asked:
+    sampled: list[tuple[int, ...]] = []
+    for request in requests:
         rows = range(first, first + len(request.draft) + 1)
         first = rows.stop
-        plain = request.choice.is_argmax and isinstance(request.move, AnyToken)
+        greedy = request.sampler.is_greedy and isinstance(request.allowed, AnyToken)
         tokens: list[int] = []
         for row, drafted in zip(rows, (*request.draft, None), strict=True):
-            token = best[row] if plain else request.choice.choose(logits[row], request.move)
+            token = best[row] if greedy else request.sampler.sample(logits[row], request.allowed)
             tokens.append(token)
             if token != drafted:
                 break
-            request.choice.observe((token,))
-        said.append(tuple(tokens))
-    return said
+            request.sampler.observe((token,))
+        sampled.append(tuple(tokens))
+    return sampled
 
 
 def penalized(scores: Logits, seen: NDArray[np.bool_], penalty: float) -> Logits:
@@ -147,14 +147,14 @@ def penalized(scores: Logits, seen: NDArray[np.bool_], penalty: float) -> Logits
 
 
 def probabilities(scores: Logits, sampling: Sampling) -> NDArray[np.float64]:
-    """Turns scores into the distribution that is drawn from.
+    """Returns the distribution to draw from.
 
     Args:
         scores: float32 [n].
         sampling: Temperature above 0, top-k and top-p. Of equal scores the smaller index is kept first.
 
     Returns:
-        float64 [n], not negative, with a positive sum; what top-k or top-p leaves out is 0.
+        float64 [n], not negative, with a positive sum; 0 for tokens that top-k or top-p excludes.
     """
     wide = scores.astype(np.float64)
     weights: NDArray[np.float64] = np.exp((wide - wide.max()) / sampling.temperature)
@@ -180,7 +180,7 @@ def _largest(weights: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 
 def _nucleus(weights: NDArray[np.float64], share: float) -> NDArray[np.int64]:
-    """Returns the fewest of the largest weights that make up a share of all (Holtzman et al., 2020, section 3.1)."""
+    """Returns the indices of the nucleus: the fewest weights with that share (Holtzman et al., 2020, section 3.1)."""
     wanted, count = share * weights.sum(), _NUCLEUS_GUESS
     while True:
         order = _largest(weights, count)

@@ -1,21 +1,24 @@
-"""A request as the scheduler sees it: tokens, how many of them the cache holds, and its rank."""
+"""A request as the scheduler sees it: its tokens, how many of them the cache holds, and its rank."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.page_copy import KvCopy, PassageSpan
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 
+if TYPE_CHECKING:
+    from edge_rag.engine.request import TokenRequest
+
 SequenceId = NewType("SequenceId", int)
-"""Positive, handed out in order of arrival, never reused."""
+"""Positive, in order of arrival, never reused."""
 
 
 class Status(Enum):
-    """Where a sequence is."""
+    """State of a sequence."""
 
     NEW = "new"
     WAITING = "waiting"
@@ -25,7 +28,7 @@ class Status(Enum):
 
 
 class WaitReason(Enum):
-    """Why a sequence waits, as a sentence."""
+    """Why a sequence waits, as a sentence for audit events."""
 
     SLOTS = "every slot is taken"
     PAGES = "not enough pages are free"
@@ -34,47 +37,63 @@ class WaitReason(Enum):
 
 
 def domain_key(trust_domain: str, epoch: int | None = None) -> str:
-    """Returns what pages of a trust domain's epoch are found by; without one, what all of the domain's begin with."""
+    """Returns the key of a trust domain's epoch in the prefix cache; without an epoch, the prefix of all its keys."""
     return f"{trust_domain}\0" if epoch is None else f"{trust_domain}\0{epoch}"
+
+
+class DomainEpochs:
+    """The current epoch of each trust domain; an epoch ends when text of the domain is removed. One thread."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[str, int] = {}
+
+    def advance(self, trust_domain: str, epoch: int) -> int:
+        """Ends the epochs before this one; returns the current one, which may be later."""
+        self._epochs[trust_domain] = current = max(epoch, self._epochs.get(trust_domain, 0))
+        return current
+
+    def is_over(self, request: TokenRequest) -> bool:
+        """Whether a request's epoch has ended, so that its prompt may hold text that was removed."""
+        return request.epoch < self._epochs.get(request.trust_domain, 0)
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Tokens on their way through the model.
+    """Tokens to be computed by the model.
 
-    The cache holds the first ``computed`` of ``tokens``; the rest is pending, but for what is copied from other texts.
+    The cache holds the first ``computed`` of ``tokens``; the others are pending, except those copied from other texts.
     A sequence with one pending token decodes, one with more prefills: a prompt, a forced run and a recomputation after
-    preemption are the same thing.
+    preemption are the same.
 
     Attributes:
         id: Its id; smaller came earlier.
-        priority: Scheduling class it came in.
+        priority: Scheduling class of the request.
         trust_domain: Key of its trust domain and epoch; cached pages are shared only inside one.
-        tokens: Prompt followed by what was generated; only ever appended to.
-        max_tokens: Most tokens that may be generated.
-        client: Whose it is.
-        arrived: When it came, seconds.
-        deadline: When it is worthless, seconds, or None.
+        tokens: Prompt followed by generated tokens; only ever appended to.
+        max_tokens: Most tokens that may be generated; 0 for a sequence that only fills the cache.
+        client: Name of the client.
+        arrived: Time of arrival, seconds.
+        deadline: Time after which the result is of no use, seconds, or None.
         prompt_tokens: Length of the prompt.
-        level: Scheduling class it has risen to; never lower than ``priority``.
+        level: Scheduling class it has risen to by aging; never lower than ``priority``.
         computed: Tokens whose keys and values the cache holds.
-        status: Where it is.
+        status: Its state.
         admitted: Whether it has had a slot.
-        cached_tokens: Prompt tokens found in the cache when it was first admitted.
-        steps: Model runs it took part in.
-        preemptions: How often it had to give its pages back.
-        shortages: How many of these were because pages ran out.
-        waited_s: How long it has waited, seconds, without the present wait.
-        waiting_since: When the present wait began, seconds.
-        deferral: Why it was last said to wait, or None.
-        charged_tokens: Tokens its client was charged for, or found in the cache; a recomputation is free.
-        keys: Keys of its full pages, as far as they were needed.
-        withdrawn: Whether its trust domain is its own.
-        draft: What it may well say next, to be checked in the next step if there is room.
-        spans: Parts of the prompt that stand in other texts as well and may be copied from there.
-        loans: Those that will be, in order; they lie after the first ``computed`` tokens.
-        copied_tokens: Prompt tokens that were copied when it was first admitted.
-        exact_until: Position from which on what the cache holds of it is an approximation; None where nothing is.
+        cached_tokens: Prompt tokens found in the cache at its first admission.
+        steps: Steps it took part in.
+        preemptions: Times it was preempted.
+        shortages: Those of them for want of pages.
+        waited_s: Time it waited for slots before the present wait, seconds.
+        waiting_since: Start of the present wait, seconds.
+        wait_reason: Reason of the last wait event, or None.
+        charged_tokens: Tokens that were charged to its client or found in the cache; recomputed ones are free.
+        keys: Keys of its first full pages, as far as they were needed.
+        excluded: Whether it neither finds nor leaves shared pages in the cache.
+        draft: Drafted tokens to verify in the next step if there is room.
+        spans: Parts of the prompt that may be copied from other texts.
+        copies: Copies that are planned and not done, in order; all after the first ``computed`` tokens.
+        copied_tokens: Prompt tokens copied at its first admission.
+        exact_until: Position of the first token whose keys and values are an approximation; None if there is none.
     """
 
     id: SequenceId
@@ -117,7 +136,7 @@ class Sequence:
 
     @property
     def needs_logits(self) -> bool:
-        """Whether a token is chosen once all are computed; one that may say nothing is computed for its pages."""
+        """Whether a token is sampled once all are computed."""
         return self.max_tokens > 0
 
     @property
@@ -126,9 +145,9 @@ class Sequence:
         return len(self.tokens) - self.prompt_tokens
 
     def exclude_from_cache(self) -> None:
-        """Moves the sequence to a trust domain of its own: what it caches from now on, no other can find.
+        """Moves the sequence to a trust domain of its own: other sequences cannot find the pages it fills from now on.
 
-        Nor does it copy what others have cached.
+        It copies no cached passages either.
         """
         if not self.excluded:
             self.trust_domain = f"{self.trust_domain}\0{self.id}"
@@ -138,5 +157,5 @@ class Sequence:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Smaller goes first and is preempted last; does not change while the sequence runs."""
+        """Smaller is scheduled first and preempted last; constant while the sequence runs."""
         return (self.level, self.id)

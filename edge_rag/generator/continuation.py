@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from edge_rag.core.answer import FinishReason, Usage
 from edge_rag.core.generation import GeneratedChunk, QuoteChunk, TextChunk, TokenChunk
-from edge_rag.engine.constraint import AnyToken, Constraint, Ended, Forced, Masked, Move, OneOf
+from edge_rag.engine.constraint import AnyToken, Constraint, Ended, Forced, Masked, NextTokens, OneOf
 from edge_rag.engine.ports import Outcome, TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.errors import EdgeRagError, RemoteFailed
@@ -202,7 +202,7 @@ class Continuation:
         unformatted = isinstance(self._sink, TextSink) or isinstance(self._constraint, Quotation)
         return not unformatted and not isinstance(self._constraint.next(), Ended)
 
-    def _allows(self, move: Move, token: int) -> bool:
+    def _allows(self, move: NextTokens, token: int) -> bool:
         match move:
             case AnyToken():
                 return 0 <= token < self._vocabulary_size

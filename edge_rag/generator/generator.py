@@ -158,7 +158,7 @@ class AnswerGenerator:
         try:
             tokens, sink = self._prepare(request, listener)
         except EdgeRagError as error:
-            self.engine.refused(_tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), error)
+            self.engine.record_refusal(_tokens(request, (), NoGeneration(FinishReason.NOT_FOUND)), error)
             raise
         return AnswerHandle(self.engine, self.engine.submit(tokens, sink))
 

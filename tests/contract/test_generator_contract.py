@@ -20,7 +20,7 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Sampling
 from edge_rag.core.text import sentence_spans
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded, RequestCancelled, RequestTooLarge, SlowConsumer
@@ -80,7 +80,7 @@ def not_started(
     folder: Path, open_runner: Callable[[Path], ModelRunner], limits: SchedulerLimits, max_waiting: int
 ) -> AnswerGenerator:
     decoder = open_runner(folder)
-    engine = Engine(decoder, limits, max_waiting)
+    engine = Engine(decoder, EngineSettings(limits, max_waiting))
     settings = PromptSettings(not_found=NOT_FOUND)
     tokenizer = ChatTokenizer.open(folder)
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)

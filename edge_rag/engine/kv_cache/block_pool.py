@@ -1,8 +1,8 @@
-"""The pages of the KV cache and who holds them.
+"""Accounting of the KV cache's pages (blocks in vLLM): reference counts, block tables, the free list.
 
-    free       on the free list                       no holder, content worthless
-    cached     in the prefix index's idle list        no holder, content can be found by key
-    held       in one or more block tables            reference count = number of tables
+    free       on the free list                       no holder, content undefined
+    cached     idle in the prefix index               no holder, content can be found by key
+    held       in block tables or pinned              reference count = number of tables and pins
     reserved   in a running step's reservation        reference count 1, in no table yet
 
 Every page is in exactly one of the four. A page moves free/cached -> reserved -> held within a step, held -> cached or
@@ -21,24 +21,24 @@ from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey, Pref
 from edge_rag.engine.sequence import SequenceId
 
 HALF_LIFE_POOLS: Final = 8.0
-"""Uses of as many pages as the pool has, times this, after which a use weighs half as much. Short ones forget what is
-asked for often, long ones keep what no longer is; ``python -m scripts.bench.engine.page_reuse`` compares."""
+"""Half-life of a use, in uses of as many pages as the pool has. A short one forgets frequent pages, a long one keeps
+pages that are no longer used; ``python -m scripts.bench.engine.page_reuse`` compares."""
 
 
 class PagesExhausted(RuntimeError):
-    """More pages were asked for than can be had: the plan and the pool disagree, which is a defect."""
+    """More pages were requested than are available: the plan and the pool disagree, which is a defect."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """Everything the pool knows, for invariants and status.
+    """The pool's state, for invariants and tests.
 
     Attributes:
         pages: Number of pages.
         page_tokens: Tokens a page holds.
         free: Pages on the free list.
-        cached: Pages nobody holds that can still be found.
-        parents: The page that each findable page continues, held or not; None for one that a prompt begins with.
+        cached: Pages without a holder that can be found.
+        parents: Parent of each findable page, held or not; None for the first page of a prompt.
         references: Holders of each page, by page.
         tables: Block table of each sequence.
         leases: Pages that each sequence copies from.
@@ -55,13 +55,13 @@ class PoolSnapshot:
 
 
 class BlockPool:
-    """Counts pages; knows nothing of what is in them.
+    """Allocates, shares and frees pages; the model runner owns their bytes.
 
     Args:
         pages: Number of pages, at least 1.
         page_tokens: Tokens a page holds, at least 1.
-        on_evicted: Told of every cached page that is about to be used for something else, while its content is there.
-        half_life_pools: How many times all pages are used until a use weighs half as much.
+        on_evicted: Called with each cached page before it is reused, while its content is intact.
+        half_life_pools: Half-life of a use, in multiples of the pool; see ``HALF_LIFE_POOLS``.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class BlockPool:
 
     @property
     def available(self) -> int:
-        """Pages that can be had at once, by eviction where need be."""
+        """Pages that can be allocated, by eviction if necessary."""
         return len(self._free) + len(self._prefixes)
 
     @property
     def cached(self) -> int:
-        """Pages that nobody holds but that can still be found."""
+        """Pages without a holder that can be found."""
         return len(self._prefixes)
 
     def pages_for(self, tokens: int) -> int:
@@ -104,12 +104,12 @@ class BlockPool:
         return len(self._tables.get(sequence, ()))
 
     def match(self, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> tuple[PageId, ...]:
-        """Finds the longest beginning of a sequence that the cache already holds, in full pages.
+        """Returns the pages of the longest cached prefix of a sequence.
 
         The last token is never part of it: it has to be computed for its logits.
 
         Args:
-            trust_domain: Whose pages may be found.
+            trust_domain: Key of the trust domain whose pages may be found.
             tokens: The sequence's tokens.
             keys: Keys of its first pages, as far as known; extended as far as needed.
         """
@@ -123,53 +123,53 @@ class BlockPool:
         return tuple(found)
 
     def available_without(self, leaving: Collection[SequenceId], kept: Sequence[PageId]) -> int:
-        """Returns how many pages could be had if some sequences let go of theirs and some pages were not to be taken.
+        """Returns how many pages could be allocated if some sequences were released and some pages kept.
 
         Args:
-            leaving: Sequences that would let go.
-            kept: Pages that are spoken for.
+            leaving: Sequences that would be released.
+            kept: Pages that may not be allocated.
         """
         holders = Counter(page for sequence in leaving for page in self._tables.get(sequence, ()))
         freed = sum(count == self._references[page] for page, count in holders.items() if page not in kept)
         return self.available + freed - sum(self._prefixes.is_idle(page) for page in kept)
 
     def share(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
-        """Begins a sequence's block table with pages that ``match`` found."""
+        """Starts a sequence's block table with pages that ``match`` found."""
         for page in pages:
-            self._prefixes.wake(page)
-            self._prefixes.use(page)
+            self._prefixes.mark_held(page)
+            self._prefixes.count_use(page)
             self._references[page] += 1
         self._tables[sequence] = list(pages)
         self._registered[sequence] = len(pages)
 
-    def idle(self, pages: Sequence[PageId]) -> int:
-        """Returns how many of some pages nobody holds."""
+    def count_idle(self, pages: Sequence[PageId]) -> int:
+        """Returns how many of the pages have no holder."""
         return sum(self._prefixes.is_idle(page) for page in pages)
 
     def pin(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
-        """Keeps pages that ``match`` found until the sequence has copied from them."""
+        """Holds pages that ``match`` found until the sequence has copied from them."""
         for page in pages:
-            self._prefixes.wake(page)
-            self._prefixes.use(page)
+            self._prefixes.mark_held(page)
+            self._prefixes.count_use(page)
             self._references[page] += 1
         self._pinned.setdefault(sequence, []).extend(pages)
 
     def unpin(self, sequence: SequenceId) -> None:
-        """Lets go of the pages that a sequence copies from; nothing happens if there are none."""
+        """Frees the pages that a sequence has pinned, if any."""
         self.free(self._pinned.pop(sequence, []))
 
-    def take(self, count: int) -> list[PageId]:
-        """Takes pages out of the free list, then out of the cache, those of least worth first.
+    def allocate(self, count: int) -> list[PageId]:
+        """Takes pages from the free list, then evicts cached ones, those of least worth first.
 
         Raises:
-            PagesExhausted: There are not that many; nothing was taken.
+            PagesExhausted: There are not that many; none was taken.
         """
         if count > self.available:
-            raise PagesExhausted(f"{count} pages asked for, {self.available} available")
-        taken = [self._free.pop() if self._free else self._evict() for _ in range(count)]
-        for page in taken:
+            raise PagesExhausted(f"{count} pages requested, {self.available} available")
+        allocated = [self._free.pop() if self._free else self._evict() for _ in range(count)]
+        for page in allocated:
             self._references[page] = 1
-        return taken
+        return allocated
 
     def _evict(self) -> PageId:
         evicted = self._prefixes.evict()
@@ -178,14 +178,14 @@ class BlockPool:
         return evicted.page
 
     def free(self, pages: Sequence[PageId]) -> None:
-        """Lets go of pages, last one first."""
+        """Drops one reference of each page, last page first; pages without a holder become cached or free."""
         for page in reversed(pages):
             self._references[page] -= 1
-            if self._references[page] == 0 and not self._prefixes.rest(page):
+            if self._references[page] == 0 and not self._prefixes.mark_idle(page):
                 self._free.append(page)
 
     def extend(self, sequence: SequenceId, pages: Sequence[PageId]) -> None:
-        """Appends taken pages to a sequence's block table."""
+        """Appends allocated pages to a sequence's block table."""
         self._tables.setdefault(sequence, []).extend(pages)
 
     def register_full(
@@ -195,20 +195,20 @@ class BlockPool:
         tokens: Sequence[int],
         computed: int,
         keys: list[PageKey],
-        asked: bool = True,
+        requested: bool = True,
     ) -> None:
-        """Makes the sequence's full pages findable; their content does not change any more.
+        """Registers a sequence's full pages in the prefix index; their content no longer changes.
 
-        Where an equal page is findable already, that one takes its place in the block table and this one is free: two
-        sequences that computed the same beginning side by side hold it once from then on.
+        If an equal page is registered already, it replaces this one in the block table and this one is freed: two
+        sequences that computed the same prefix side by side share it from then on.
 
         Args:
-            sequence: Whose pages.
-            trust_domain: Who may find them.
-            tokens: The sequence's tokens.
+            sequence: The sequence.
+            trust_domain: Key of its trust domain.
+            tokens: Its tokens.
             computed: How many of them the cache holds.
             keys: Keys of its first pages, as far as known; extended as far as needed.
-            asked: Whether somebody asked for them; those computed ahead are worth less until somebody does.
+            requested: Whether a request computed them; prefetched pages are worth less until a request uses them.
         """
         full = computed // self.page_tokens
         registered = self._registered.get(sequence, 0)
@@ -217,10 +217,10 @@ class BlockPool:
             table = self._tables[sequence]
             for index in range(registered, full):
                 parent = keys[index - 1] if index else None
-                found = self._prefixes.add(keys[index], parent, table[index], trust_domain, int(asked))
+                found = self._prefixes.add(keys[index], parent, table[index], trust_domain, int(requested))
                 if found is not None and found != table[index]:
-                    self._prefixes.wake(found)
-                    self._prefixes.use(found)
+                    self._prefixes.mark_held(found)
+                    self._prefixes.count_use(found)
                     self._references[found] += 1
                     self.free([table[index]])
                     table[index] = found
@@ -251,12 +251,12 @@ class BlockPool:
         for index, key in enumerate(keys[: first + len(uses)]):
             page = self._prefixes.find(key)
             if page is not None:
-                self._prefixes.wake(page)
+                self._prefixes.mark_held(page)
                 self._references[page] += 1
             elif index < first or not self.available:
                 break
             else:
-                (page,) = self.take(1)
+                (page,) = self.allocate(1)
                 put(index, page)
                 self._prefixes.add(
                     key, keys[index - 1] if index else None, page, trust_domain, max(1, uses[index - first])
@@ -267,36 +267,36 @@ class BlockPool:
         return inserted
 
     @property
-    def known(self) -> list[Evicted]:
-        """Everything that can be found, held or not, as if it were to go."""
-        return self._prefixes.known()
+    def findable(self) -> list[Evicted]:
+        """All pages in the prefix index, held or not."""
+        return self._prefixes.entries()
 
     @property
     def domains(self) -> frozenset[str]:
-        """Trust domains that something is cached of."""
+        """Keys of the trust domains with pages in the prefix index."""
         return self._prefixes.domains
 
     def forget(self, trust_domain: str) -> None:
-        """Makes what the cache holds of a trust domain unfindable; pages that nobody holds are free at once."""
+        """Removes a trust domain's pages from the prefix index; those without a holder are free at once."""
         self._free.extend(self._prefixes.forget(trust_domain))
 
     def drop_cached(self) -> tuple[PageId, ...]:
-        """Forgets every page that nobody holds; returns all free pages, whose content is worthless.
+        """Evicts all cached pages; returns all free pages.
 
-        ``on_evicted`` is not told: to keep a copy would take the memory that is to be given back.
+        ``on_evicted`` is not called: a copy would take the memory that is to be freed.
         """
         while len(self._prefixes):
             self._free.append(self._prefixes.evict().page)
         return tuple(self._free)
 
     def release(self, sequence: SequenceId) -> None:
-        """Lets go of everything a sequence holds; nothing happens if it holds nothing."""
+        """Frees everything that a sequence holds, if anything."""
         self._registered.pop(sequence, None)
         self.unpin(sequence)
         self.free(self._tables.pop(sequence, []))
 
     def map(self, cells: int) -> PageMap:
-        """Returns who has the pages, in at most so many cells."""
+        """Returns the holders of the pages, in at most ``cells`` cells."""
         size = max(1, -(-self.pages // cells))
         counts = [[0] * -(-self.pages // size) for _ in range(3)]
         held, shared, cached = counts

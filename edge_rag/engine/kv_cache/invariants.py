@@ -1,4 +1,4 @@
-"""What is true of the page accounting between any two steps."""
+"""Invariants of the page accounting between two steps; checked in tests."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from edge_rag.engine.sequence import SequenceId
 
 
 def violations(snapshot: PoolSnapshot, computed: Mapping[SequenceId, int]) -> list[str]:
-    """Checks the accounting.
+    """Returns the invariants that a snapshot violates.
 
     Args:
         snapshot: The pool between two steps.
         computed: Tokens the cache holds of each running sequence.
 
     Returns:
-        One sentence for each thing that is wrong; empty when all is well.
+        One sentence for each violation.
     """
     wrong: list[str] = []
     held = (*snapshot.tables.values(), *snapshot.pinned.values())
     holders = Counter(page for pages in held for page in pages)
     free, cached = Counter(snapshot.free), Counter(snapshot.cached)
     for page in map(PageId, range(snapshot.pages)):
-        places = free[page] + cached[page] + (holders[page] > 0)
-        if places != 1:
+        states = free[page] + cached[page] + (holders[page] > 0)
+        if states != 1:
             wrong.append(
                 f"page {page} is {free[page]} times free, {cached[page]} times cached and has {holders[page]} holders"
             )
         if snapshot.references[page] != holders[page]:
             wrong.append(f"page {page} counts {snapshot.references[page]} references, {holders[page]} tables hold it")
-    for stranger in sorted({*free, *cached, *holders} - set(map(PageId, range(snapshot.pages)))):
-        wrong.append(f"page {stranger} does not exist")
+    for unknown in sorted({*free, *cached, *holders} - set(map(PageId, range(snapshot.pages)))):
+        wrong.append(f"page {unknown} does not exist")
     for sequence in snapshot.pinned:
         if sequence not in computed:
             wrong.append(f"sequence {sequence} copies from pages but does not run")

@@ -1,6 +1,6 @@
-"""Passages whose keys and values were computed in another text: where they stand there, and where here.
+"""Passages whose keys and values are copied from another text.
 
-What is computed alone has seen nothing of what stands before it here, so what follows from it is an approximation.
+A passage computed on its own has not attended to the tokens before it here, so everything after it is an approximation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edge_rag.engine.kv_cache.prefix_cache import PageId
 
 @dataclass(frozen=True, slots=True)
 class PassageSpan:
-    """A part of a prompt that stands, token by token, in another text as well.
+    """A part of a prompt that also occurs, token by token, in another text.
 
     Attributes:
         start: Position of its first token in the prompt.
@@ -55,13 +55,13 @@ class KvCopy:
         return self.start + self.length
 
 
-def between(first: int, end: int, copies: Sequence[KvCopy]) -> Iterator[tuple[int, int]]:
-    """Yields what is computed of a stretch of a sequence, as first and end positions; none of it is empty.
+def computed_ranges(first: int, end: int, copies: Sequence[KvCopy]) -> Iterator[tuple[int, int]]:
+    """Yields the computed ranges between two positions of a sequence, as first and end positions; none is empty.
 
     Args:
-        first: Position of the stretch's first token.
-        end: Position after its last.
-        loans: Those inside it, in order.
+        first: First position.
+        end: Position after the last.
+        copies: Copies between them, in order.
     """
     for copy in copies:
         if first < copy.start:
@@ -71,31 +71,31 @@ def between(first: int, end: int, copies: Sequence[KvCopy]) -> Iterator[tuple[in
         yield first, end
 
 
-def stretch(first: int, count: int, copies: Sequence[KvCopy]) -> tuple[KvCopy, ...]:
-    """Returns the loans that lie before the last of the next tokens to compute.
+def next_copies(first: int, count: int, copies: Sequence[KvCopy]) -> tuple[KvCopy, ...]:
+    """Returns the copies that come before the last of the next ``count`` computed tokens.
 
     Args:
-        first: Position of the first of them, or of a loan before it.
-        count: How many are computed.
-        loans: All that are ahead, in order.
+        first: Position of the first of these tokens, or of a copy before it.
+        count: Tokens to compute.
+        copies: All planned copies, in order.
     """
-    taken = 0
+    count_copies = 0
     for copy in copies:
         if count <= copy.start - first:
             break
         count -= copy.start - first
         first = copy.end
-        taken += 1
-    return tuple(copies[:taken])
+        count_copies += 1
+    return tuple(copies[:count_copies])
 
 
-def within(first: int, end: int, copies: Sequence[KvCopy]) -> int:
-    """Returns how many tokens can be computed so that neither they nor the loans before them go beyond a position.
+def tokens_until(first: int, end: int, copies: Sequence[KvCopy]) -> int:
+    """Returns how many tokens can be computed before a position, together with the copies between them.
 
     Args:
-        first: Position of the first token that is not there yet.
+        first: Position of the first token that is neither computed nor copied.
         end: The position.
-        loans: All that are ahead, in order.
+        copies: All planned copies, in order.
     """
     count = 0
     for copy in copies:

@@ -1,23 +1,23 @@
-"""Which full page holds which tokens, so that an equal beginning is computed once.
+"""The prefix index: which full page holds which tokens, so that an equal prefix is computed once.
 
 A page's key is a hash of its parent's key and its own tokens, starting from a hash of the trust domain. Equal keys mean
-equal beginnings within one domain; another domain's pages cannot be found, and so not be timed, at all.
+equal prefixes within one domain; pages of another domain cannot be found, so their presence cannot be timed either.
 
-The findable pages of a domain are a tree: a page has the one it continues as its parent, and whoever holds a page holds
-its parent too. Pages that nobody holds stay findable until their room is needed. Then the leaf of least worth goes, so
-that none goes before what continues it. What a page saves is the tokens computed again without it times how often it is
-asked for, against its size; all pages have one size and hold as many tokens, which leaves how often, counted so that
-a use weighs half as much after ``half_life`` others (uses are counted page by page):
+The findable pages of a domain are a tree: the parent of a page is the page before it, and a sequence that holds a page
+holds its parent too. Pages without a holder (idle ones) stay findable until their memory is needed. Then the leaf of
+least worth is evicted, so no page is evicted before its children. The worth of a page is the tokens that it saves,
+times the frequency of its use, by its size. All pages have one size and hold equally many tokens, so only the
+frequency counts; a use weighs half as much after ``half_life`` others (uses are counted page by page):
 
     worth(page) = log2 of the sum over its uses u of 2^(time of u / half_life)
 
-Later uses weigh more instead of earlier ones less, so that nothing has to be recomputed as time goes on, and a page
-that was used once goes by how long ago that was. Every use of a page is one of its parent, which is thus worth no less.
+Later uses weigh more instead of earlier ones less, so worths need no update as time passes, and pages used once are
+evicted in order of their use. A use of a page is also one of its parent, whose worth is thus no less.
 
-Only full pages have a key, and a sequence writes only at positions from its first pending token on, which lie after
-every full page it found. So nobody ever writes to a page that another sequence can see, and no page has to be copied
-before it is written to. Sharing a partly filled last page would save less than a page of prefill for each request, at
-the price of copying one; the prompt's shared beginning is many pages long.
+Only full pages have a key, and a sequence writes only from its first pending token on, which is after every full page
+it found. So no sequence writes to a page that another can see, and copy-on-write is not needed. Sharing a partly filled
+last page would save less than a page of prefill for each request, at the price of copying one; shared prefixes are
+many pages long.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def next_key(parent: PageKey, tokens: Sequence[int]) -> PageKey:
 
 
 def extend_chain(keys: list[PageKey], trust_domain: str, tokens: Sequence[int], page_tokens: int, pages: int) -> None:
-    """Appends keys of a sequence's full pages until there are as many as asked for.
+    """Appends keys of a sequence's full pages.
 
     Args:
-        keys: Keys of its first pages, which stay true because tokens are only ever appended.
+        keys: Keys of its first pages, which stay valid because tokens are only ever appended.
         trust_domain: Its trust domain.
         tokens: Its tokens, at least ``pages`` full pages of them.
         page_tokens: Tokens a page holds.
-        pages: How many keys there are to be.
+        pages: Number of keys afterwards, at least.
     """
     for index in range(len(keys), pages):
         start = index * page_tokens
@@ -70,13 +70,13 @@ def extend_chain(keys: list[PageKey], trust_domain: str, tokens: Sequence[int], 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """A page that is about to be written over by something else.
+    """A page in the index, or one that is being evicted.
 
     Attributes:
-        page: The page; its content is still there.
-        key: What it could be found by.
-        trust_domain: Who could find it.
-        uses: How often it was used, its making included.
+        page: The page; its content is intact.
+        key: Its key.
+        trust_domain: Key of its trust domain.
+        uses: Times it was used, its computation included.
     """
 
     page: PageId
@@ -99,14 +99,14 @@ class _Node:
 
 
 _SLACK: Final = 64
-"""Outdated entries of the heap that are kept before they are cleared away, at least."""
+"""Outdated heap entries that are kept at least before the heap is rebuilt."""
 
 
 class PrefixIndex:
-    """Keys to pages, and the pages that can be evicted.
+    """Maps keys to pages, and orders idle pages for eviction.
 
     Args:
-        half_life: Uses after which one weighs half as much, more than 0; near 0 the longest unused page goes first.
+        half_life: Uses after which a use weighs half as much, more than 0; near 0 the order is least recently used.
     """
 
     def __init__(self, half_life: float) -> None:
@@ -126,17 +126,17 @@ class PrefixIndex:
     def add(
         self, key: PageKey, parent: PageKey | None, page: PageId, trust_domain: str, uses: int = 1
     ) -> PageId | None:
-        """Makes a held page findable, unless an equal page already is.
+        """Adds a held page, unless an equal page is in the index already.
 
         Args:
             key: Its key.
-            parent: Key of the page it continues; None for the first one.
+            parent: Key of the page before it; None for the first one.
             page: The page, which has no key yet.
-            trust_domain: Who may find it.
-            uses: How often it has been used; one that has not been counts half.
+            trust_domain: Key of its trust domain.
+            uses: Times it has been used; 0 counts as half a use.
 
         Returns:
-            The page that the key finds now; None if what it continues cannot be found, so that it could not either.
+            The page with that key; None if its parent is not in the index.
         """
         known = self._nodes.get(key)
         if known is not None:
@@ -150,8 +150,8 @@ class PrefixIndex:
             above.children.add(key)
         return node.page
 
-    def use(self, page: PageId) -> None:
-        """Counts a use of a findable page."""
+    def count_use(self, page: PageId) -> None:
+        """Counts a use of a page in the index."""
         node = self._by_page[page]
         now = self._now()
         high, low = max(node.worth, now), min(node.worth, now)
@@ -159,25 +159,25 @@ class PrefixIndex:
         node.uses += 1
 
     def forget(self, trust_domain: str) -> tuple[PageId, ...]:
-        """Makes the pages of a trust domain unfindable; returns those of them that nobody holds."""
+        """Removes the pages of a trust domain; returns the idle ones."""
         nodes = [node for node in self._nodes.values() if node.trust_domain == trust_domain]
         idle = tuple(node.page for node in nodes if node.idle)
         for node in nodes:
             self._drop(node)
         return idle
 
-    def rest(self, page: PageId) -> bool:
-        """Takes a page that nobody holds any more; False if it cannot be found by key and so is of no use."""
+    def mark_idle(self, page: PageId) -> bool:
+        """Marks a page as without a holder; False if it is not in the index."""
         node = self._by_page.get(page)
         if node is None:
             return False
         node.idle = True
         self._idle += 1
-        self._offer(node)
+        self._add_candidate(node)
         return True
 
-    def wake(self, page: PageId) -> None:
-        """Somebody holds the page, again or still."""
+    def mark_held(self, page: PageId) -> None:
+        """Marks a page as held."""
         node = self._by_page[page]
         if node.idle:
             node.idle = False
@@ -185,12 +185,12 @@ class PrefixIndex:
             self._idle -= 1
 
     def is_idle(self, page: PageId) -> bool:
-        """Whether nobody holds the page and it can be found."""
+        """Whether a page is in the index and has no holder."""
         node = self._by_page.get(page)
         return node is not None and node.idle
 
     def evict(self) -> Evicted:
-        """Forgets the page of least worth that nobody holds and nothing continues.
+        """Removes the idle page of least worth that has no children.
 
         Raises:
             KeyError: No page is idle.
@@ -201,12 +201,12 @@ class PrefixIndex:
                 parent = node.parent
                 self._drop(node)
                 if parent is not None and parent.idle and not parent.children:
-                    self._offer(parent)
+                    self._add_candidate(parent)
                 return Evicted(node.page, node.key, node.trust_domain, node.uses)
         raise KeyError("no page is idle")
 
-    def _offer(self, node: _Node) -> None:
-        """Puts an idle page forward for eviction, if nothing continues it."""
+    def _add_candidate(self, node: _Node) -> None:
+        """Makes an idle page a candidate for eviction if it has no children."""
         if node.children:
             return
         if len(self._leaves) > 2 * self._idle + _SLACK:
@@ -227,25 +227,25 @@ class PrefixIndex:
         self._uses += 1
         return self._uses / self._half_life
 
-    def known(self) -> list[Evicted]:
-        """Returns all that can be found, held or not, as if it were to go."""
+    def entries(self) -> list[Evicted]:
+        """Returns all pages in the index, held or not."""
         return [Evicted(node.page, node.key, node.trust_domain, node.uses) for node in self._nodes.values()]
 
     @property
     def parents(self) -> dict[PageId, PageId | None]:
-        """The page that each findable page continues, None for a first one. The content of these must not change."""
+        """Parent of each page in the index, None for a first one. The content of these pages must not change."""
         return {page: None if node.parent is None else node.parent.page for page, node in self._by_page.items()}
 
     @property
     def domains(self) -> frozenset[str]:
-        """Trust domains of the findable pages."""
+        """Keys of the trust domains of the pages in the index."""
         return frozenset(node.trust_domain for node in self._nodes.values())
 
     @property
     def idle(self) -> tuple[PageId, ...]:
-        """Pages that nobody holds."""
+        """Idle pages."""
         return tuple(page for page, node in self._by_page.items() if node.idle)
 
     def __len__(self) -> int:
-        """Number of pages that nobody holds; all of them can be evicted, one after the other."""
+        """Number of idle pages; all of them can be evicted, one after the other."""
         return self._idle

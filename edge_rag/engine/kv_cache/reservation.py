@@ -1,8 +1,8 @@
 """A step's pages as a transaction.
 
-enter       pages the plan needs are taken from the pool       tables unchanged
-commit      they join the block tables                         the step happened
-leave       without commit they go back                        the step never was
+enter       the pages that the plan needs are allocated        block tables unchanged
+commit      they join the block tables                         the step counts
+leave       pages that were not committed are freed            without commit, the step is undone
 """
 
 from __future__ import annotations
@@ -20,55 +20,55 @@ class Reservation:
     """Pages for one step; see the chart above.
 
     Args:
-        pool: Where the pages come from.
+        pool: The pages.
         plan: The step.
     """
 
     def __init__(self, pool: BlockPool, plan: StepPlan) -> None:
         self._pool = pool
         self._plan = plan
-        self._taken: dict[SequenceId, list[PageId]] = {}
+        self._reserved: dict[SequenceId, list[PageId]] = {}
 
     def __enter__(self) -> Reservation:
         """Takes the pages.
 
         Raises:
-            PagesExhausted: There are not enough; nothing was taken.
+            PagesExhausted: There are not enough; none was reserved.
         """
         pool = self._pool
         needs = {
             entry.sequence: max(0, pool.pages_for(entry.end + entry.drafted) - pool.held(entry.sequence))
             for entry in self._plan.entries
         }
-        pages = pool.take(sum(needs.values()))
+        pages = pool.allocate(sum(needs.values()))
         for sequence, count in needs.items():
-            self._taken[sequence] = pages[:count]
+            self._reserved[sequence] = pages[:count]
             del pages[:count]
         return self
 
     @property
     def tables(self) -> Mapping[SequenceId, tuple[PageId, ...]]:
         """Block table of each sequence in the step, with the reserved pages at its end."""
-        return {sequence: (*self._pool.table(sequence), *taken) for sequence, taken in self._taken.items()}
+        return {sequence: (*self._pool.table(sequence), *reserved) for sequence, reserved in self._reserved.items()}
 
     def commit(self, accepted: Mapping[SequenceId, int] = MappingProxyType({})) -> None:
-        """Makes the reserved pages the sequences' own; those that only held what was drafted in vain go back.
+        """Appends the reserved pages to the block tables; those that held only rejected drafts are freed on leaving.
 
         Args:
-            accepted: How many of its drafted tokens each sequence says; 0 where it is not named.
+            accepted: Accepted drafted tokens of each sequence; 0 where it is absent.
         """
         pool = self._pool
         for entry in self._plan.entries:
-            sequence, taken = entry.sequence, self._taken[entry.sequence]
+            sequence, reserved = entry.sequence, self._reserved[entry.sequence]
             tokens = entry.end + accepted.get(sequence, 0)
             kept = max(0, pool.pages_for(tokens) - pool.held(sequence))
-            pool.extend(sequence, taken[:kept])
-            del taken[:kept]
+            pool.extend(sequence, reserved[:kept])
+            del reserved[:kept]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Gives back whatever was not committed."""
-        for taken in self._taken.values():
-            self._pool.free(taken)
-        self._taken.clear()
+        """Frees the pages that were not committed."""
+        for reserved in self._reserved.values():
+            self._pool.free(reserved)
+        self._reserved.clear()

@@ -1,9 +1,4 @@
-"""Whether there is room for one more sequence.
-
-How much of what was drafted a step has room for; pure.
-
-Who copies passages from which pages, and when those pages are wanted back.
-"""
+"""Does it fit: admission of a sequence, drafted tokens of a step, pages that passages are copied from."""
 
 from __future__ import annotations
 
@@ -17,43 +12,43 @@ from edge_rag.engine.kv_cache.page_copy import KvCopy
 from edge_rag.engine.scheduling.plan import PlanEntry
 from edge_rag.engine.sequence import Sequence, SequenceId, WaitReason
 
-_MOST_DOUBLINGS: Final = 16
+_MAX_DOUBLINGS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCheck:
-    """What a sequence would need to enter, and what there is."""
+    """What a sequence needs to be admitted, and what is available."""
 
-    free_slots: int  # not negative; if there are none, the pages are not looked at closely
-    pages_needed: int  # beside those found in the cache
-    pages_free: int  # beside those kept for the ones that run; negative if these are short themselves
+    free_slots: int  # not negative; if 0, the pages are only estimated
+    pages_needed: int  # without those found in the cache
+    pages_free: int  # without those kept for running sequences; negative if these are short
 
     @property
     def lack(self) -> WaitReason | None:
-        """What is missing, or None if the sequence may enter."""
+        """What is missing, or None if the sequence can be admitted."""
         if not self.free_slots:
             return WaitReason.SLOTS
         return WaitReason.PAGES if self.pages_needed > self.pages_free else None
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The pages, by name."""
+        """The pages, by name, for audit events."""
         return {"pages_needed": self.pages_needed, "pages_free": self.pages_free}
 
 
 def can_admit(
     sequence: Sequence, running: Collection[Sequence], leaving: Collection[Sequence], max_slots: int, pool: BlockPool
 ) -> AdmissionCheck:
-    """Measures what a sequence would need to enter, and what there would be.
+    """Checks a sequence's admission.
 
-    It needs a slot and its pages, beside what the others have yet to fill and some growth for each of them, so that the
-    next steps do not put it out again: a page each, and twice as many for every time that pages ran out for it.
+    It needs a slot and its pages, besides the pages that running sequences have yet to fill and some growth for each of
+    them, so that the next steps do not preempt it: one page each, doubled by every preemption for want of pages.
 
     Args:
-        sequence: Who wants to enter.
-        running: Who has a slot.
-        leaving: Those of them that would leave for it.
-        max_slots: Slots there are.
+        sequence: The sequence.
+        running: Sequences with a slot.
+        leaving: Those of them that would be preempted for it.
+        max_slots: Number of slots.
         pool: The pages.
     """
     free_slots = max_slots - len(running) + len(leaving)
@@ -61,7 +56,7 @@ def can_admit(
         return AdmissionCheck(0, pool.pages_for(len(sequence.tokens)), pool.available)
     shared = pool.match(sequence.trust_domain, sequence.tokens, sequence.keys)
     needed = pool.pages_for(len(sequence.tokens)) - len(shared)
-    growth = 1 << min(sequence.shortages, _MOST_DOUBLINGS)
+    growth = 1 << min(sequence.shortages, _MAX_DOUBLINGS)
     kept = 0
     for other in running:
         if other not in leaving:
@@ -73,17 +68,17 @@ def can_admit(
 def with_drafts(
     entries: SequenceOf[PlanEntry],
     drafts: Mapping[SequenceId, int],
-    promised: int,
+    reserved: int,
     max_step_tokens: int,
     pool: BlockPool,
 ) -> tuple[PlanEntry, ...]:
-    """Adds drafts where the step and the pages have room to spare; nobody gives way to a draft.
+    """Adds drafted tokens as far as the step and the free pages have room; no sequence is preempted for a draft.
 
     Args:
         entries: The step without drafts.
-        drafts: How many tokens are drafted, by sequence.
-        promised: Pages that the step takes.
-        max_step_tokens: Most tokens computed in it.
+        drafts: Number of drafted tokens, by sequence.
+        reserved: New pages that the step needs.
+        max_step_tokens: Most tokens in the step.
         pool: The pages.
     """
     if not drafts:
@@ -94,24 +89,23 @@ def with_drafts(
         drafted = min(drafts.get(entry.sequence, 0), left) if entry.wants_logits else 0
         end = entry.end
         pages = max(pool.held(entry.sequence), pool.pages_for(end))
-        drafted = max(0, min(drafted, (pages + pool.available - promised) * pool.page_tokens - end))
-        promised += max(0, pool.pages_for(end + drafted) - pages)
+        drafted = max(0, min(drafted, (pages + pool.available - reserved) * pool.page_tokens - end))
+        reserved += max(0, pool.pages_for(end + drafted) - pages)
         left -= drafted
         result.append(replace(entry, drafted=drafted) if drafted else entry)
     return tuple(result)
 
 
-def copy_plan(sequence: Sequence, pool: BlockPool, spare: int) -> None:
-    """Gives a sequence that has just entered loans of what the cache holds of its passages.
+def copy_plan(sequence: Sequence, pool: BlockPool, spare: int) -> tuple[KvCopy, ...]:
+    """Plans the copies of a newly admitted sequence's passages that are cached, and pins their pages.
 
-    What is not held is computed. A page that is lent cannot be taken for anything else until it has been copied.
+    Passages that are not cached are computed. A pinned page cannot be allocated until it was copied.
 
     Args:
-        sequence: Who enters; what the cache holds of its beginning is its own already.
+        sequence: The sequence; it already holds the cached pages of its prefix.
         pool: The pages.
-        spare: Pages that can be had beside those that the sequence and the others need.
+        spare: Pages available beyond those that the sequence and the others need.
     """
-    sequence.copies, sequence.exact_until = (), None
     copies: list[KvCopy] = []
     for span in sequence.spans:
         start = max(span.start, sequence.computed)
@@ -121,23 +115,22 @@ def copy_plan(sequence: Sequence, pool: BlockPool, spare: int) -> None:
         length = min(length, len(pages) * pool.page_tokens - offset)
         if length <= 0:
             continue
-        spare -= pool.idle(pages)
+        spare -= pool.count_idle(pages)
         if spare < 0:
             break
         pool.pin(sequence.id, pages)
         copies.append(KvCopy(start, length, pages, offset))
-    if copies:
-        sequence.copies, sequence.exact_until = tuple(copies), copies[0].start
+    return tuple(copies)
 
 
 def revoke(sequences: Iterable[Sequence], pool: BlockPool) -> bool:
-    """Takes loans back that are not copied yet: the sequences compute these passages themselves.
+    """Cancels planned copies and unpins their pages; the sequences compute these passages.
 
     Returns:
         Whether there were any.
     """
-    borrowers = [sequence for sequence in sequences if sequence.copies]
-    for sequence in borrowers:
+    copying = [sequence for sequence in sequences if sequence.copies]
+    for sequence in copying:
         pool.unpin(sequence.id)
         sequence.copies = ()
-    return bool(borrowers)
+    return bool(copying)

@@ -1,4 +1,4 @@
-"""What one step does, as a value: the scheduler writes it, the reservation and the runner read nothing else."""
+"""The plan of a step as a value: the scheduler makes it, reservation and packing read nothing else."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edge_rag.core.monitoring.event import AuditEventKind
-from edge_rag.engine.kv_cache.page_copy import KvCopy, between
+from edge_rag.engine.kv_cache.page_copy import KvCopy, computed_ranges
 from edge_rag.engine.sequence import SequenceId
 
 
 class PreemptionReason(Enum):
-    """Why a sequence had to give way, as a sentence."""
+    """Why a sequence was preempted, as a sentence for audit events."""
 
     SLOT = "its slot was needed by a higher class"
     PAGES = "its pages were needed by a higher class"
@@ -27,29 +27,29 @@ class PlanEntry:
     sequence: SequenceId
     first: int  # position of the first token to compute, 0-based, in the sequence
     count: int  # tokens of the sequence to compute, at least 1
-    wants_logits: bool  # whether the last of them is the sequence's last token, so that the next one is chosen
+    wants_logits: bool  # whether the last of them is the sequence's last token, so that a token is sampled
     drafted: int = 0  # drafted tokens computed after them, each with its logits; only where those are wanted
     copies: tuple[KvCopy, ...] = ()  # copied before the step runs, between the computed tokens, in order
 
     @property
     def end(self) -> int:
-        """Position after the last token that is computed or copied, drafted ones not counted."""
+        """Position after the last computed or copied token, drafted ones not counted."""
         return self.first + self.count + sum(copy.length for copy in self.copies)
 
     def computed(self) -> Iterator[tuple[int, int]]:
-        """Yields first and end positions of what is computed, drafted tokens not among it."""
-        return between(self.first, self.end, self.copies)
+        """Yields first and end positions of the computed ranges, drafted tokens not included."""
+        return computed_ranges(self.first, self.end, self.copies)
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingEvent:
-    """One decision about one sequence: a ``core.decision.AuditEvent`` that knows neither the time nor the request."""
+    """A decision about a sequence: an ``AuditEvent`` without time and request."""
 
     kind: AuditEventKind  # ADMITTED, DEFERRED, PREEMPTED or RESUMED
     sequence: SequenceId
     reason: str  # a short sentence without numbers
-    numbers: Mapping[str, float]  # what it was decided on; units are in the names
-    preempted_for: SequenceId | None = None  # who needed what a preempted sequence held
+    numbers: Mapping[str, float]  # that decided; units are in the names
+    preempted_for: SequenceId | None = None  # for PREEMPTED, the sequence that needed the slot or the pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class StepPlan:
     """One model run."""
 
     entries: tuple[PlanEntry, ...]  # in rank order; each sequence at most once
-    events: tuple[SchedulingEvent, ...] = ()  # what was decided on the way, in order
+    events: tuple[SchedulingEvent, ...] = ()  # in order
 
     @property
     def admitted(self) -> tuple[SequenceId, ...]:
-        """Sequences that got a slot with this step, for the first time or again."""
+        """Sequences that got a slot, for the first time or again."""
         entering = (AuditEventKind.ADMITTED, AuditEventKind.RESUMED)
         return tuple(event.sequence for event in self.events if event.kind in entering)
 
     @property
     def preempted(self) -> tuple[SequenceId, ...]:
-        """Sequences that gave their slot and pages back before this step."""
+        """Sequences that lost their slot and pages."""
         return tuple(event.sequence for event in self.events if event.kind is AuditEventKind.PREEMPTED)
 
     @property

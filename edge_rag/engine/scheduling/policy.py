@@ -1,7 +1,4 @@
-"""Scheduling decisions as functions: numbers in, numbers out.
-
-The operator's curve: how many sequences share a step, and how long it may get.
-"""
+"""Scheduling policy as pure functions: limits of a step, token split, victims of preemption, presets."""
 
 from __future__ import annotations
 
@@ -10,24 +7,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_rag.core.query import SchedulingPreset
+from edge_rag.engine.sequence import Sequence as TokenSequence
 from edge_rag.errors import ConfigurationError
 
-LONGEST_REST_S: Final = 0.5
-"""After a step; whoever was cancelled meanwhile is let go then."""
+MAX_PAUSE_S: Final = 0.5
+"""Longest pause after a step, seconds; cancellations take effect after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """How large a step may be.
+    """Size of a step.
 
     Attributes:
         max_slots: Most sequences in one step, at least 1.
         max_step_tokens: Most tokens in one step.
-        prefill_tokens: Tokens of every step kept for prefill while any is pending, at least 1.
+        prefill_tokens: Tokens of every step reserved for prefill while any is pending, at least 1.
 
     Raises:
-        ConfigurationError: A full batch of decodes and the prefill share do not fit into one step together, so that
-            some of them would starve.
+        ConfigurationError: A full batch of decodes and the prefill tokens do not fit into one step, so that sequences
+            would starve.
     """
 
     max_slots: int
@@ -45,14 +43,14 @@ class SchedulerLimits:
 
 
 def throttled_limits(limits: SchedulerLimits, share: float, slots: int) -> SchedulerLimits:
-    """Returns smaller limits for a box that is to do less.
+    """Returns the limits under throttling.
 
-    Whoever has a slot already keeps decoding: there is room in a step for one token of each, whatever the share.
+    Running sequences keep decoding: a step has room for one token of each slot, whatever the share.
 
     Args:
-        limits: Those of a box that nothing holds back.
-        share: Share of slots and tokens that may be used, above 0 to 1.
-        slots: Most slots for another reason; the smaller number wins.
+        limits: Limits without throttling.
+        share: Share of slots and tokens to use, above 0 to 1.
+        slots: Most slots for another reason; the smaller number applies.
     """
     fewer = max(1, min(slots, int(limits.max_slots * share + 1e-9)))
     prefill = max(1, int(limits.prefill_tokens * share))
@@ -61,24 +59,24 @@ def throttled_limits(limits: SchedulerLimits, share: float, slots: int) -> Sched
 
 
 def pause_after_step_s(share: float, worked_s: float) -> float:
-    """Returns how long to rest after a step on a box that is to do less, seconds.
+    """Returns how long to pause after a step under throttling, seconds.
 
-    Smaller steps alone do not cool a box that is never idle: it computes as hard, and fewer at once cost more energy
-    for each token. So the model also runs for no more than that share of the time.
+    Smaller steps alone do not cool a busy machine: it computes as hard, and smaller batches cost more energy per token.
+    So the model also runs for no more than that share of the time.
 
     Args:
-        share: Share that may be used, above 0 to 1.
-        worked_s: How long the step took, seconds.
+        share: Share of the time to use, above 0 to 1.
+        worked_s: Time of the step, seconds.
     """
-    return min(LONGEST_REST_S, worked_s * (1 / share - 1))
+    return min(MAX_PAUSE_S, worked_s * (1 / share - 1))
 
 
 def split_tokens(pending: Sequence[int], limits: SchedulerLimits) -> list[int]:
-    """Divides a step's tokens: decodes first, then prefill in the order given, which keeps its share in any case.
+    """Divides a step's tokens: decodes first, then prefills in the given order, for which ``prefill_tokens`` are kept.
 
     Args:
-        pending: Tokens that each running sequence has yet to compute, at least 1, best rank first.
-        limits: How large the step may be.
+        pending: Pending tokens of each running sequence, at least 1, best rank first.
+        limits: Size of the step.
 
     Returns:
         Tokens each sequence computes in this step, 0 to its pending tokens; together at most ``max_step_tokens``.
@@ -97,14 +95,24 @@ def split_tokens(pending: Sequence[int], limits: SchedulerLimits) -> list[int]:
     return counts
 
 
+def displaceable(running: Sequence[TokenSequence], sequence: TokenSequence) -> list[TokenSequence]:
+    """Returns the running sequences that a waiting one may displace: those admitted in a class below its own."""
+    return [each for each in running if each.level > sequence.priority]
+
+
+def choose_victim(running: Sequence[TokenSequence]) -> TokenSequence:
+    """Returns the running sequence to preempt, given in order of rank, at least one: the worst rank."""
+    return running[-1]
+
+
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """How large a step is where nothing else is said.
+    """Default size of a step.
 
     Attributes:
         slots: Sequences that run at once, at least 1.
         tokens: Tokens computed in one step.
-        prefill_share: Share of a step beside the decodes that prompts keep, (0, 1).
+        prefill_share: Share of a step's tokens beyond the decodes that is reserved for prefill, (0, 1).
     """
 
     slots: int
@@ -116,22 +124,22 @@ _FACTOR: Final = {SchedulingPreset.LATENCY: 0.5, SchedulingPreset.BALANCED: 1.0,
 
 
 def limits_for(
-    curve: SchedulingPreset, balanced: StepSize, max_slots: int | None = None, max_step_tokens: int | None = None
+    preset: SchedulingPreset, balanced: StepSize, max_slots: int | None = None, max_step_tokens: int | None = None
 ) -> SchedulerLimits:
-    """Places the limits of a step on the curve.
+    """Returns the limits of a preset.
 
-    More slots serve more requests for one reading of the weights, and each of them slower. More tokens a step let
-    prompts through sooner, and make whoever decodes beside them wait longer. So both move together.
+    More slots serve more requests for one read of the weights, each of them slower. More tokens a step shorten prefill
+    and lengthen the time between tokens of the sequences that decode beside it. So both are scaled together.
 
     Args:
-        curve: Where on it.
-        balanced: The point in the middle.
-        max_slots: Slots, whatever the curve says; None follows it.
-        max_step_tokens: Tokens a step, whatever the curve says; None follows it.
+        preset: Latency, balanced or throughput.
+        balanced: Size of a step of the balanced preset.
+        max_slots: Slots; None for the preset's.
+        max_step_tokens: Tokens a step; None for the preset's.
 
     Raises:
-        ConfigurationError: So many slots and a prefill share do not fit into a step.
+        ConfigurationError: That many slots and the prefill tokens do not fit into a step.
     """
-    slots = max_slots or max(1, int(balanced.slots * _FACTOR[curve]))
-    tokens = max_step_tokens or int(balanced.tokens * _FACTOR[curve])
+    slots = max_slots or max(1, int(balanced.slots * _FACTOR[preset]))
+    tokens = max_step_tokens or int(balanced.tokens * _FACTOR[preset])
     return SchedulerLimits(slots, tokens, max(1, int((tokens - slots) * balanced.prefill_share)))

@@ -1,7 +1,4 @@
-"""Who waits, and who of them is next.
-
-Waiting sequences of one class, by client.
-"""
+"""The key of waiting sequences: classes, fair order between clients, deadlines and aging."""
 
 from __future__ import annotations
 
@@ -16,21 +13,21 @@ from edge_rag.engine.scheduling.fair_share import VirtualTokenCounter
 from edge_rag.engine.sequence import Sequence, SequenceId
 
 Place = tuple[float, float, int]
-"""Service of the client, when the request is due, and its id; smaller is next."""
+"""Service of the client, due time of the sequence, and its id; smaller is next."""
 
 _SLACK: Final = 8
-"""How many entries of those that left are kept before they are cleared away, at least."""
+"""Outdated heap entries that are kept at least before a heap is rebuilt."""
 
 
 class ClassQueue:
-    """Waiting sequences of one class: clients by their service, one client's sequences by when they are due.
+    """Waiting sequences of one class: clients ordered by service, sequences of a client by due time.
 
-    Both are heaps whose entries are looked at only when they come up, so that every operation costs the logarithm of
-    what waits. An entry of a sequence that left is dropped then, one of a client that was served since moves down.
+    Both are heaps with lazy deletion, so every operation is logarithmic: an outdated entry is dropped or moved when it
+    reaches the top.
 
     Args:
-        service: How much service a client had; may only grow while the client has sequences here.
-        due: When a sequence is due; does not change.
+        service: Returns the service of a client; may only grow while the client has sequences here.
+        due: Returns the due time of a sequence; constant.
     """
 
     def __init__(self, service: Callable[[str], float], due: Callable[[Sequence], float]) -> None:
@@ -50,7 +47,7 @@ class ClassQueue:
         return iter(self._members.values())
 
     def add(self, sequence: Sequence) -> None:
-        """Lets a sequence in."""
+        """Adds a sequence."""
         self._members[sequence.id] = sequence
         client = sequence.client
         entry = (self._due(sequence), sequence.id)
@@ -58,10 +55,10 @@ class ClassQueue:
         heappush(heap, entry)
         self._sizes[client] = self._sizes.get(client, 0) + 1
         if heap[0] == entry:
-            self._announce(client, entry)
+            self._add_candidate(client, entry)
 
     def discard(self, sequence: Sequence) -> None:
-        """Lets a sequence go."""
+        """Removes a sequence."""
         del self._members[sequence.id]
         client = sequence.client
         self._sizes[client] -= 1
@@ -77,8 +74,8 @@ class ClassQueue:
         return client in self._sizes
 
     def first_of(self, client: str) -> Sequence:
-        """Returns the next one of a client that has sequences here."""
-        return self._members[SequenceId(self._place(client)[2])]
+        """Returns the next sequence of a client that has sequences here."""
+        return self._members[SequenceId(self._place_of_client(client)[2])]
 
     def first(self) -> tuple[Place, Sequence] | None:
         """Returns the next sequence and its place, or None."""
@@ -87,7 +84,7 @@ class ClassQueue:
             if self._current.get(client) != version:
                 heappop(self._clients)
                 continue
-            now = self._place(client)
+            now = self._place_of_client(client)
             if now == place:
                 return place, self._members[SequenceId(place[2])]
             heapreplace(self._clients, (now, version, client))
@@ -97,14 +94,14 @@ class ClassQueue:
         """Returns the place of a sequence."""
         return self._service(sequence.client), self._due(sequence), sequence.id
 
-    def _place(self, client: str) -> Place:
+    def _place_of_client(self, client: str) -> Place:
         heap = self._sequences[client]
         while heap[0][1] not in self._members:
             heappop(heap)
         return self._service(client), *heap[0]
 
-    def _announce(self, client: str, head: tuple[float, SequenceId]) -> None:
-        """Puts a client forward whose first sequence is a new one."""
+    def _add_candidate(self, client: str, head: tuple[float, SequenceId]) -> None:
+        """Makes a client a candidate whose first sequence is new."""
         if len(self._clients) > 2 * len(self._sequences) + _SLACK:
             self._clients = [entry for entry in self._clients if self._current.get(entry[2]) == entry[1]]
             heapify(self._clients)
@@ -112,104 +109,104 @@ class ClassQueue:
         heappush(self._clients, ((self._service(client), *head), self._current[client], client))
 
 
-_Queue = tuple[Priority, Priority, str]
-"""Present class, declared class and client: whose sequences rise one after the other."""
+_AgingKey = tuple[Priority, Priority, str]
+"""Present class, own class and client; sequences with one key rise one after the other."""
 
 
 class WaitingQueue:
-    """Sequences without a slot, and the order they are to get one in.
+    """Sequences without a slot, in the order in which they get one.
 
-    First comes the class. Inside a class the client with the least service goes first, and among one client's sequences
-    the one that is due first: at its deadline, or ``aging_s`` after it came if that is sooner.
+    The class comes first. Inside a class, the client with the least service goes first, and of its sequences the one
+    with the earliest due time: its deadline, or ``aging_s`` after its arrival if that is sooner.
 
-    Fairness comes before deadlines, because a deadline is what a client says of itself: were it to count between
-    clients, the one who always claims the shortest would shut out the others. It does order a client's own work. And
-    since everything is due at some time, nothing waits for ever behind later requests with shorter deadlines.
+    Fairness comes before deadlines, because clients set their own deadlines: if deadlines counted between clients, one
+    that always claims the shortest would starve the others. They order a client's own sequences only. Since every
+    sequence has a due time, none waits for ever behind later ones with shorter deadlines.
 
-    Aging works by client too. Whenever a client got no slot for ``aging_s`` though it had sequences waiting in a class,
-    the next of them rises by one. Were every sequence to rise by its own waiting time, a client with a hundred of them
-    would soon have most in the highest class, ahead of all that others send. A sequence that had to give way is past
-    that: it rises for every ``aging_s`` it has waited in all, so that being interrupted comes to an end.
+    Aging is by client too. Whenever a client got no slot for ``aging_s`` while it had sequences waiting in a class, the
+    next of them rises by one class. If every sequence rose by its own waiting time, a client with a hundred of them
+    would soon have most of them in the highest class, ahead of the other clients. A preempted sequence rises for every
+    ``aging_s`` it has waited in total, so that preemptions come to an end.
 
     Args:
-        shares: The clients' service, by class.
+        service: The clients' service, by class.
         aging_s: Time after which a sequence rises by a class, seconds, more than 0; infinite for never.
     """
 
-    def __init__(self, shares: dict[Priority, VirtualTokenCounter], aging_s: float) -> None:
-        self._shares = shares
+    def __init__(self, service: dict[Priority, VirtualTokenCounter], aging_s: float) -> None:
+        self._service = service
         self._aging_s = aging_s
-        self._lanes = {
-            (level, declared): ClassQueue(shares[level].service, self._due)
-            for declared in Priority
+        self._queues = {
+            (level, own): ClassQueue(service[level].service, self._due)
+            for own in Priority
             for level in Priority
-            if level <= declared
+            if level <= own
         }
-        self._by_level = [[self._lanes[level, came] for came in Priority if came >= level] for level in Priority]
+        self._by_level = [[self._queues[level, own] for own in Priority if own >= level] for level in Priority]
         self._members: dict[SequenceId, Sequence] = {}
-        self._hungry: dict[_Queue, int] = {}
-        self._hunger: list[tuple[float, int, _Queue]] = []
-        self._returned: list[tuple[float, SequenceId]] = []
+        self._timer_versions: dict[_AgingKey, int] = {}
+        self._timers: list[tuple[float, int, _AgingKey]] = []
+        self._preempted_timers: list[tuple[float, SequenceId]] = []
         self._versions = count()
 
     def __len__(self) -> int:
         return len(self._members)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Yields all of them, the next one first; sorts, so not for every step."""
-        lanes = self._lanes
-        places = [((level, *lane.place_of(s)), s) for (level, _), lane in lanes.items() for s in lane]
+        """Yields all sequences, next first; sorts, so not for every step."""
+        queues = self._queues
+        places = [((level, *queue.place_of(s)), s) for (level, _), queue in queues.items() for s in queue]
         return iter([sequence for _, sequence in sorted(places, key=lambda entry: entry[0])])
 
     def add(self, sequence: Sequence, now: float) -> None:
-        """Lets a sequence in, which keeps the time it waited before.
+        """Adds a sequence, which keeps its waiting time.
 
         Args:
-            sequence: A sequence that entered the shares of its ``level``.
+            sequence: Its client was entered in the service counter of its ``level``.
             now: Seconds.
         """
         sequence.waiting_since = now
         self._members[sequence.id] = sequence
-        self._join(sequence, now)
+        self._enqueue(sequence, now)
 
     def admit(self, sequence: Sequence, now: float) -> None:
-        """Lets a sequence go that got a slot."""
+        """Removes a sequence that got a slot."""
         sequence.waited_s += now - sequence.waiting_since
         self.discard(sequence)
-        self._feed(_queue(sequence), now)
+        self._restart_timer(_aging_key(sequence), now)
 
     def discard(self, sequence: Sequence) -> None:
-        """Lets a waiting sequence go that is over."""
+        """Removes a sequence that is over or paused."""
         del self._members[sequence.id]
-        self._part(sequence)
+        self._dequeue(sequence)
 
-    def rise(self, now: float) -> None:
-        """Raises those whose time has come."""
-        while self._hunger and self._hunger[0][0] <= now:
-            _, version, queue = heappop(self._hunger)
-            if self._hungry.get(queue) == version:
-                level, declared, client = queue
-                self._raise(self._lanes[level, declared].first_of(client), now)
-        while self._returned and self._returned[0][0] <= now:
-            at, name = heappop(self._returned)
+    def age(self, now: float) -> None:
+        """Raises the sequences whose aging time has passed by a class."""
+        while self._timers and self._timers[0][0] <= now:
+            _, version, key = heappop(self._timers)
+            if self._timer_versions.get(key) == version:
+                level, own, client = key
+                self._promote(self._queues[level, own].first_of(client), now)
+        while self._preempted_timers and self._preempted_timers[0][0] <= now:
+            at, name = heappop(self._preempted_timers)
             sequence = self._members.get(name)
-            if sequence is not None and sequence.level > min(Priority) and self._returns_up_at(sequence) == at:
-                self._raise(sequence, now)
+            if sequence is not None and sequence.level > min(Priority) and self._rises_at(sequence) == at:
+                self._promote(sequence, now)
 
     def first(self) -> Sequence | None:
-        """Returns the sequence that is next, or None."""
+        """Returns the next sequence, or None."""
         return self._best(self._by_level)
 
-    def first_above(self, declared: Priority) -> Sequence | None:
-        """Returns the next one of those that came in a higher class than this one, or None."""
+    def first_above(self, priority: Priority) -> Sequence | None:
+        """Returns the next sequence whose own class is above this one, or None."""
         return self._best(
-            [[self._lanes[level, came] for came in Priority if level <= came < declared] for level in Priority]
+            [[self._queues[level, own] for own in Priority if level <= own < priority] for level in Priority]
         )
 
     @staticmethod
     def _best(levels: list[list[ClassQueue]]) -> Sequence | None:
-        for lanes in levels:
-            heads = [head for lane in lanes if lane and (head := lane.first()) is not None]
+        for queues in levels:
+            heads = [head for queue in queues if queue and (head := queue.first()) is not None]
             if heads:
                 return min(heads, key=lambda head: head[0])[1]
         return None
@@ -217,45 +214,45 @@ class WaitingQueue:
     def _due(self, sequence: Sequence) -> float:
         return min(inf if sequence.deadline is None else sequence.deadline, sequence.arrived + self._aging_s)
 
-    def _raise(self, sequence: Sequence, now: float) -> None:
-        self._part(sequence)
-        self._feed(_queue(sequence), now)
-        self._shares[sequence.level].leave(sequence.client)
+    def _promote(self, sequence: Sequence, now: float) -> None:
+        self._dequeue(sequence)
+        self._restart_timer(_aging_key(sequence), now)
+        self._service[sequence.level].leave(sequence.client)
         sequence.level = Priority(sequence.level - 1)
-        self._shares[sequence.level].enter(sequence.client)
-        self._join(sequence, now)
+        self._service[sequence.level].enter(sequence.client)
+        self._enqueue(sequence, now)
 
-    def _join(self, sequence: Sequence, now: float) -> None:
-        """Puts a sequence into the lane of its level."""
-        self._lanes[sequence.level, sequence.priority].add(sequence)
-        queue = _queue(sequence)
-        if queue not in self._hungry:
-            self._expect(queue, now)
+    def _enqueue(self, sequence: Sequence, now: float) -> None:
+        """Adds a sequence to the key of its level."""
+        self._queues[sequence.level, sequence.priority].add(sequence)
+        key = _aging_key(sequence)
+        if key not in self._timer_versions:
+            self._start_timer(key, now)
         if sequence.preemptions and sequence.level > min(Priority) and self._aging_s < inf:
-            heappush(self._returned, (self._returns_up_at(sequence), sequence.id))
+            heappush(self._preempted_timers, (self._rises_at(sequence), sequence.id))
 
-    def _part(self, sequence: Sequence) -> None:
-        """Takes a sequence out of the lane of its level."""
-        lane = self._lanes[sequence.level, sequence.priority]
-        lane.discard(sequence)
-        if not lane.has(sequence.client):
-            del self._hungry[_queue(sequence)]
+    def _dequeue(self, sequence: Sequence) -> None:
+        """Removes a sequence from the key of its level."""
+        queue = self._queues[sequence.level, sequence.priority]
+        queue.discard(sequence)
+        if not queue.has(sequence.client):
+            del self._timer_versions[_aging_key(sequence)]
 
-    def _feed(self, queue: _Queue, now: float) -> None:
-        """Notes that a client got something out of a queue, if more of it waits there."""
-        if queue in self._hungry:
-            self._expect(queue, now)
+    def _restart_timer(self, key: _AgingKey, now: float) -> None:
+        """Restarts the aging time of a client that got a slot, if it has more sequences waiting."""
+        if key in self._timer_versions:
+            self._start_timer(key, now)
 
-    def _expect(self, queue: _Queue, now: float) -> None:
-        """Lets a client's time without a slot begin."""
-        version = self._hungry[queue] = next(self._versions)
-        if queue[0] > min(Priority) and self._aging_s < inf:
-            heappush(self._hunger, (now + self._aging_s, version, queue))
+    def _start_timer(self, key: _AgingKey, now: float) -> None:
+        """Starts a client's time without a slot."""
+        version = self._timer_versions[key] = next(self._versions)
+        if key[0] > min(Priority) and self._aging_s < inf:
+            heappush(self._timers, (now + self._aging_s, version, key))
 
-    def _returns_up_at(self, sequence: Sequence) -> float:
+    def _rises_at(self, sequence: Sequence) -> float:
         classes = sequence.priority - sequence.level + 1
         return sequence.waiting_since + classes * self._aging_s - sequence.waited_s
 
 
-def _queue(sequence: Sequence) -> _Queue:
+def _aging_key(sequence: Sequence) -> _AgingKey:
     return sequence.level, sequence.priority, sequence.client

@@ -1,4 +1,4 @@
-"""How many slots keep the time between two tokens near a target: a controller with hysteresis."""
+"""A controller with hysteresis: moves the number of slots so that a step takes a target time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ WINDOW: Final = 32
 """Steps whose mean is one measurement."""
 
 TOO_SLOW: Final = 1.05
-"""Share of the target above which there are too many slots."""
+"""Ratio to the target above which there are too many slots."""
 
 FAST_ENOUGH: Final = 0.9
-"""Share of the target below which there may be more slots."""
+"""Ratio to the target below which there may be more slots."""
 
 CHANGED: Final = 0.8
-"""Share of the mean since the last move below which steps have become a different kind of thing."""
+"""Ratio to the mean since the last move below which the traffic is taken to have changed."""
 
 _SLOW_WINDOWS: Final = 2
 _FAST_WINDOWS: Final = 3
@@ -28,14 +28,14 @@ _REMEMBERED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SlotChange:
-    """The controller moved the limit.
+    """A change of the number of slots.
 
     Attributes:
         slots: Slots from now on.
         before: Slots until now.
         reason: Why, as a short sentence.
         measured_s: Mean time of a step, seconds.
-        target_s: What it should be, seconds.
+        target_s: Target time of a step, seconds.
     """
 
     slots: int
@@ -49,21 +49,21 @@ class SlotController:
     """Moves the slot limit between two bounds. No clock: equal observations give equal limits.
 
     A step gives every decoding sequence one token, so its time is the time per output token of all of them. The limit
-    falls when the mean of two windows is above the target, by as much as the time is too long but at most by half. It
-    rises by one when three windows were below the target while requests waited for a slot, by a quarter when far below.
-    Between the two nothing happens.
+    falls when the means of two windows are above the target, in proportion but at most by half. It rises by one when
+    three windows were below the target while requests waited for a slot, by a quarter when far below. In between it
+    stays.
 
-    Where the target lies between the times of n and n + 1 slots, such a rule would go to and fro for ever. So a number
-    that was too slow is not tried again for a while, twice as long after every failure; unless steps have become much
-    faster since, which means that the traffic has changed.
+    If the target lies between the times of n and n + 1 slots, this rule would oscillate. So a number that was too slow
+    is not tried again for a hold time, which doubles with every failure, unless steps have become much faster since:
+    then the traffic has changed.
 
     Args:
-        target_s: Wanted time of a step, seconds, more than 0.
+        target_s: Target time of a step, seconds, more than 0.
         lowest: Fewest slots, at least 1.
-        highest: Most slots, and how many there are to begin with.
+        highest: Most slots, and their number at the start.
 
     Raises:
-        ConfigurationError: The target or the bounds are not of that kind.
+        ConfigurationError: The target or the bounds are out of range.
     """
 
     def __init__(self, target_s: float, lowest: int, highest: int) -> None:
@@ -85,19 +85,19 @@ class SlotController:
 
     @property
     def slots(self) -> int:
-        """Slots there are to be."""
+        """Present number of slots."""
         return self._slots
 
     def observe(self, step_s: float, decodes: int, waiting: int) -> SlotChange | None:
-        """Takes a step's measurement.
+        """Takes the measurement of a step.
 
         Args:
-            step_s: How long it took, seconds.
-            decodes: Sequences in it that decoded.
+            step_s: Its time, seconds.
+            decodes: Sequences that decoded.
             waiting: Requests without a slot.
 
         Returns:
-            What changes, or None. Steps without decodes, and those still wider than the limit, are not counted.
+            The change, or None. Steps without decodes, and those with more decodes than slots, are not counted.
         """
         if not 0 < decodes <= self._slots:
             return None
@@ -109,9 +109,9 @@ class SlotController:
         mean, decodes, demand = sum(self._times) / WINDOW, self._most_decodes, self._demand
         self._times.clear()
         self._most_decodes, self._demand = 0, True
-        return self._judge(mean, decodes, demand)
+        return self._decide(mean, decodes, demand)
 
-    def _judge(self, mean_s: float, decodes: int, demand: bool) -> SlotChange | None:
+    def _decide(self, mean_s: float, decodes: int, demand: bool) -> SlotChange | None:
         self._held += 1
         usual = sum(self._since_move) / len(self._since_move) if self._since_move else mean_s
         self._changed = self._changed + 1 if mean_s < CHANGED * usual else 0

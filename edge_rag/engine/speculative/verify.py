@@ -1,4 +1,4 @@
-"""Several tokens a step where the text copies: drafts before the step, and after it what of them is said."""
+"""Speculative decoding: drafts before a step, and verification of them while the step's tokens are sampled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from edge_rag.engine.constraint import AnyToken
 from edge_rag.engine.request import ActiveRequest, TokenRequest
-from edge_rag.engine.sampler import Asked, Logits, choose
+from edge_rag.engine.sampler import Logits, SampleRequest, sample
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.engine.speculative.drafter import Drafter
@@ -14,50 +14,58 @@ from edge_rag.engine.speculative.step_cost import StepCost
 
 
 class Speculation:
-    """Has requests draft, and learns what drafts cost and gain.
+    """Drafts tokens where that is worth its cost, and samples the tokens of a step.
 
     Args:
-        most: Most tokens that a request drafts for a step; 0 for none.
+        max_draft: Most tokens that a request drafts for a step; 0 for none.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_draft: int) -> None:
+        self._max_draft = max_draft
         self._cost = StepCost()
 
     def drafter(self, request: TokenRequest) -> Drafter | None:
-        """Makes what drafts for a request; None where nothing is to be drafted, or the model has no free choice."""
-        free = self._most > 0 and isinstance(request.constraint.next(), AnyToken)
+        """Returns a drafter for a request; None if nothing is drafted or the request does not begin with free text."""
+        free = self._max_draft > 0 and isinstance(request.constraint.next(), AnyToken)
         return Drafter(request.prompt) if free else None
 
-    def draft(self, running: Iterable[ActiveRequest]) -> None:
-        """Has those that say a token in the next step draft what may come after it."""
-        if self._most:
-            speaking = [request for request in running if request.sequence.pending == 1]
-            for request in speaking:
-                request.draft(self._most, len(speaking), self._cost)
+    def propose(self, running: Iterable[ActiveRequest]) -> None:
+        """Drafts tokens for the running requests that sample a token in the next step."""
+        if self._max_draft:
+            decoding = [request for request in running if request.sequence.pending == 1]
+            for request in decoding:
+                self._propose_for(request, len(decoding))
 
-    def choose(
-        self, plan: StepPlan, live: Mapping[SequenceId, ActiveRequest], logits: Logits
+    def sample(
+        self, plan: StepPlan, active: Mapping[SequenceId, ActiveRequest], logits: Logits
     ) -> list[tuple[ActiveRequest, tuple[int, ...]]]:
-        """Chooses what the requests of a step say: drafted tokens that were right, and one more.
+        """Samples the tokens of a step: for each request the drafted tokens that are right, and one more.
 
         Args:
             plan: The step.
-            live: Requests by sequence.
+            active: Requests by sequence.
             logits: float32 [R, V], of the plan's tokens that want them, in order.
 
         Raises:
             InferenceFailed: A row holds something that is not a number.
         """
-        requests = [(live[entry.sequence], entry.drafted) for entry in plan.entries if entry.wants_logits]
-        asked = [Asked(r.choice, r.move, r.sequence.draft[:drafted]) for r, drafted in requests]
-        said = [(r, tokens) for (r, _), tokens in zip(requests, choose(logits, asked), strict=True)]
-        for request, tokens in said:
+        requests = [(active[entry.sequence], entry.drafted) for entry in plan.entries if entry.wants_logits]
+        rows = [SampleRequest(r.sampler, r.allowed, r.sequence.draft[:drafted]) for r, drafted in requests]
+        sampled = [(r, tokens) for (r, _), tokens in zip(requests, sample(logits, rows), strict=True)]
+        for request, tokens in sampled:
             if request.drafter is not None:
                 request.drafter.learn(tokens)
-        return said
+        return sampled
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
-        """Takes in how long a step took."""
-        if self._most and plan.tokens == plan.decodes + plan.drafted:
+        """Learns the cost of tokens from the time of a step."""
+        if self._max_draft and plan.tokens == plan.decodes + plan.drafted:
             self._cost.observe(plan.tokens, seconds)
+
+    def _propose_for(self, request: ActiveRequest, decoding: int) -> None:
+        """Drafts tokens if the model's choice is free and the answer may become longer."""
+        sequence = request.sequence
+        sequence.draft = ()
+        limit = min(self._max_draft, sequence.max_tokens - sequence.generated - 1)
+        if request.drafter is not None and limit > 0 and isinstance(request.allowed, AnyToken):
+            sequence.draft = request.drafter.draft(sequence.tokens, limit, decoding, self._cost)

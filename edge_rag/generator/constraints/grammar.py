@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import AnswerFormat, JsonSchema
-from edge_rag.engine.constraint import Ended, Forced, Masked, Move, OneOf
+from edge_rag.engine.constraint import Ended, Forced, Masked, NextTokens, OneOf
 from edge_rag.errors import InvalidRequest, ModelFolderInvalid
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class GrammarMatcher:
         self._check()
         self.said += len(tokens)
 
-    def move(self) -> Move:
+    def move(self) -> NextTokens:
         """Returns what may come next.
 
         Raises:
@@ -126,9 +126,9 @@ class Grammar:
 
     matcher: GrammarMatcher
     said: int
-    move: Move
+    move: NextTokens
 
-    def next(self) -> Move:
+    def next(self) -> NextTokens:
         """Returns the allowed tokens, the only run left, or the end; end tokens are allowed where the text may end."""
         return self.move
 

@@ -22,7 +22,7 @@ from itertools import groupby
 import numpy as np
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.engine.constraint import Ended, Forced, Move, OneOf
+from edge_rag.engine.constraint import Ended, Forced, NextTokens, OneOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Quotation:
     spent: int = 0
     ended: bool = False
 
-    def next(self) -> Move:
+    def next(self) -> NextTokens:
         """Returns the branches with their bias, the only run left, or the end."""
         if self.ended:
             return Ended(FinishReason.STOP)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from tests.unit.engine.support import Recorder, prompts, request, tiny_decoder
 
@@ -43,7 +43,7 @@ class Probe:
 def probes(first_domain: str, second_domain: str, trials: int, limits: SchedulerLimits = ONE_STEP) -> list[Probe]:
     """Asks prompts in the first trust domain, then, at random the same or others, in the second."""
     chance = random.Random(5)
-    engine = Engine(tiny_decoder("llama", pages=256), limits, max_waiting=8)
+    engine = Engine(tiny_decoder("llama", pages=256), EngineSettings(limits, max_waiting=8))
     engine.start()
     texts = iter(prompts(2 * trials, PROMPT_TOKENS, PROMPT_TOKENS, seed=17))
     done: list[Probe] = []

@@ -13,7 +13,7 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.engine.constraint import FreeText
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner, Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
@@ -72,7 +72,7 @@ def run_continuous(
     decoder: ModelRunner, trace: Sequence[Job], limits: SchedulerLimits, log: StepLog, draft_tokens: int = 0
 ) -> Run:
     """Runs a trace through the product's engine."""
-    engine = Engine(decoder, limits, len(trace), observer=log, draft_tokens=draft_tokens)
+    engine = Engine(decoder, EngineSettings(limits, len(trace), draft_tokens=draft_tokens), observer=log)
     done = threading.Semaphore(0)
     sinks = [_Collected(done) for _ in trace]
     started = time.perf_counter()

@@ -15,7 +15,7 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.engine.constraint import FreeText
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
@@ -75,7 +75,9 @@ class EngineProgram:
         pages = load.sequences * (-(-load.room // read_geometry(model).page_tokens) + 1)
         limits = SchedulerLimits(load.sequences, load.step_tokens, load.step_tokens - load.sequences)
         self._clock = _Clock()
-        self._engine = Engine(PagedDecoder.open(model, pages), limits, load.sequences, observer=self._clock)
+        self._engine = Engine(
+            PagedDecoder.open(model, pages), EngineSettings(limits, load.sequences), observer=self._clock
+        )
         self._engine.start()
         self._numbers = count()
 

@@ -9,7 +9,7 @@ from edge_rag.core.answer import TextDelta
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Sampling
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.generator.constraints.grammar import GrammarCompiler
@@ -58,7 +58,7 @@ def quoted_answers(
     Raises:
         EdgeRagError: A question was not answered.
     """
-    engine = Engine(runner, SchedulerLimits(SLOTS, 256, 128), max_waiting=len(cases))
+    engine = Engine(runner, EngineSettings(SchedulerLimits(SLOTS, 256, 128), max_waiting=len(cases)))
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
     settings, cite = QuoteSettings(prior_weight=prior_weight), CiteSettings(Stemmer)
     arranger = PassageArranger(PassageOrder.RANK, PassageHeat())

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.engine.constraint import Ended, Move, OneOf
+from edge_rag.engine.constraint import Ended, NextTokens, OneOf
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from scripts.bench.engine.passing_decoder import PassingDecoder
@@ -20,7 +20,7 @@ class DictatedText:
 
     left: tuple[int, ...]
 
-    def next(self) -> Move:
+    def next(self) -> NextTokens:
         """The next token, against another that has no chance."""
         if not self.left:
             return Ended(FinishReason.STOP)

@@ -30,7 +30,7 @@ from edge_rag.core.answer import Citation, TextDelta
 from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import AnswerMode, KvReuse, PassageOrder, Priority, Sampling
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
@@ -132,7 +132,7 @@ class Measurement:
             EdgeRagError: A question was not answered.
         """
         decoder, tokenizer = self._decoder, self._tokenizer
-        engine = Engine(decoder, LIMITS, max_waiting=len(self._cases))
+        engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=len(self._cases)))
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
         generator = AnswerGenerator(
             engine,
@@ -161,7 +161,7 @@ class Measurement:
         """Returns what the tokens of each answering sentence cost, nats."""
         scoring = ScoringDecoder(self._decoder)
         prompts, found = self._prompts(recompute), []
-        with _running(Engine(scoring, SchedulerLimits(1, 512, 256), max_waiting=8)) as engine:
+        with _running(Engine(scoring, EngineSettings(SchedulerLimits(1, 512, 256), max_waiting=8))) as engine:
             for number, case in enumerate(track(self._cases, f"perplexity, {_said(recompute)}", console=self._console)):
                 if case.said is None:
                     continue

@@ -28,7 +28,7 @@ from edge_rag.core.generation import Generated, GenerationEvent, GenerationFaile
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage, RerankRequest, Retrieved
 from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Sampling
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraints.grammar import GrammarCompiler
@@ -154,7 +154,9 @@ def by_model(
     """
     verify_model_folder(folder, ModelRole.GENERATOR)
     decoder = PagedDecoder.open(folder, PAGES)
-    engine = Engine(decoder, SchedulerLimits(SLOTS, STEP_TOKENS, STEP_TOKENS - SLOTS), max_waiting=SLOTS)
+    engine = Engine(
+        decoder, EngineSettings(SchedulerLimits(SLOTS, STEP_TOKENS, STEP_TOKENS - SLOTS), max_waiting=SLOTS)
+    )
     tokenizer = ChatTokenizer.open(folder)
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens)
     generators = {}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edge_rag.core.ids import RequestId
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.engine.constraint import FreeText
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.engine.ports import Outcome
 from edge_rag.engine.request import TokenRequest
@@ -52,7 +52,9 @@ class EdgeRagServer:
         pages = (arguments.cache_mib << 20) // read_geometry(arguments.model).page_bytes
         decoder = PagedDecoder.open(arguments.model, pages)
         slots = arguments.slots
-        self._engine = Engine(decoder, SchedulerLimits(slots, _STEP_TOKENS, _STEP_TOKENS - slots), max_waiting=10_000)
+        self._engine = Engine(
+            decoder, EngineSettings(SchedulerLimits(slots, _STEP_TOKENS, _STEP_TOKENS - slots), max_waiting=10_000)
+        )
         self._said: queue.SimpleQueue[tuple[int, bool] | EdgeRagError] = queue.SimpleQueue()
         self._trace, self._page_tokens = trace, decoder.page_tokens
         self._recompute: int | None = arguments.recompute

@@ -14,7 +14,7 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.engine.constraint import Constraint, FreeText
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner, Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
@@ -163,7 +163,9 @@ def generate(
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Recorder]:
     """Runs requests together and waits for all of them."""
-    engine = Engine(runner, limits, max_waiting=10_000, observer=observer, draft_tokens=draft_tokens, clock=clock)
+    engine = Engine(
+        runner, EngineSettings(limits, max_waiting=10_000, draft_tokens=draft_tokens), observer=observer, clock=clock
+    )
     sinks = []
     for item in requests:
         sinks.append(Recorder())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from edge_rag.engine.command_queue import IDLE_TURN_S
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.telemetry.engine_observer import EngineLiveness, LivenessMonitor
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, prompts, request, tiny_decoder
@@ -47,7 +47,7 @@ class Pulsing(Reports):
 
 def test_an_idle_engine_goes_round_again_and_again() -> None:
     reports = Reports()
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, observer=reports)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8), observer=reports)
     engine.start()
     with reports.turned:
         assert reports.turned.wait_for(lambda: reports.turns >= 3, timeout=60)
@@ -63,7 +63,7 @@ def test_a_stuck_model_run_ends_the_turns_until_it_returns() -> None:
         assert go_on.wait(60)
 
     reports = Reports()
-    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=8, observer=reports)
+    engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8), observer=reports)
     engine.start()
     sink = Recorder()
     engine.submit(request(prompts(1)[0], max_tokens=4), sink)
@@ -80,7 +80,7 @@ def test_a_stuck_model_run_ends_the_turns_until_it_returns() -> None:
 
 def test_every_step_is_a_turn() -> None:
     reports = Reports()
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, observer=reports)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8), observer=reports)
     engine.start()
     sink = Recorder()
     engine.submit(request(prompts(1)[0], max_tokens=20), sink)
@@ -100,8 +100,8 @@ def test_of_two_engines_one_that_hangs_is_not_hidden_by_the_other_and_one_that_e
     heard = Heard()
     pulses = LivenessMonitor(heard)
     old_reports, new_reports = Pulsing(pulses), Pulsing(pulses)
-    old = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=8, observer=old_reports)
-    new = Engine(tiny_decoder(), LIMITS, max_waiting=8, observer=new_reports)
+    old = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8), observer=old_reports)
+    new = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8), observer=new_reports)
     for engine in (old, new):
         engine.start()
     assert heard.again(60)

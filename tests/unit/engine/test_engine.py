@@ -9,7 +9,7 @@ import pytest
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.engine.constraint import Constraint, FreeText, NoGeneration
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import (
@@ -137,7 +137,7 @@ def test_a_request_displaced_by_a_higher_class_says_the_same() -> None:
         return False
 
     patient = Recorder(interrupt)
-    engine = Engine(tiny_decoder(), SchedulerLimits(1, 64, 16), max_waiting=9)
+    engine = Engine(tiny_decoder(), EngineSettings(SchedulerLimits(1, 64, 16), max_waiting=9))
     engine.submit(low, patient)
     engine.start()
     assert said([patient.wait(), urgent.wait()]) == expected
@@ -149,7 +149,7 @@ def test_two_growing_requests_in_a_cache_for_one_and_a_half_both_finish() -> Non
     decoder = tiny_decoder(pages=9)
     growing = [request(prompt, max_tokens=150) for prompt in prompts(2, 40, 40)]
     expected = [said(generate(decoder, [item]))[0] for item in growing]
-    engine = Engine(decoder, LIMITS, max_waiting=10)
+    engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=10))
     sinks = [Recorder(), Recorder()]
     for item, sink in zip(growing, sinks, strict=True):
         engine.submit(item, sink)
@@ -186,7 +186,9 @@ def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int, undisturbe
             raise RuntimeError("the accelerator hiccuped")
 
     audit = RecordedEvents()
-    engine = Engine(GatedRunner(tiny_decoder(), fail_once), SchedulerLimits(3, 64, 16), max_waiting=100, audit=audit)
+    engine = Engine(
+        GatedRunner(tiny_decoder(), fail_once), EngineSettings(SchedulerLimits(3, 64, 16), max_waiting=100), audit=audit
+    )
     sinks = [Recorder() for _ in undisturbed]
     for n, (prompt, sink) in enumerate(zip(prompts(8), sinks, strict=True)):
         engine.submit(request(prompt, max_tokens=6, request_id=str(n)), sink)
@@ -207,7 +209,7 @@ def test_a_failing_step_costs_at_most_the_requests_in_it(broken: int, undisturbe
 
 def test_after_a_thousand_requests_with_cancellations_all_pages_are_back() -> None:
     chance = random.Random(5)
-    engine = Engine(tiny_decoder(pages=24), LIMITS, max_waiting=1000)
+    engine = Engine(tiny_decoder(pages=24), EngineSettings(LIMITS, max_waiting=1000))
     sinks: list[Recorder] = []
     handles = []
     for item in (request(prompt, max_tokens=chance.randrange(1, 8)) for prompt in prompts(1000, 3, 60)):
@@ -242,7 +244,7 @@ def test_a_cancelled_request_ends_at_the_next_step_and_gives_its_pages_back() ->
             engine.cancel(handle)
 
     sink = Recorder()
-    engine = Engine(GatedRunner(tiny_decoder(), cancel_in_the_third_run), LIMITS, max_waiting=10)
+    engine = Engine(GatedRunner(tiny_decoder(), cancel_in_the_third_run), EngineSettings(LIMITS, max_waiting=10))
     handle = engine.submit(request(prompts(1, 5, 5)[0], max_tokens=100), sink)
     engine.start()
     sink.wait()
@@ -268,7 +270,7 @@ def test_a_deadline_ends_a_request_within_a_step() -> None:
         clock.now += 1
 
     sink = Recorder()
-    engine = Engine(GatedRunner(tiny_decoder(), pass_time), LIMITS, max_waiting=10, clock=clock)
+    engine = Engine(GatedRunner(tiny_decoder(), pass_time), EngineSettings(LIMITS, max_waiting=10), clock=clock)
     engine.submit(request(prompts(1, 5, 5)[0], max_tokens=100, deadline=103.5), sink)
     engine.start()
     sink.wait()
@@ -280,7 +282,7 @@ def test_a_deadline_ends_a_request_within_a_step() -> None:
 def test_a_deadline_that_passed_while_waiting_starts_no_work() -> None:
     clock = Clock()
     sink = Recorder()
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=10, clock=clock)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=10), clock=clock)
     engine.submit(request([5, 6], deadline=101.0), sink)
     clock.now = 102.0
     engine.start()
@@ -293,7 +295,7 @@ def test_a_deadline_that_passed_while_waiting_starts_no_work() -> None:
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=2)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=2))
     sinks = [Recorder(), Recorder()]
     for sink in sinks:
         engine.submit(request([5, 6], max_tokens=3), sink)
@@ -310,7 +312,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
 
 
 def test_the_queue_is_bounded_by_tokens_too_but_takes_a_single_request_of_any_size() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=100, max_waiting_tokens=100)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=100, max_waiting_tokens=100))
     engine.submit(request([5] * 300, max_tokens=3), large := Recorder())
     with pytest.raises(Overloaded):
         engine.submit(request([5], max_tokens=3), Recorder())
@@ -330,7 +332,9 @@ def test_a_refused_request_is_told_a_time_that_follows_from_how_fast_others_left
     def pass_time(step: PackedStep) -> None:
         clock.now += 2
 
-    engine = Engine(GatedRunner(tiny_decoder(), pass_time), SchedulerLimits(1, 64, 16), max_waiting=40, clock=clock)
+    engine = Engine(
+        GatedRunner(tiny_decoder(), pass_time), EngineSettings(SchedulerLimits(1, 64, 16), max_waiting=40), clock=clock
+    )
     sinks = [Recorder() for _ in range(40)]
     for sink in sinks:
         engine.submit(request([5, 6], max_tokens=5), sink)
@@ -341,12 +345,12 @@ def test_a_refused_request_is_told_a_time_that_follows_from_how_fast_others_left
         sink.wait()
     engine.close()
     assert assumed.value.retry_after_s == 1.0
-    assert engine._drain_rate.retry_after_s() == pytest.approx(10.0, rel=0.01)
+    assert engine._commands._drain_rate.retry_after_s() == pytest.approx(10.0, rel=0.01)
 
 
 def test_what_can_never_run_is_refused_at_the_door() -> None:
     decoder = tiny_decoder(pages=4)
-    engine = Engine(decoder, LIMITS, max_waiting=2)
+    engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=2))
     with pytest.raises(RequestTooLarge):
         engine.submit(request([5] * 100, max_tokens=29), Recorder())
     for prompt in ([decoder.vocabulary_size], [-1], []):
@@ -370,7 +374,7 @@ def test_an_answer_ends_with_an_end_token_or_at_its_length() -> None:
 
 def test_a_sink_can_end_its_answer() -> None:
     sink = Recorder(lambda tokens: len(sink.tokens) == 4)
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=2)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=2))
     engine.submit(request(prompts(1)[0]), sink)
     engine.start()
     assert sink.wait().outcome
@@ -385,7 +389,7 @@ def test_a_sink_that_breaks_costs_only_its_own_request() -> None:
 
     items = [request(prompt) for prompt in prompts(2)]
     expected = said(generate(tiny_decoder(), items[1:]))
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=2)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=2))
     broken, sound = Recorder(burst), Recorder()
     engine.submit(items[0], broken)
     engine.submit(items[1], sound)
@@ -422,7 +426,7 @@ def test_a_forced_run_costs_steps_for_its_choices_only() -> None:
 def test_an_equal_beginning_is_taken_from_the_cache() -> None:
     decoder = tiny_decoder()
     prompt = prompts(1, 100, 100)[0]
-    engine = Engine(decoder, LIMITS, max_waiting=4)
+    engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=4))
     engine.start()
     outcomes = []
     for domain in ("manuals", "manuals", "payroll"):
@@ -435,7 +439,10 @@ def test_an_equal_beginning_is_taken_from_the_cache() -> None:
 
 def test_closing_gives_up_what_is_unfinished_and_refuses_what_comes() -> None:
     stepping = threading.Event()
-    engine = Engine(GatedRunner(tiny_decoder(), lambda step: stepping.set()), SchedulerLimits(1, 64, 16), max_waiting=9)
+    engine = Engine(
+        GatedRunner(tiny_decoder(), lambda step: stepping.set()),
+        EngineSettings(SchedulerLimits(1, 64, 16), max_waiting=9),
+    )
     sinks = [Recorder() for _ in range(3)]
     for sink in sinks:
         engine.submit(request([5, 6], max_tokens=400), sink)
@@ -449,7 +456,7 @@ def test_closing_gives_up_what_is_unfinished_and_refuses_what_comes() -> None:
 
 
 def test_closing_with_grace_lets_requests_finish() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=9)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=9))
     sinks = [Recorder() for _ in range(3)]
     for sink in sinks:
         engine.submit(request([5, 6], max_tokens=20), sink)
@@ -459,7 +466,7 @@ def test_closing_with_grace_lets_requests_finish() -> None:
 
 
 def test_an_engine_closed_before_it_started_answers_everyone() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=9)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=9))
     engine.submit(request([5, 6]), sink := Recorder())
     engine.close()
     assert isinstance(sink.error, NotReady)
@@ -467,7 +474,7 @@ def test_an_engine_closed_before_it_started_answers_everyone() -> None:
 
 def test_every_step_is_reported() -> None:
     reports = Reports()
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=9, observer=reports)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=9), observer=reports)
     sinks = [Recorder() for _ in range(3)]
     for sink, prompt in zip(sinks, prompts(3), strict=True):
         engine.submit(request(prompt), sink)

@@ -11,7 +11,7 @@ from edge_rag.core.answer import FinishReason
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.constraint import Constraint, NoGeneration
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.generator.constraints.quote import Quotable, QuoteRules, quotation
@@ -40,7 +40,7 @@ class Clocked:
         self.hold.set()
         self.inside = threading.Event()
         runner = GatedRunner(tiny_decoder(pages=pages), self._run)
-        self.engine = Engine(runner, limits, 100, self.reports, self.audit, clock=lambda: self.seconds)
+        self.engine = Engine(runner, EngineSettings(limits, 100), self.reports, self.audit, clock=lambda: self.seconds)
 
     def run(self, *requests: TokenRequest) -> list[Recorder]:
         sinks = [Recorder() for _ in requests]

@@ -10,7 +10,7 @@ from edge_rag.core.ids import RequestId, recognized
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.constraint import NoGeneration
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.scheduling.slot_controller import SlotController
@@ -46,7 +46,10 @@ def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
 
     runner = GatedRunner(tiny_decoder(pages=6), trouble)
     engine = Engine(
-        runner, SchedulerLimits(4, 64, 16), max_waiting=1000, audit=audit, aging_s=300.0, clock=lambda: steps
+        runner,
+        EngineSettings(SchedulerLimits(4, 64, 16), max_waiting=1000, aging_s=300.0),
+        audit=audit,
+        clock=lambda: steps,
     )
     sinks, handles = [], []
     for n, prompt in enumerate(prompts(200, 3, 60)):
@@ -72,7 +75,7 @@ def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
 def test_a_request_that_had_to_give_way_can_be_told_for_whom_and_what_it_cost() -> None:
     audit = RecordedEvents()
     growing = [request(p, max_tokens=150, request_id=n) for p, n in zip(prompts(2, 40, 40), "ab", strict=True)]
-    run(Engine(tiny_decoder(pages=9), LIMITS, max_waiting=10, audit=audit), growing)
+    run(Engine(tiny_decoder(pages=9), EngineSettings(LIMITS, max_waiting=10), audit=audit), growing)
     preempted = next(d for d in audit.of("b") if d.kind is AuditEventKind.PREEMPTED)
     assert preempted.preempted_for == "a"
     assert preempted.numbers["pages_held"] > 0
@@ -84,7 +87,7 @@ def test_a_request_that_had_to_give_way_can_be_told_for_whom_and_what_it_cost() 
 
 
 def refusal(engine: Engine, item: TokenRequest, error: type[EdgeRagError]) -> AuditEvent:
-    audit = engine._announcer._sink
+    audit = engine._events._audit
     assert isinstance(audit, RecordedEvents)
     with pytest.raises(error):
         engine.submit(item, Recorder())
@@ -95,7 +98,10 @@ def refusal(engine: Engine, item: TokenRequest, error: type[EdgeRagError]) -> Au
 
 def test_every_refusal_is_recorded_with_its_numbers() -> None:
     engine = Engine(
-        tiny_decoder(pages=4), LIMITS, max_waiting=3, audit=RecordedEvents(), max_waiting_tokens=100, clock=lambda: 50.0
+        tiny_decoder(pages=4),
+        EngineSettings(LIMITS, max_waiting=3, max_waiting_tokens=100),
+        audit=RecordedEvents(),
+        clock=lambda: 50.0,
     )
     assert refusal(engine, request([5] * 100, 29, request_id="large"), RequestTooLarge).numbers == {
         "prompt_tokens": 100,
@@ -121,7 +127,7 @@ def test_a_request_that_the_constraint_decides_alone_is_queued_and_finished() ->
     item = replace(
         request([5, 6]), prompt=(), constraint=NoGeneration(FinishReason.NOT_FOUND), request_id=RequestId("q")
     )
-    run(Engine(tiny_decoder(), LIMITS, max_waiting=4, audit=audit), [item])
+    run(Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=4), audit=audit), [item])
     assert [d.kind for d in audit.of("q")] == [AuditEventKind.QUEUED, AuditEventKind.FINISHED]
 
 
@@ -135,11 +141,10 @@ def test_the_controller_moves_the_slots_and_says_so() -> None:
 
     engine = Engine(
         GatedRunner(tiny_decoder(), pass_time),
-        SchedulerLimits(8, 64, 16),
-        max_waiting=100,
+        EngineSettings(SchedulerLimits(8, 64, 16), max_waiting=100),
         audit=audit,
         clock=lambda: now,
-        slot_control=SlotController(0.04, 1, 8),
+        slot_controller=SlotController(0.04, 1, 8),
     )
     run(engine, [request(prompt, max_tokens=60, request_id=str(n)) for n, prompt in enumerate(prompts(30, 5, 20))])
     changes = [d for d in audit.events if d.kind is AuditEventKind.SLOTS_CHANGED]

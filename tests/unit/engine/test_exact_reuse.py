@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from edge_rag.core.query import Priority
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.disk.store import PageStore, file_bytes
 from edge_rag.engine.kv_cache.disk.tier import PageTier
 from edge_rag.engine.request import TokenRequest
@@ -64,7 +64,7 @@ def mixed(count: int) -> list[Asked]:
 
 def plain_answers(asked: list[Asked], family: str) -> list[list[int]]:
     """One at a time, nothing shared, nothing drafted, nothing on disk."""
-    engine = Engine(tiny_decoder(family), SchedulerLimits(1, 512, 256), max_waiting=len(asked))
+    engine = Engine(tiny_decoder(family), EngineSettings(SchedulerLimits(1, 512, 256), max_waiting=len(asked)))
     engine.start()
     try:
         answers = []
@@ -123,9 +123,9 @@ def test_greedy_answers_with_all_reuse_equal_those_of_the_plain_engine(family: s
     sinks: list[Recorder] = []
     # Two engines one after the other over one disk: the second begins with what the first one left.
     for part in (asked[: len(asked) // 2], asked[len(asked) // 2 :]):
-        tier = PageTier(decoder, failures.append, pays=lambda *_: True, least_hold_s=60.0)
-        tier.use(PageStore(tmp_path, family.encode().ljust(32), decoder.page_bytes, budget, {"manuals": 1}))
-        engine = Engine(decoder, TIGHT, max_waiting=len(asked), draft_tokens=4, tier=tier)
+        tier = PageTier(decoder, failures.append, should_read=lambda *_: True, min_hold_s=60.0)
+        tier.attach(PageStore(tmp_path, family.encode().ljust(32), decoder.page_bytes, budget, {"manuals": 1}))
+        engine = Engine(decoder, EngineSettings(TIGHT, max_waiting=len(asked), draft_tokens=4), tier=tier)
         ours = run(engine, part)
         for sink in ours:
             sink.wait()

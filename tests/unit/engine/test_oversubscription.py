@@ -11,7 +11,7 @@ import pytest
 from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import Outcome
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded
@@ -71,10 +71,8 @@ def test_twice_as_many_pages_wanted_as_there_are_lets_every_request_finish_or_re
     audit = RecordedEvents()
     engine = Engine(
         tiny_decoder(pages=PAGES),
-        SchedulerLimits(SLOTS, 128, 32),
-        max_waiting=4 * SLOTS,
+        EngineSettings(SchedulerLimits(SLOTS, 128, 32), max_waiting=4 * SLOTS, aging_s=1.0),
         audit=audit,
-        aging_s=1.0,
     )
     engine.start()
     load = Load(engine, random.Random(1), time.monotonic() + SECONDS)

@@ -7,7 +7,7 @@ import threading
 from edge_rag.core.ids import recognized
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import SequenceId, Status
 from edge_rag.errors import DeadlineExceeded, NotReady, RequestCancelled, SlowConsumer
@@ -30,7 +30,7 @@ def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_
         return False
 
     paused, other = Recorder(on_tokens), Recorder()
-    engine = Engine(tiny_decoder(), ONE_SLOT, max_waiting=8, audit=audit)
+    engine = Engine(tiny_decoder(), EngineSettings(ONE_SLOT, max_waiting=8), audit=audit)
     name = engine.submit(request(first, 40, request_id="paused"), paused)
     engine.submit(request(second, 10), other)
     engine.start()
@@ -60,21 +60,21 @@ def paused_engine(pause_s: float = 30) -> tuple[Engine, SequenceId, Recorder, Re
         return False
 
     sink = Recorder(on_tokens)
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, audit=audit, pause_s=pause_s)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8, pause_s=pause_s), audit=audit)
     name = engine.submit(request(prompts(1)[0], 200, request_id="r"), sink)
     engine.start()
     assert reached.wait(60)
     return engine, name, sink, audit
 
 
-def test_a_pause_that_takes_too_long_ends_the_request_and_the_trail_says_why() -> None:
+def test_a_pause_that_takes_too_long_ends_the_request_and_the_audit_log_says_why() -> None:
     engine, _, sink, audit = paused_engine(pause_s=0.2)
     sink.wait()
     assert isinstance(sink.error, SlowConsumer)
     assert len(sink.tokens) == 5
     engine.close()
     last = audit.of("r")[-1]
-    assert (last.kind, last.reason) == (AuditEventKind.EXPIRED, "what it said was not read")
+    assert (last.kind, last.reason) == (AuditEventKind.EXPIRED, "the client did not read the answer in time")
     assert engine.stats().pages_used == 0
 
 
@@ -97,7 +97,7 @@ def test_a_paused_request_has_its_deadline() -> None:
         return False
 
     sink = Recorder(on_tokens)
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, audit=audit, clock=lambda: now[0])
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8), audit=audit, clock=lambda: now[0])
     name = engine.submit(request(prompts(1)[0], 200, deadline=110.0), sink)
     engine.start()
     assert isinstance(sink.wait().error, DeadlineExceeded)
@@ -129,7 +129,7 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
 
     audit = RecordedEvents()
     running, waiting = Recorder(), Recorder()
-    engine = Engine(GatedRunner(tiny_decoder(), hold), ONE_SLOT, max_waiting=8, audit=audit)
+    engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(ONE_SLOT, max_waiting=8), audit=audit)
     one = engine.submit(request(prompts(1)[0], 5), running)
     engine.start()
     assert held.wait(60)
@@ -161,7 +161,7 @@ def test_a_pause_and_its_end_between_two_steps_cost_nothing() -> None:
         return False
 
     sink = Recorder(on_tokens)
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, audit=audit)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8), audit=audit)
     name = engine.submit(request(prompts(1)[0], 10, request_id="r"), sink)
     engine.start()
     sink.wait()

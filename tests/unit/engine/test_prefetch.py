@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.prefetch import CHUNK_TOKENS
 from edge_rag.engine.request import TokenRequest
 from edge_rag.runtime.decoder.model_input import PackedStep
@@ -39,7 +39,7 @@ def ask(engine: Engine, asked: TokenRequest) -> tuple[list[int], int]:
 
 def test_what_was_computed_ahead_is_found_and_the_answer_is_the_same() -> None:
     ledger = Ledger()
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, compute_ahead=True, audit=ledger)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8, prefetch=True), audit=ledger)
     engine.start()
     try:
         engine.prefetch(request(PROMPT, 6))
@@ -67,7 +67,9 @@ def test_a_request_that_comes_meanwhile_waits_for_one_small_step_at_most() -> No
             assert go_on.wait(60)
 
     ledger = Ledger()
-    engine = Engine(GatedRunner(tiny_decoder(), before), LIMITS, max_waiting=8, compute_ahead=True, audit=ledger)
+    engine = Engine(
+        GatedRunner(tiny_decoder(), before), EngineSettings(LIMITS, max_waiting=8, prefetch=True), audit=ledger
+    )
     engine.start()
     try:
         engine.prefetch(request(PROMPT, 6, request_id="likely"))
@@ -87,9 +89,7 @@ def test_nothing_is_computed_ahead_of_text_that_was_removed() -> None:
     steps: list[int] = []
     engine = Engine(
         GatedRunner(tiny_decoder(), lambda step: steps.append(step.input_ids.size)),
-        LIMITS,
-        max_waiting=8,
-        compute_ahead=True,
+        EngineSettings(LIMITS, max_waiting=8, prefetch=True),
     )
     engine.forget("manuals", 2)
     engine.prefetch(request(PROMPT, 6))
@@ -103,7 +103,7 @@ def test_nothing_is_computed_ahead_of_text_that_was_removed() -> None:
 
 
 def test_an_engine_with_something_left_to_compute_ahead_ends() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8, compute_ahead=True)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8, prefetch=True))
     assert engine.prefetch_enabled
     for _ in range(10):
         engine.prefetch(request(PROMPT, 6))

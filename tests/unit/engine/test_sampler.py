@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edge_rag.core.query import Sampling
 from edge_rag.engine.constraint import AnyToken, Masked, OneOf
-from edge_rag.engine.sampler import Asked, Choice, choose, probabilities
+from edge_rag.engine.sampler import SampleRequest, TokenSampler, probabilities, sample
 from edge_rag.errors import InferenceFailed
 
 VOCABULARY = 12
@@ -27,8 +27,8 @@ samplings = st.builds(
 
 
 def pick(logits: NDArray[np.float32], sampling: Sampling, prompt: tuple[int, ...] = (), draws: int = 1) -> list[int]:
-    choice = Choice(sampling, VOCABULARY, prompt)
-    return [choice.choose(logits, AnyToken()) for _ in range(draws)]
+    choice = TokenSampler(sampling, VOCABULARY, prompt)
+    return [choice.sample(logits, AnyToken()) for _ in range(draws)]
 
 
 def distribution(scores: NDArray[np.float32], sampling: Sampling) -> list[float]:
@@ -78,7 +78,7 @@ def test_of_equal_logits_greedy_takes_the_smallest_id() -> None:
     logits = np.zeros(VOCABULARY, np.float32)
     logits[[4, 9]] = 1
     assert pick(logits, Sampling()) == [4]
-    assert choose(logits[None], [Asked(Choice(Sampling(), VOCABULARY, ()), AnyToken())]) == [(4,)]
+    assert sample(logits[None], [SampleRequest(TokenSampler(Sampling(), VOCABULARY, ()), AnyToken())]) == [(4,)]
 
 
 @given(logits_rows)
@@ -98,8 +98,8 @@ def test_without_a_seed_two_requests_differ() -> None:
 
 @given(st.lists(st.tuples(logits_rows, samplings), min_size=2, max_size=5))
 def test_neighbours_do_not_change_what_a_request_draws(rows: list[tuple[NDArray[np.float32], Sampling]]) -> None:
-    asked = [Asked(Choice(sampling, VOCABULARY, ()), AnyToken()) for _, sampling in rows]
-    together = [choose(np.stack([logits for logits, _ in rows]), asked) for _ in range(3)]
+    asked = [SampleRequest(TokenSampler(sampling, VOCABULARY, ()), AnyToken()) for _, sampling in rows]
+    together = [sample(np.stack([logits for logits, _ in rows]), asked) for _ in range(3)]
     for row, (logits, sampling) in enumerate(rows):
         assert [token for step in together for token in step[row]] == pick(logits, sampling, draws=3)
 
@@ -109,23 +109,23 @@ def test_a_draft_changes_how_many_tokens_are_chosen_at_once_and_not_which(
     rows: list[NDArray[np.float32]], sampling: Sampling, data: st.DataObject
 ) -> None:
     sampling = replace(sampling, repetition_penalty=data.draw(st.sampled_from((1.0, 1.4))))
-    plain = Choice(sampling, VOCABULARY, (1,))
+    plain = TokenSampler(sampling, VOCABULARY, (1,))
     expected: list[int] = []
     for row in rows:
-        expected += choose(row[None], [Asked(plain, AnyToken())])[0]
+        expected += sample(row[None], [SampleRequest(plain, AnyToken())])[0]
         plain.observe(expected[-1:])
     right = data.draw(st.integers(0, len(rows) - 1))
     wrong = [(expected[right] + 1) % VOCABULARY] * (len(rows) - 1 - right)
-    drafting = Asked(Choice(sampling, VOCABULARY, (1,)), AnyToken(), (*expected[:right], *wrong))
-    assert choose(np.stack(rows), [drafting]) == [tuple(expected[: right + 1])]
+    drafting = SampleRequest(TokenSampler(sampling, VOCABULARY, (1,)), AnyToken(), (*expected[:right], *wrong))
+    assert sample(np.stack(rows), [drafting]) == [tuple(expected[: right + 1])]
 
 
 def test_the_repetition_penalty_counts_the_prompt_and_what_was_said() -> None:
     logits = np.array([3.0, 2.9, 2.8, -1, *[-9] * 8], np.float32)
-    choice = Choice(Sampling(repetition_penalty=1.5), VOCABULARY, (0,))
-    assert choice.choose(logits, AnyToken()) == 1
+    choice = TokenSampler(Sampling(repetition_penalty=1.5), VOCABULARY, (0,))
+    assert choice.sample(logits, AnyToken()) == 1
     choice.observe((1,))
-    assert choice.choose(logits, AnyToken()) == 2
+    assert choice.sample(logits, AnyToken()) == 2
 
 
 def test_the_repetition_penalty_also_lowers_negative_logits() -> None:
@@ -135,16 +135,16 @@ def test_the_repetition_penalty_also_lowers_negative_logits() -> None:
 
 def test_a_constraint_limits_the_choice_and_its_bias_tips_it() -> None:
     logits = np.arange(VOCABULARY, dtype=np.float32)
-    choice = Choice(Sampling(), VOCABULARY, ())
+    choice = TokenSampler(Sampling(), VOCABULARY, ())
     allowed = np.array([2, 5, 7])
-    assert choice.choose(logits, OneOf(allowed, np.zeros(3, np.float32))) == 7
-    assert choice.choose(logits, OneOf(allowed, np.array([0, 9, 0], np.float32))) == 5
+    assert choice.sample(logits, OneOf(allowed, np.zeros(3, np.float32))) == 7
+    assert choice.sample(logits, OneOf(allowed, np.array([0, 9, 0], np.float32))) == 5
 
 
 def test_sampling_under_a_constraint_draws_only_what_is_allowed() -> None:
-    choice = Choice(Sampling(temperature=2, seed=1), VOCABULARY, ())
+    choice = TokenSampler(Sampling(temperature=2, seed=1), VOCABULARY, ())
     move = OneOf(np.array([2, 5, 7]), np.zeros(3, np.float32))
-    assert {choice.choose(np.zeros(VOCABULARY, np.float32), move) for _ in range(100)} == {2, 5, 7}
+    assert {choice.sample(np.zeros(VOCABULARY, np.float32), move) for _ in range(100)} == {2, 5, 7}
 
 
 @given(logits_rows, samplings, st.sets(st.integers(0, VOCABULARY - 1), min_size=2))
@@ -154,14 +154,14 @@ def test_masked_tokens_are_never_drawn_and_the_others_as_if_there_were_no_more(
     allowed = np.isin(np.arange(VOCABULARY), list(kept))
     few = OneOf(np.flatnonzero(allowed), np.zeros(len(kept), np.float32))
     for settings in (sampling, replace(sampling, temperature=0.0), replace(sampling, repetition_penalty=1.5)):
-        masked, picked = Choice(settings, VOCABULARY, (1,)), Choice(settings, VOCABULARY, (1,))
-        drawn = [masked.choose(logits, Masked(allowed)) for _ in range(5)]
+        masked, picked = TokenSampler(settings, VOCABULARY, (1,)), TokenSampler(settings, VOCABULARY, (1,))
+        drawn = [masked.sample(logits, Masked(allowed)) for _ in range(5)]
         assert kept.issuperset(drawn)
-        assert drawn == [picked.choose(logits, few) for _ in range(5)]
+        assert drawn == [picked.sample(logits, few) for _ in range(5)]
 
 
 def test_logits_that_are_no_numbers_are_refused() -> None:
     logits = np.zeros((1, VOCABULARY), np.float32)
     logits[0, 3] = np.nan
     with pytest.raises(InferenceFailed):
-        choose(logits, [Asked(Choice(Sampling(), VOCABULARY, ()), AnyToken())])
+        sample(logits, [SampleRequest(TokenSampler(Sampling(), VOCABULARY, ()), AnyToken())])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edge_rag.core.query import Priority
 from edge_rag.engine.command_queue import IDLE_TURN_S
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.engine.snapshot import MAP_CELLS, SNAPSHOT_TIMEOUT_S
@@ -26,7 +26,7 @@ def test_a_map_counts_every_page_once_in_the_cell_of_its_number(pages: int, cell
         if pool.pages_for(length) - len(shared) > pool.available_without([], shared):
             continue
         pool.share(sequence, shared)
-        pool.extend(sequence, pool.take(pool.pages_for(length) - len(shared)))
+        pool.extend(sequence, pool.allocate(pool.pages_for(length) - len(shared)))
         pool.register_full(sequence, "manuals", tokens, length, [])
         if number % 2:
             pool.release(sequence)
@@ -47,7 +47,7 @@ def test_a_running_request_is_seen_with_its_numbers() -> None:
             running.set()
             assert go_on.wait(60)
 
-    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=8)
+    engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8))
     sink = Recorder()
     engine.submit(request(prompts(1)[0][:20], max_tokens=4, priority=Priority.BATCH, client="ward-3"), sink)
     engine.start()
@@ -67,7 +67,7 @@ def test_a_running_request_is_seen_with_its_numbers() -> None:
 
 
 def test_a_snapshot_of_an_idle_engine_needs_no_wait() -> None:
-    engine = Engine(tiny_decoder(pages=MAP_CELLS + 1), LIMITS, max_waiting=8)
+    engine = Engine(tiny_decoder(pages=MAP_CELLS + 1), EngineSettings(LIMITS, max_waiting=8))
     engine.start()
     snapshots = [engine.snapshot() for _ in range(20)]
     engine.close()
@@ -83,7 +83,7 @@ def test_during_a_long_step_the_snapshot_before_it_is_returned() -> None:
         stuck.set()
         assert go_on.wait(60)
 
-    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=8)
+    engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8))
     sink = Recorder()
     engine.submit(request(prompts(1)[0], max_tokens=2), sink)
     engine.start()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits, throttled_limits
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
@@ -33,8 +33,7 @@ def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
     widths: list[int] = []
     engine = Engine(
         GatedRunner(tiny_decoder(pages=256), lambda step: widths.append(step.cumulative_sequence_lengths.size - 1)),
-        LIMITS,
-        max_waiting=64,
+        EngineSettings(LIMITS, max_waiting=64),
     )
     engine.set_throttle(0.25)
     sinks = [Recorder() for _ in asked]
@@ -63,7 +62,7 @@ def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
             full.set()
             assert go_on.wait(60)
 
-    engine = Engine(GatedRunner(tiny_decoder(pages=256), hold), LIMITS, max_waiting=64)
+    engine = Engine(GatedRunner(tiny_decoder(pages=256), hold), EngineSettings(LIMITS, max_waiting=64))
     sinks = [Recorder() for _ in range(LIMITS.max_slots)]
     for prompt, sink in zip(prompts(len(sinks), longest=16), sinks, strict=True):
         engine.submit(request(prompt, max_tokens=24), sink)
@@ -80,7 +79,7 @@ def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_an_engine_that_is_restrained_before_it_starts_begins_so(share: float) -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8))
     engine.set_throttle(share)
     engine.start()
     engine.snapshot()

@@ -20,7 +20,7 @@ from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, PassageOrder, Priority, Regex, Sampling
 from edge_rag.core.text import sentence_spans
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import InvalidRequest
 from edge_rag.generator.constraints.grammar import GrammarCompiler
@@ -87,7 +87,7 @@ def opened(folder: Path, limits: SchedulerLimits, pages: int = 400) -> Iterator[
     decoder = PagedDecoder.open(folder, pages)
     tokenizer = ChatTokenizer.open(folder)
     generator = AnswerGenerator(
-        Engine(decoder, limits, max_waiting=1000),
+        Engine(decoder, EngineSettings(limits, max_waiting=1000)),
         decoder.end_tokens,
         tokenizer,
         GrammarCompiler(tokenizer.definition, tokenizer.encode, decoder.vocabulary_size, decoder.end_tokens),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import AnswerFormat, JsonSchema, Regex
-from edge_rag.engine.constraint import AnyToken, Ended, Forced, Masked, Move, OneOf
+from edge_rag.engine.constraint import AnyToken, Ended, Forced, Masked, NextTokens, OneOf
 from edge_rag.errors import InvalidRequest
 from edge_rag.generator.constraints.grammar import Grammar, GrammarCompiler
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
@@ -26,7 +26,7 @@ WIDER = SIZE + 100
 GRAMMARS = GrammarCompiler(TOKENIZER.definition, TOKENIZER.encode, WIDER, frozenset({END}))
 
 
-def allowed(move: Move) -> list[int]:
+def allowed(move: NextTokens) -> list[int]:
     match move:
         case OneOf():
             return [int(token) for token in move.allowed]

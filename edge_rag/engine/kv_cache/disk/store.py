@@ -1,25 +1,25 @@
-"""Page files in a folder, as many as a budget allows.
+"""Pages in files, within a budget.
 
     <folder>/<identity>/<collection>-<epoch>/<key>      one file a page
 
-A file a page, because then everything that must be certain is one call: a page that goes is unlinked, a collection's
-epoch that ended is a folder that goes, and the space is free at once. One file of slots would have to be written over
-to forget a collection, or would keep its bytes; SQLite would write each page twice and sync what need not be.
+One file a page, so that each removal is one call: unlink for a page, removing a folder for an epoch, and the space is
+free at once. A single file of slots would keep the bytes of a removed collection until they are overwritten; SQLite
+would write each page twice and sync without need.
 
-Nothing is synced. What a loss of power leaves half written has a wrong digest and is removed when it is read. What was
-deleted cannot come back by it either: a page is looked for only under its collection's present epoch, which ended in
-the transaction that removed the text, and folders of other epochs are removed before the first page is read.
+Nothing is synced. A file half written at a power loss has a wrong digest and is removed when it is read. Deleted text
+cannot come back: a page is looked up only under its collection's current epoch, the transaction that removes text ends
+the epoch, and folders of other epochs are removed before the first page is read.
 
-A page as a file: bytes that say what they are and are checked before any of them is used.
+The format of a file, which is verified before use:
 
     magic, format       8 bytes
     uses                uint32, how often the page had been used when it was written
     length              uint32, bytes of the content
     content             keys and values of the page's tokens in all layers, as the model runner gave them
-    digest              32 bytes, BLAKE2b over all of the above and over what the file is to be
+    digest              32 bytes, BLAKE2b over all of the above and over the page's name
 
-What it is to be is never read from the file: identity of the cache, trust domain and key are the reader's own. A file
-that was altered, cut off, or belongs to another model, domain or key has another digest.
+The name (identity of the cache, trust domain, key) is not read from the file: the reader supplies it. A file that was
+changed, cut off, or belongs to another model, domain or key has another digest.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from edge_rag.engine.kv_cache.prefix_cache import PageKey
 _HEADER: Final = struct.Struct("<8sII")
 _MAGIC: Final = b"erKVpg\x00\x01"
 _DIGEST_BYTES: Final = 32
-_MOST_USES: Final = (1 << 32) - 1
+_MAX_USES: Final = (1 << 32) - 1
 
 
 class PageFileInvalid(Exception):
-    """The bytes are not the page that was asked for."""
+    """The file is not the expected page."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageName:
-    """What a page file is to be.
+    """Identity of a page.
 
     Attributes:
         identity: Of the model, the layout of its pages and the data directory.
-        trust_domain: Who may find it.
-        key: What it is found by.
+        trust_domain: Key of its trust domain and epoch.
+        key: Its key in the prefix cache.
     """
 
     identity: bytes
@@ -65,11 +65,11 @@ class PageName:
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """A page that was read and is what it is to be.
+    """A page that was read and verified.
 
     Attributes:
         content: Its bytes.
-        uses: How often it had been used.
+        uses: Times it had been used when it was written.
     """
 
     content: memoryview
@@ -77,26 +77,26 @@ class StoredPage:
 
 
 def file_bytes(page_bytes: int) -> int:
-    """Returns the size of a file for pages of a size, bytes."""
+    """Returns the file size for a page size, bytes."""
     return _HEADER.size + page_bytes + _DIGEST_BYTES
 
 
 def encode_page(name: PageName, content: bytes, uses: int) -> bytes:
-    """Returns a page as a file's bytes."""
-    head = _HEADER.pack(_MAGIC, min(uses, _MOST_USES), len(content))
+    """Returns the bytes of a page's file."""
+    head = _HEADER.pack(_MAGIC, min(uses, _MAX_USES), len(content))
     return b"".join((head, content, _digest(name, head, content)))
 
 
 def decode_page(name: PageName, data: bytes, page_bytes: int) -> StoredPage:
-    """Reads a page.
+    """Verifies a page's file and returns the page.
 
     Args:
-        name: What it is to be.
+        name: Expected page.
         data: The file.
         page_bytes: Bytes of a page.
 
     Raises:
-        PageFileInvalid: It is something else.
+        PageFileInvalid: It is not that page.
     """
     if len(data) != file_bytes(page_bytes):
         raise PageFileInvalid(f"{len(data)} bytes, {file_bytes(page_bytes)} expected")
@@ -104,7 +104,7 @@ def decode_page(name: PageName, data: bytes, page_bytes: int) -> StoredPage:
     head, content, digest = view[: _HEADER.size], view[_HEADER.size : -_DIGEST_BYTES], view[-_DIGEST_BYTES:]
     magic, uses, length = _HEADER.unpack(head)
     if magic != _MAGIC or length != page_bytes:
-        raise PageFileInvalid("its header is another format's")
+        raise PageFileInvalid("its header has another format")
     if _digest(name, head, content) != digest:
         raise PageFileInvalid("its digest does not match")
     return StoredPage(content, uses)
@@ -129,14 +129,14 @@ class PageStore:
     """Keeps pages on disk. Any thread; methods raise OSError where the disk fails.
 
     Args:
-        folder: Where; made if need be. Nobody else may use it.
-        identity: Tells everything apart that makes other bytes of the same tokens. Pages of another one are removed.
+        folder: Folder of the files; created if absent, used by nothing else.
+        identity: Differs wherever equal tokens give other bytes. Pages of another identity are removed.
         page_bytes: Bytes of a page.
-        budget_bytes: Most bytes that the files may take.
-        epochs: Present epoch of each collection; pages of others are removed.
+        budget_bytes: Most bytes of all files.
+        epochs: Current epoch of each collection; pages of others are removed.
 
     Raises:
-        OSError: The folder cannot be used, or what must go cannot be removed.
+        OSError: The folder cannot be used, or its old pages cannot be removed.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class PageStore:
     ) -> None:
         self._identity = identity
         self._page_bytes = page_bytes
-        self._most = budget_bytes // file_bytes(page_bytes)
+        self._capacity = budget_bytes // file_bytes(page_bytes)
         self._root = folder / identity.hex()[: 2 * _NAME_BYTES]
         self._epochs = {_collection_name(name): epoch for name, epoch in epochs.items()}
         self._files: OrderedDict[_Entry, None] = OrderedDict()
@@ -154,7 +154,7 @@ class PageStore:
 
     @property
     def identity(self) -> bytes:
-        """What makes its pages its own."""
+        """Identity of its pages."""
         return self._identity
 
     def __len__(self) -> int:
@@ -162,12 +162,12 @@ class PageStore:
         return len(self._files)
 
     @property
-    def most(self) -> int:
-        """Pages there is room for."""
-        return self._most
+    def capacity(self) -> int:
+        """Most pages that fit into the budget."""
+        return self._capacity
 
     def touch(self, trust_domain: str, key: PageKey) -> bool:
-        """Has a page count as just used; returns whether it is there."""
+        """Marks a page as just used; returns whether it exists."""
         entry = self._entry(trust_domain, key)
         with self._changing:
             if entry is None or entry not in self._files:
@@ -176,29 +176,29 @@ class PageStore:
             return True
 
     def has(self, trust_domain: str, key: PageKey) -> bool:
-        """Whether a page seems to be there; reading it tells whether it is."""
+        """Whether a page is listed; its file may be missing or damaged."""
         entry = self._entry(trust_domain, key)
         return entry is not None and entry in self._files
 
     def has_ended(self, trust_domain: str) -> bool:
-        """Whether text that pages of a trust domain were computed from has been removed."""
+        """Whether a trust domain's epoch has ended."""
         entry = self._entry(trust_domain, PageKey(b""))
         return entry is not None and self._is_over(entry)
 
     def write(self, trust_domain: str, key: PageKey, content: bytes, uses: int) -> bool:
-        """Writes a page, in the place of the longest unused ones where the budget is used up.
+        """Writes a page; removes the least recently used ones when the budget is used up.
 
         Returns:
-            Whether it is there now; not if its collection's epoch has ended or the budget is less than a page.
+            False if the collection's epoch has ended or the budget is less than a page.
         """
         entry = self._entry(trust_domain, key)
-        if entry is None or not self._most:
+        if entry is None or not self._capacity:
             return False
         data = encode_page(PageName(self._identity, trust_domain, key), content, uses)
         with self._changing:
             if self._is_over(entry):
                 return False
-            while len(self._files) >= self._most and entry not in self._files:
+            while len(self._files) >= self._capacity and entry not in self._files:
                 self._remove(next(iter(self._files)))
             path = self._path(entry)
             path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -213,10 +213,10 @@ class PageStore:
         return True
 
     def read(self, trust_domain: str, key: PageKey) -> StoredPage | None:
-        """Reads a page; None if it is not there.
+        """Reads a page; None if it does not exist.
 
         Raises:
-            PageFileInvalid: What was there is not the page; it is removed.
+            PageFileInvalid: The file is not the page; it is removed.
         """
         entry = self._entry(trust_domain, key)
         if entry is None or entry not in self._files or self._is_over(entry):
@@ -243,10 +243,10 @@ class PageStore:
         return page
 
     def forget(self, collection: str, epoch: int) -> None:
-        """Removes the pages of a collection's epochs before this one, and keeps those still to come from being written.
+        """Removes the pages of a collection's epochs before this one; no more of them are written or read.
 
         Raises:
-            OSError: Some could not be removed; none of them will be read.
+            OSError: Some files could not be removed.
         """
         name = _collection_name(collection)
         with self._changing:
@@ -258,14 +258,14 @@ class PageStore:
                 shutil.rmtree(self._root / folder)
 
     def discard(self) -> None:
-        """Removes everything; nothing is written any more."""
+        """Removes all pages; no more are written."""
         with self._changing:
-            self._most = 0
+            self._capacity = 0
             self._files.clear()
             shutil.rmtree(self._root, ignore_errors=True)
 
     def _sweep(self, folder: Path) -> None:
-        """Takes stock and removes what is of no use, strangers included."""
+        """Lists the files by time of use, and removes those that are of no use or unknown."""
         for other in folder.iterdir():
             if other != self._root and other.is_dir():
                 shutil.rmtree(other)
@@ -279,11 +279,11 @@ class PageStore:
         found.sort()
         for _, entry in found:
             self._files[entry] = None
-        while len(self._files) > self._most:
+        while len(self._files) > self._capacity:
             self._remove(next(iter(self._files)))
 
     def _entry(self, trust_domain: str, key: PageKey) -> _Entry | None:
-        """Where a page lies; None for a trust domain that is one request's own."""
+        """Returns a page's place; None for the trust domain of a single request."""
         parts = trust_domain.split("\0")
         return (f"{_collection_name(parts[0])}-{parts[1]}", key.hex()) if len(parts) == 2 else None
 

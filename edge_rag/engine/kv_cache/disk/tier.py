@@ -1,13 +1,11 @@
-"""The page cache's second floor: what is evicted goes to disk, what is asked for again comes back before it is needed.
+"""The disk tier of the prefix cache: evicted pages are written to disk and read back when a request needs them.
 
-    evicted      engine's thread copies the page's bytes into a bounded queue       writer thread writes them
-    wanted       pages a request could use are looked up, their reading begins      reader thread reads them
-    arrived      engine's thread puts them into free pages, findable and idle       the request is scheduled
+    on_evicted       engine's thread copies the page's bytes into a bounded queue      writer thread writes them
+    load             pages that a request can use are looked up, and queued            reader thread reads them
+    insert_loaded    engine's thread puts them into free pages, idle and findable      the request is scheduled
 
-The engine never waits for the disk: a full queue drops pages, and a request is held back only as long as computing its
-pages would take. Where the disk fails, it is left alone from then on, and that is said once.
-
-Pages on their way from the disk, and when it pays to fetch them.
+The engine never waits for the disk: a full queue drops pages, and a request is held only as long as computing its pages
+would take. After the first disk error the tier is off, which is reported once.
 """
 
 from __future__ import annotations
@@ -24,21 +22,21 @@ from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.store import PageFileInvalid, PageStore, StoredPage
 from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey, extend_chain
 
-ReadingPays = Callable[[float | None, float | None, int, int, int], bool]
-"""As ``reading_pays``."""
+ReadPolicy = Callable[[float | None, float | None, int, int, int], bool]
+"""As ``should_read_pages``."""
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
-    """Pages on their way from the disk.
+class PageLoad:
+    """Pages that are being read.
 
     Attributes:
-        trust_domain: Whose.
+        trust_domain: Key of their trust domain and epoch.
         keys: Keys of a sequence's first pages, up to the last one that is read.
         first: Index of the first one that is read.
-        until: When it is no longer waited for, seconds.
-        found: Those that were read, in order; fewer than wanted where one was missing.
-        done: Whether they are in the cache.
+        until: When requests stop waiting for it, seconds.
+        found: Pages read so far, in order; fewer than ``keys`` if one is missing.
+        done: Whether they were inserted into the cache.
     """
 
     trust_domain: str
@@ -49,35 +47,35 @@ class Reading:
     done: bool = False
 
 
-def reading_pays(read_s: float | None, compute_s: float | None, pages: int, ahead: int, page_tokens: int) -> bool:
-    """Decides whether to read pages or to compute them again; what was not measured yet is taken for fast.
+def should_read_pages(read_s: float | None, compute_s: float | None, pages: int, ahead: int, page_tokens: int) -> bool:
+    """Returns whether reading pages is expected to be faster than computing them; True until both were measured.
 
     Args:
-        read_s: To read a page, seconds; None if not measured.
-        compute_s: To compute a token of a prompt, seconds; None if not measured.
-        pages: Pages that could be read.
-        ahead: Pages that are read before.
-        page_tokens: Tokens of a page.
+        read_s: Time to read a page, seconds; None if not measured.
+        compute_s: Time to compute a prompt token, seconds; None if not measured.
+        pages: Pages to read.
+        ahead: Pages in the read queue before them.
+        page_tokens: Tokens a page holds.
     """
     if read_s is None or compute_s is None:
         return True
     return (ahead + pages) * read_s < pages * page_tokens * compute_s
 
 
-HOT_USES: Final = 2
-"""A page that was used less often is not written: it would cost the disk more than it has saved."""
+MIN_USES: Final = 2
+"""Pages used less often are not written: the write would cost more than the page has saved."""
 
-_QUEUE_BYTES: Final = 64 << 20
+_MAX_QUEUE_BYTES: Final = 64 << 20
 _NEWEST: Final = 0.2
 """Weight of the newest measurement in moving averages."""
 
-_LEAST_HOLD_S: Final = 0.05
-_MEASURE_EVERY: Final = 32
-"""Times that reading was found too slow, after which one is tried again: the disk may have become faster."""
+_MIN_HOLD_S: Final = 0.05
+_RETRY_EVERY: Final = 32
+"""After so many skipped reads one is tried, because the disk may have become faster."""
 
 
 class PageBytes(Protocol):
-    """Gives and takes the bytes of pages. Called by the engine's thread only."""
+    """Access to the bytes of pages. Called by the engine's thread only."""
 
     @property
     def page_bytes(self) -> int:
@@ -98,10 +96,10 @@ class PageTier:
 
     Args:
         pages: The pages in memory.
-        failed: Told once, in words, that the disk is left alone from now on.
+        failed: Called once with a message when the disk failed and is no longer used.
         clock: Monotonic seconds, the engine's.
-        pays: Decides whether to read pages or to compute them; see ``reading_pays``.
-        least_hold_s: A request is held back at least this long for pages that are read, seconds.
+        should_read: Whether to read pages or to compute them; None for ``should_read_pages``.
+        min_hold_s: Shortest time after which a request stops waiting for pages, seconds.
     """
 
     def __init__(
@@ -109,24 +107,24 @@ class PageTier:
         pages: PageBytes,
         failed: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
-        pays: ReadingPays | None = None,
-        least_hold_s: float = _LEAST_HOLD_S,
+        should_read: ReadPolicy | None = None,
+        min_hold_s: float = _MIN_HOLD_S,
     ) -> None:
-        self._pays = pays or reading_pays
-        self._least_hold_s = least_hold_s
+        self._should_read = should_read or should_read_pages
+        self._min_hold_s = min_hold_s
         self._store: PageStore | None = None
         self._pages = pages
         self._on_failed = failed
         self._clock = clock
         self._changed = threading.Condition()
         self._to_write: deque[tuple[Evicted, bytes]] = deque()
-        self._to_read: deque[Reading] = deque()
-        self._arrived: list[Reading] = []
+        self._to_read: deque[PageLoad] = deque()
+        self._loaded: list[PageLoad] = []
         self._read_s: float | None = None  # of a page
         self._compute_s: float | None = None  # of a token
         self._written = self._read = self._dropped = self._damaged = self._slower = 0
         self._off = self._closed = False
-        self._arrival: Callable[[], None] = lambda: None
+        self._on_loaded: Callable[[], None] = lambda: None
         self._threads = [
             threading.Thread(target=work, name=name, daemon=True)
             for work, name in ((self._write_all, "kv-writer"), (self._read_all, "kv-reader"))
@@ -134,64 +132,64 @@ class PageTier:
 
     @property
     def stats(self) -> DiskStats:
-        """Counts; any thread."""
+        """Present counters; any thread."""
         pages = 0 if self._store is None else len(self._store)
         return DiskStats(pages, self._written, self._read, self._dropped, self._damaged, self._slower, self._off)
 
-    def use(self, store: PageStore) -> None:
-        """Begins to keep pages in a store; before, nothing is kept. Any thread."""
+    def attach(self, store: PageStore) -> None:
+        """Sets where pages are kept; without a store none are. Any thread."""
         self._store = store
 
-    def start(self, arrival: Callable[[], None]) -> None:
+    def start(self, on_loaded: Callable[[], None]) -> None:
         """Starts the threads.
 
         Args:
-            arrival: Called when a reading is done, on the reader's thread.
+            on_loaded: Called when a load is done, on the reader's thread.
         """
-        self._arrival = arrival
+        self._on_loaded = on_loaded
         for thread in self._threads:
             thread.start()
 
-    def evicted(self, evicted: Evicted) -> None:
-        """Takes a page whose content is about to be written over; the engine's thread."""
+    def on_evicted(self, evicted: Evicted) -> None:
+        """Queues a page for writing before its content is overwritten; the engine's thread."""
         store = self._store
-        if store is None or self._off or evicted.uses < HOT_USES or store.has(evicted.trust_domain, evicted.key):
+        if store is None or self._off or evicted.uses < MIN_USES or store.has(evicted.trust_domain, evicted.key):
             return
         with self._changed:
-            if (len(self._to_write) + 1) * self._pages.page_bytes > _QUEUE_BYTES:
+            if (len(self._to_write) + 1) * self._pages.page_bytes > _MAX_QUEUE_BYTES:
                 self._dropped += 1
                 return
             self._to_write.append((evicted, self._pages.read_page(evicted.page)))
             self._changed.notify_all()
 
-    def keep(self, pages: Sequence[Evicted], seconds: float) -> None:
-        """Writes pages of a cache that is about to go, the most used ones first; the engine's thread, at its end."""
+    def flush(self, pages: Sequence[Evicted], seconds: float) -> None:
+        """Writes pages, the most used ones first, for so many seconds; the engine's thread, when it ends."""
         store, until = self._store, self._clock() + seconds
         if store is None:
             return
-        hottest = sorted((page for page in pages if page.uses >= HOT_USES), key=lambda each: -each.uses)
-        # No more than there is room for: one of them would put out another.
-        for page in hottest[: store.most]:
+        most_used = sorted((page for page in pages if page.uses >= MIN_USES), key=lambda each: -each.uses)
+        # More than fit would evict one another.
+        for page in most_used[: store.capacity]:
             if self._off or self._clock() >= until:
                 return
             if not store.touch(page.trust_domain, page.key):
                 self._write(store, page, self._pages.read_page(page.page))
 
-    def computed(self, tokens: int, seconds: float) -> None:
-        """Notes how long a step took that computed mostly prompts."""
+    def observe_compute(self, tokens: int, seconds: float) -> None:
+        """Measures a step that computed mostly prompts."""
         self._compute_s = _average(self._compute_s, seconds / tokens)
 
-    def want(self, pool: BlockPool, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> Reading | None:
-        """Begins to read what the disk has of a sequence's beginning beyond what the cache has.
+    def load(self, pool: BlockPool, trust_domain: str, tokens: Sequence[int], keys: list[PageKey]) -> PageLoad | None:
+        """Starts reading the pages of a sequence's beginning that the disk has and the cache has not.
 
         Args:
             pool: The cache.
-            trust_domain: The sequence's.
+            trust_domain: Key of the sequence's trust domain and epoch.
             tokens: Its tokens.
             keys: Keys of its first pages, as far as known; extended as far as needed.
 
         Returns:
-            What is on its way; None if there is nothing, or computing it is expected to be faster.
+            The load; None if there is nothing to read, or computing is expected to be faster.
         """
         store = self._store
         if store is None or self._off or not len(store):
@@ -203,35 +201,35 @@ class PageTier:
             if not store.has(trust_domain, keys[end]):
                 break
             end += 1
-        # What is read must find room without putting out what the sequence begins with.
+        # Loaded pages must fit without evicting the sequence's own beginning.
         end = min(end, pool.available)
         if end <= first:
             return None
         with self._changed:
-            ahead = sum(len(reading.keys) - reading.first for reading in self._to_read)
+            ahead = sum(len(load.keys) - load.first for load in self._to_read)
             compute_s = (end - first) * pool.page_tokens * (self._compute_s or 0.0)
-            if not self._pays(self._read_s, self._compute_s, end - first, ahead, pool.page_tokens):
+            if not self._should_read(self._read_s, self._compute_s, end - first, ahead, pool.page_tokens):
                 self._slower += 1
-                if self._slower % _MEASURE_EVERY:
+                if self._slower % _RETRY_EVERY:
                     return None
-            until = self._clock() + max(self._least_hold_s, compute_s)
-            reading = Reading(trust_domain, tuple(keys[:end]), first, until)
-            self._to_read.append(reading)
+            until = self._clock() + max(self._min_hold_s, compute_s)
+            load = PageLoad(trust_domain, tuple(keys[:end]), first, until)
+            self._to_read.append(load)
             self._changed.notify_all()
-        return reading
+        return load
 
-    def arrived(self, pool: BlockPool) -> None:
-        """Puts what was read into the cache; the engine's thread."""
+    def insert_loaded(self, pool: BlockPool) -> None:
+        """Inserts loaded pages into the cache; the engine's thread."""
         store = self._store
-        if store is None or not self._arrived:
+        if store is None or not self._loaded:
             return
         with self._changed:
-            arrived, self._arrived = self._arrived, []
-        for reading in arrived:
-            reading.done = True
-            if not store.has_ended(reading.trust_domain):
-                uses = [page.uses for page in reading.found]
-                self._read += pool.insert(reading.trust_domain, reading.keys, reading.first, uses, self._put(reading))
+            loaded, self._loaded = self._loaded, []
+        for load in loaded:
+            load.done = True
+            if not store.has_ended(load.trust_domain):
+                uses = [page.uses for page in load.found]
+                self._read += pool.insert(load.trust_domain, load.keys, load.first, uses, self._put(load))
 
     def forget(self, collection: str, epoch: int) -> None:
         """Removes the pages of a collection's epochs before this one; any thread."""
@@ -243,7 +241,7 @@ class PageTier:
             self._fail("remove pages of deleted text from", error)
 
     def close(self) -> None:
-        """Lets the writer finish what it has, and ends; idempotent."""
+        """Writes the queued pages and stops the threads; idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -252,14 +250,14 @@ class PageTier:
                 thread.join()
 
     def discard(self) -> None:
-        """Leaves the disk alone from now on and removes what is there."""
+        """Stops using the disk and removes its pages."""
         self._off = True
         if self._store is not None:
             self._store.discard()
 
-    def _put(self, reading: Reading) -> Callable[[int, PageId], None]:
+    def _put(self, load: PageLoad) -> Callable[[int, PageId], None]:
         def put(index: int, page: PageId) -> None:
-            self._pages.write_page(page, reading.found[index - reading.first].content)
+            self._pages.write_page(page, load.found[index - load.first].content)
 
         return put
 
@@ -285,20 +283,20 @@ class PageTier:
                 self._changed.wait_for(lambda: self._to_read or self._closed)
                 if self._closed:
                     return
-                reading = self._to_read[0]
-            self._fill(reading)
+                load = self._to_read[0]
+            self._fill(load)
             with self._changed:
                 self._to_read.popleft()
-                self._arrived.append(reading)
-            self._arrival()
+                self._loaded.append(load)
+            self._on_loaded()
 
-    def _fill(self, reading: Reading) -> None:
-        for key in reading.keys[reading.first :]:
+    def _fill(self, load: PageLoad) -> None:
+        for key in load.keys[load.first :]:
             if self._store is None or self._off or self._closed:
                 return
             began = time.perf_counter()
             try:
-                page = self._store.read(reading.trust_domain, key)
+                page = self._store.read(load.trust_domain, key)
             except PageFileInvalid:
                 self._damaged += 1
                 return
@@ -308,14 +306,14 @@ class PageTier:
             if page is None:
                 return
             self._read_s = _average(self._read_s, time.perf_counter() - began)
-            reading.found.append(page)
+            load.found.append(page)
 
-    def _fail(self, what: str, error: OSError) -> None:
+    def _fail(self, action: str, error: OSError) -> None:
         with self._changed:
             if self._off:
                 return
             self._off = True
-        self._on_failed(f"cannot {what} the disk's KV pages, they are left alone from now on: {error}")
+        self._on_failed(f"cannot {action} the KV pages on disk, which are no longer used: {error}")
 
 
 def _average(before: float | None, value: float) -> float:

@@ -93,7 +93,7 @@ def test_what_continues_a_page_is_evicted_before_it() -> None:
     pool = BlockPool(5, 8)
     hold(pool, A, TOKENS)
     pool.release(A)
-    pool.take(3)
+    pool.allocate(3)
     assert len(pool.match("manuals", TOKENS, [])) == 2
 
 
@@ -103,7 +103,7 @@ def test_the_longest_unused_beginning_is_evicted_first() -> None:
     pool.release(A)
     hold(pool, B, [5, *TOKENS[:8]])
     pool.release(B)
-    pool.take(pool.available - 1)
+    pool.allocate(pool.available - 1)
     assert len(pool.match("manuals", TOKENS, [])) + len(pool.match("manuals", [5, *TOKENS[:8]], [])) == 1
     assert len(pool.match("manuals", [5, *TOKENS[:8]], [])) == 1
 

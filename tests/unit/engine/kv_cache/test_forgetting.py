@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.invariants import violations
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
@@ -55,7 +55,7 @@ def test_pages_that_are_held_stay_with_their_sequence_and_are_free_after_it() ->
 
 
 def test_an_engine_computes_a_forgotten_prompt_anew() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8))
     engine.start()
     try:
         (prompt,) = prompts(1, 96, 96)
@@ -71,7 +71,7 @@ def test_an_engine_computes_a_forgotten_prompt_anew() -> None:
 
 
 def test_a_request_under_way_goes_on_and_leaves_nothing_to_be_found() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8))
 
     def forget(tokens: tuple[int, ...]) -> bool:
         if not forgotten:
@@ -95,7 +95,7 @@ def test_a_request_under_way_goes_on_and_leaves_nothing_to_be_found() -> None:
 
 
 def test_a_question_whose_text_was_found_before_it_was_removed_leaves_nothing_to_be_found() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8))
     engine.start()
     try:
         (prompt,) = prompts(1, 96, 96)
@@ -110,7 +110,7 @@ def test_a_question_whose_text_was_found_before_it_was_removed_leaves_nothing_to
 
 
 def test_news_of_removals_may_come_out_of_order() -> None:
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=8)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8))
     engine.start()
     try:
         (prompt,) = prompts(1, 96, 96)

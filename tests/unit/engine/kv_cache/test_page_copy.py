@@ -1,11 +1,11 @@
-"""What is copied between the computed tokens of a sequence."""
+"""What is copied computed_ranges the computed tokens of a sequence."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.engine.kv_cache.page_copy import KvCopy, between, stretch, within
+from edge_rag.engine.kv_cache.page_copy import KvCopy, computed_ranges, next_copies, tokens_until
 
 
 @st.composite
@@ -24,9 +24,9 @@ def test_a_stretch_computes_as_many_tokens_as_asked_for_and_ends_with_one(
     ahead: tuple[int, tuple[KvCopy, ...]], count: int
 ) -> None:
     first, copies = ahead
-    taken = stretch(first, count, copies)
+    taken = next_copies(first, count, copies)
     end = first + count + sum(copy.length for copy in taken)
-    computed = [position for begin, stop in between(first, end, taken) for position in range(begin, stop)]
+    computed = [position for begin, stop in computed_ranges(first, end, taken) for position in range(begin, stop)]
     copied = [position for copy in taken for position in range(copy.start, copy.end)]
     assert len(computed) == count
     assert computed[-1] == end - 1
@@ -39,8 +39,8 @@ def test_no_more_tokens_are_computed_than_there_is_room_for(ahead: tuple[int, tu
     first, copies = ahead
 
     def last(count: int) -> int:
-        return first + count + sum(copy.length for copy in stretch(first, count, copies))
+        return first + count + sum(copy.length for copy in next_copies(first, count, copies))
 
-    count = within(first, end, copies)
+    count = tokens_until(first, end, copies)
     assert count == 0 or last(count) <= end
     assert last(count + 1) > end

@@ -140,7 +140,7 @@ def test_of_pages_asked_for_equally_often_the_longest_unused_one_goes() -> None:
     use(pool, 1, [1, 1, 0])
     use(pool, 2, [2, 2, 0])
     use(pool, 3, [3, 3, 0])
-    pool.take(pool.available - 1)
+    pool.allocate(pool.available - 1)
     found = [len(pool.match("manuals", [letter, letter, 0], [])) for letter in (1, 2, 3)]
     assert found == [0, 0, 1]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.disk.store import PageStore, StoredPage, file_bytes
-from edge_rag.engine.kv_cache.disk.tier import PageTier, reading_pays
+from edge_rag.engine.kv_cache.disk.tier import PageTier, should_read_pages
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.unit.engine.support import LIMITS, Recorder, generate, prompts, request, tiny_decoder
@@ -68,9 +68,9 @@ def engine_over(
     decoder: PagedDecoder, store: PageStore, failures: list[str] | None = None, hold_s: float = 60.0
 ) -> Iterator[tuple[Engine, PageTier]]:
     said = [] if failures is None else failures
-    tier = PageTier(decoder, said.append, pays=lambda *_: True, least_hold_s=hold_s)
-    tier.use(store)
-    engine = Engine(decoder, LIMITS, max_waiting=64, tier=tier)
+    tier = PageTier(decoder, said.append, should_read=lambda *_: True, min_hold_s=hold_s)
+    tier.attach(store)
+    engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=64), tier=tier)
     engine.start()
     try:
         yield engine, tier
@@ -288,4 +288,4 @@ def test_who_is_paused_while_its_pages_are_read_goes_on_once_it_may(tmp_path: Pa
 def test_pages_are_read_where_that_is_faster_than_computing_them(
     read_s: float | None, compute_s: float | None, pages: int, ahead: int, pays: bool
 ) -> None:
-    assert reading_pays(read_s, compute_s, pages, ahead, page_tokens=32) is pays
+    assert should_read_pages(read_s, compute_s, pages, ahead, page_tokens=32) is pays

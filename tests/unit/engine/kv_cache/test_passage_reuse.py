@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.query import Priority
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
@@ -50,7 +50,7 @@ class Running:
 
     def __init__(self, pages: int = 64, limits: SchedulerLimits = LIMITS) -> None:
         self.reports = Reports()
-        self.engine = Engine(tiny_decoder(pages=pages), limits, max_waiting=100, observer=self.reports)
+        self.engine = Engine(tiny_decoder(pages=pages), EngineSettings(limits, max_waiting=100), observer=self.reports)
 
     def __enter__(self) -> Running:
         self.engine.start()
@@ -134,7 +134,9 @@ def test_who_goes_away_while_its_passages_are_computed_leaves_nothing() -> None:
         if len(cancelled) == 2:
             engine.cancel(waiting)
 
-    engine = Engine(GatedRunner(tiny_decoder(), cancel_in_the_second_run), SchedulerLimits(4, 20, 8), max_waiting=9)
+    engine = Engine(
+        GatedRunner(tiny_decoder(), cancel_in_the_second_run), EngineSettings(SchedulerLimits(4, 20, 8), max_waiting=9)
+    )
     sink = Recorder()
     waiting = engine.submit(over(0, 1, 2), sink)
     engine.start()
@@ -159,7 +161,9 @@ def test_what_is_forgotten_while_it_is_computed_is_not_copied() -> None:
         if len(runs) == 2:
             engine.forget("manuals", 1)
 
-    engine = Engine(GatedRunner(tiny_decoder(), forget_in_the_second_run), SchedulerLimits(4, 20, 8), max_waiting=9)
+    engine = Engine(
+        GatedRunner(tiny_decoder(), forget_in_the_second_run), EngineSettings(SchedulerLimits(4, 20, 8), max_waiting=9)
+    )
     sink = Recorder()
     engine.submit(over(0, 1, 2), sink)
     engine.start()

@@ -8,7 +8,7 @@ import pytest
 
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import Unobserved
 from edge_rag.errors import MemoryPressure
 from edge_rag.runtime.decoder.model_input import PackedStep
@@ -38,7 +38,7 @@ class RecordedEvents:
 def test_dropping_the_cache_frees_every_page_nobody_holds_and_answers_stay_the_same() -> None:
     asked = [request(prompt, max_tokens=8) for prompt in prompts(6)]
     expected = [sink.tokens for sink in generate(tiny_decoder(), asked)]
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=64)
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=64))
     engine.start()
     for _ in range(2):
         sinks = [Recorder() for _ in asked]
@@ -63,7 +63,7 @@ def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> No
             assert go_on.wait(60)
 
     audit = RecordedEvents()
-    engine = Engine(GatedRunner(tiny_decoder(), hold), LIMITS, max_waiting=64, audit=audit)
+    engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=64), audit=audit)
     sink = Recorder()
     engine.submit(asked, sink)
     engine.start()
@@ -95,7 +95,7 @@ def test_an_engine_whose_batch_requests_are_held_sits_still_and_stops_when_told(
         def on_turn(self) -> None:
             turns.append(1)
 
-    engine = Engine(tiny_decoder(), LIMITS, max_waiting=64, observer=Counting())
+    engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=64), observer=Counting())
     sink = Recorder()
     engine.submit(request(prompts(1)[0], priority=Priority.BATCH), sink)
     engine.shed_memory(drop_cache=False, hold_batch=True)

@@ -12,7 +12,7 @@ from edge_rag.engine.kv_cache.invariants import violations
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.engine.kv_cache.prefix_cache import PageId
 from edge_rag.engine.kv_cache.reservation import Reservation
-from edge_rag.engine.model_input import moves, pack
+from edge_rag.engine.model_input import pack, token_moves
 from edge_rag.engine.scheduling.plan import SchedulingEvent, StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.scheduling.scheduler import Scheduler
@@ -98,7 +98,7 @@ class Bench:
 
     def compute(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
         """Copies and writes tokens where a model would their keys and values."""
-        for move in moves(plan, tables, PAGE):
+        for move in token_moves(plan, tables, PAGE):
             copied = [self.content[slot] for slot in move.sources.tolist()]
             self.content.update(zip(move.targets.tolist(), copied, strict=True))
         if plan.entries:

@@ -100,7 +100,7 @@ def test_a_request_rises_by_a_class_for_every_aging_time_it_has_waited() -> None
     batch = line.add(priority=Priority.BATCH)
     levels = []
     for now in (9.9, 10.0, 19.9, 20.0, 500.0):
-        line.queue.rise(now)
+        line.queue.age(now)
         levels.append(batch.level)
     assert levels == [Priority.BATCH, Priority.NORMAL, Priority.NORMAL, Priority.INTERACTIVE, Priority.INTERACTIVE]
 
@@ -110,7 +110,7 @@ def test_of_one_clients_requests_one_rises_at_a_time() -> None:
     batch = [line.add(priority=Priority.BATCH) for _ in range(5)]
     risen = []
     for now in (10.0, 20.0, 30.0, 40.0):
-        line.queue.rise(now)
+        line.queue.age(now)
         risen.append(sum(s.level < s.priority for s in batch))
     assert risen == [1, 2, 3, 4]
     assert [s.level for s in batch] == [0, 0, 0, 1, 2]
@@ -120,7 +120,7 @@ def test_nothing_rises_for_a_client_that_gets_slots() -> None:
     line = Line(aging_s=10)
     normal = [line.add() for _ in range(20)]
     for now in range(0, 95, 5):
-        line.queue.rise(now)
+        line.queue.age(now)
         line.take(now)
     assert all(s.level is Priority.NORMAL for s in normal)
 
@@ -133,7 +133,7 @@ def test_a_request_that_had_to_give_way_rises_by_all_its_waiting_but_not_by_its_
     line.queue.add(batch, 100.0)
     levels = []
     for now in (103.9, 104.0):
-        line.queue.rise(now)
+        line.queue.age(now)
         levels.append(batch.level)
     assert levels == [Priority.BATCH, Priority.NORMAL]
 
@@ -142,7 +142,7 @@ def test_a_risen_request_shares_its_new_class_with_those_who_came_in_it() -> Non
     line = Line(aging_s=10)
     batch = line.add("a", Priority.BATCH)
     for now in (10.0, 20.0):
-        line.queue.rise(now)
+        line.queue.age(now)
     line.add("b", Priority.INTERACTIVE, now=20.0)
     assert line.queue.first() is batch
     line.serve("a", 50, Priority.INTERACTIVE)
@@ -153,7 +153,7 @@ def test_the_first_of_those_that_came_in_a_higher_class_is_known() -> None:
     line = Line(aging_s=10)
     line.add("a", Priority.BATCH)
     for now in (10.0, 20.0):
-        line.queue.rise(now)
+        line.queue.age(now)
     assert line.queue.first_above(Priority.BATCH) is None
     normal = line.add("b", Priority.NORMAL, now=20.0)
     urgent = line.add("a", Priority.INTERACTIVE, now=20.0)
@@ -202,9 +202,9 @@ def test_clients_that_left_are_forgotten() -> None:
         shares.charge(f"client {n}", 3)
         shares.charge("steady", 3)
         shares.leave(f"client {n}")
-    assert shares.known < 1000
+    assert shares.tracked_clients < 1000
     shares.leave("steady")
-    assert shares.known == 0
+    assert shares.tracked_clients == 0
 
 
 class WaitingMachine(RuleBasedStateMachine):
@@ -266,7 +266,7 @@ class WaitingMachine(RuleBasedStateMachine):
         self.now += passes
         levels = {s.id: s.level for s in self.line.queue}
         due = {queue for queue, since in self.hungry.items() if since + self.line.aging_s <= self.now and queue[0]}
-        self.line.queue.rise(self.now)
+        self.line.queue.age(self.now)
         risen = [s for s in self.line.queue if s.level != levels[s.id]]
         assert {(levels[s.id], s.priority, s.client) for s in risen} == due
         assert len(risen) == len(due)
@@ -307,7 +307,7 @@ def test_requests_that_come_and_go_leave_nothing_behind(clients: int) -> None:
         sequence = line.add(f"client {n % clients}")
         line.queue.discard(sequence)
         line.shares[sequence.level].leave(sequence.client)
-    lane = line.queue._lanes[Priority.NORMAL, Priority.NORMAL]
-    assert sum(len(heap) for heap in lane._sequences.values()) < 20 * clients + 200
-    assert len(lane._clients) < 300
+    queue = line.queue._queues[Priority.NORMAL, Priority.NORMAL]
+    assert sum(len(heap) for heap in queue._sequences.values()) < 20 * clients + 200
+    assert len(queue._clients) < 300
     assert len(line.queue) == len(held)
