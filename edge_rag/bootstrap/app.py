@@ -27,7 +27,7 @@ from edge_rag.device.profile import DeviceProfile
 from edge_rag.errors import ConfigurationError, InvalidRequest
 from edge_rag.generator.model_swap import ModelSwapper
 from edge_rag.index.local import IndexLimits
-from edge_rag.ingest.embedding import TEXTS_AT_ONCE
+from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.offload.encoding.client import EncoderModels
@@ -229,7 +229,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         )
         remote_embedder = remote_reranker = None
         if encoder_offload is not None:
-            remote_embedder = OffloadingEmbedding(encoder_offload, embedder.embed_questions, TEXTS_AT_ONCE)
+            remote_embedder = OffloadingEmbedding(encoder_offload, embedder.embed_questions, BATCH_TEXTS)
             remote_reranker = OffloadingReranker(encoder_offload, reranker)
 
         # Documents, indexes and stored KV pages.

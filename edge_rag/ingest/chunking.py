@@ -1,8 +1,8 @@
-"""Cuts a document into passage-sized chunks along its structure; pure.
+"""Splits a document into passage-sized chunks along its structure; pure.
 
-Sections are cut apart at headings. Inside a section, whole blocks are packed together; a block that is too long is cut
-at sentences, a sentence that is too long between words, a word that is too long anywhere. A section that needs n chunks
-is shared out evenly among them, so that the last one is not left with a scrap.
+Chunks never cross a heading. Within a section whole blocks are packed together; a block that is too long is split
+between sentences, a sentence between words, a word between characters. A section that needs n chunks is divided evenly
+among them, so that the last one is not much smaller than the others.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from edge_rag.core.documents.document import Block, BlockKind, Chunk, ParsedDocu
 from edge_rag.core.text import sentence_spans
 
 TokenCounter = Callable[[str], int]
-"""Number of tokens of a text."""
+"""Returns the number of tokens of a text."""
 
 _LAST_SPACE = re.compile(r"(.*\S)\s", re.DOTALL)
 _NOT_SPACE = re.compile(r"\S")
 _CHARACTERS_A_TOKEN = 16
 
 SPECIAL_TOKENS: Final = 2
-"""Tokens that an embedder puts around a text."""
+"""Special tokens that an embedder adds to a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """How large chunks are, in tokens of the embedder's vocabulary.
+    """Sizes of chunks, in tokens of the embedder's vocabulary.
 
     Attributes:
-        target: What a chunk may reach, at least 1; only a single character can be more. Sixteen characters count as
-            one token at least, because to some tokenizers a word of any length is one unknown token.
-        context: What the headings above a chunk may add; the outermost are left off first.
+        target: Most tokens of a chunk, at count 1; only a single character may exceed it. Sixteen characters count as
+            at count one token, because to some tokenizers a word of any length is one unknown token.
+        context: Most tokens of the headings above a chunk; the outermost ones are left out first.
     """
 
     target: int
@@ -42,13 +42,13 @@ class ChunkLimits:
 
 
 def index_text(context: Sequence[str], text: str) -> str:
-    """What is embedded for a chunk: the headings above it, outermost first, then its text."""
+    """Returns the text that is embedded for a chunk: the headings above it, outermost first, then its text."""
     return "\n".join((*context, text))
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """A range of the stored text that is not cut any further."""
+class _Span:
+    """A range of the stored text that is not split further."""
 
     start: int
     end: int
@@ -57,37 +57,37 @@ class _Piece:
 
 
 def chunk_document(document: ParsedDocument, limits: ChunkLimits, count_tokens: TokenCounter) -> tuple[Chunk, ...]:
-    """Cuts a document into chunks.
+    """Splits a document into chunks.
 
     Args:
         document: The document.
-        limits: How large chunks are.
-        count_tokens: Counts tokens, with or without special ones; a part must not have more than the whole.
+        limits: Sizes of chunks.
+        count_tokens: Counts tokens, with or without special ones; a part must not have more tokens than the whole.
 
     Returns:
-        In order, not overlapping, none empty; together they hold every character of every block that is no heading, but
-        for white space. A heading with nothing below it is a chunk itself, so that it can be found.
+        Chunks in order, not overlapping, none empty. Together they hold every character of every block except headings
+        and white space. A heading without a block below it is a chunk itself, so that it can be found.
     """
     size = _bounded(count_tokens, max(limits.target, limits.context))
     chunks: list[Chunk] = []
     for context, blocks in _sections(document, limits, size):
-        pieces = [piece for block in blocks for piece in _pieces(document.text, block, limits.target, size)]
-        for first, last in _pack(document.text, pieces, limits.target, size):
-            start, end = pieces[first].start, pieces[last].end
-            chunks.append(Chunk(len(chunks), start, end, pieces[first].page, context, document.text[start:end]))
+        spans = [span for block in blocks for span in _spans(document.text, block, limits.target, size)]
+        for first, last in _pack(document.text, spans, limits.target, size):
+            start, end = spans[first].start, spans[last].end
+            chunks.append(Chunk(len(chunks), start, end, spans[first].page, context, document.text[start:end]))
     return tuple(chunks)
 
 
 def _bounded(count_tokens: TokenCounter, largest: int) -> TokenCounter:
-    """Counts without special tokens, and by length alone what is too long for any chunk.
+    """Counts tokens without special ones, and only by length if a text is too long for any chunk.
 
-    So a huge block is not tokenized again and again while it is cut.
+    A huge block is then not tokenized again and again while it is split.
     """
     special = count_tokens("")
 
     def size(text: str) -> int:
-        least = len(text) // _CHARACTERS_A_TOKEN
-        return least if least > largest else max(least, count_tokens(text) - special)
+        count = len(text) // _CHARACTERS_A_TOKEN
+        return count if count > largest else max(count, count_tokens(text) - special)
 
     return size
 
@@ -95,7 +95,7 @@ def _bounded(count_tokens: TokenCounter, largest: int) -> TokenCounter:
 def _sections(
     document: ParsedDocument, limits: ChunkLimits, count_tokens: TokenCounter
 ) -> Iterator[tuple[tuple[str, ...], list[Block]]]:
-    """Yields the headings above a run of blocks, and the blocks."""
+    """Yields consecutive blocks with the headings above them."""
     path: list[Block] = []
     body: list[Block] = []
 
@@ -105,44 +105,44 @@ def _sections(
             context = context[1:]
         return context
 
-    childless: Block | None = None
+    without_children: Block | None = None
     for block in document.blocks:
         if block.kind is not BlockKind.HEADING:
             body.append(block)
-            childless = None
+            without_children = None
             continue
         if body:
             yield headings(path), body
             body = []
-        if childless is not None and childless.level >= block.level:
-            yield headings(path[:-1]), [childless]
+        if without_children is not None and without_children.level >= block.level:
+            yield headings(path[:-1]), [without_children]
         while path and path[-1].level >= block.level:
             path.pop()
         path.append(block)
-        childless = block
+        without_children = block
     if body:
         yield headings(path), body
-    if childless is not None:
-        yield headings(path[:-1]), [childless]
+    if without_children is not None:
+        yield headings(path[:-1]), [without_children]
 
 
-def _pieces(text: str, block: Block, target: int, count_tokens: TokenCounter) -> Iterator[_Piece]:
-    """Cuts a block as finely as it needs to be, and no finer."""
+def _spans(text: str, block: Block, target: int, count_tokens: TokenCounter) -> Iterator[_Span]:
+    """Splits a block as far as necessary."""
     tokens = count_tokens(text[block.start : block.end])
     if tokens <= target:
-        yield _Piece(block.start, block.end, block.page, tokens)
+        yield _Span(block.start, block.end, block.page, tokens)
         return
     for start, end in sentence_spans(text[block.start : block.end]):
-        sentence = _Piece(block.start + start, block.start + end, block.page, 0)
+        sentence = _Span(block.start + start, block.start + end, block.page, 0)
         tokens = count_tokens(text[sentence.start : sentence.end])
         if tokens <= target:
-            yield _Piece(sentence.start, sentence.end, block.page, tokens)
+            yield _Span(sentence.start, sentence.end, block.page, tokens)
         else:
             yield from _words(text, sentence, target, count_tokens)
 
 
-def _words(text: str, sentence: _Piece, target: int, count_tokens: TokenCounter) -> Iterator[_Piece]:
-    """Cuts a sentence into runs of words that fit, and a word that does not into runs of characters."""
+def _words(text: str, sentence: _Span, target: int, count_tokens: TokenCounter) -> Iterator[_Span]:
+    """Splits a sentence into runs of words that fit, and a word that does not fit into runs of characters."""
     start = sentence.start
     while start < sentence.end:
         end = _longest(text, start, sentence.end, target, count_tokens)
@@ -151,13 +151,13 @@ def _words(text: str, sentence: _Piece, target: int, count_tokens: TokenCounter)
             end = whole_words.end(1) if whole_words else end
         while text[end - 1].isspace():
             end -= 1
-        yield _Piece(start, end, sentence.page, count_tokens(text[start:end]))
+        yield _Span(start, end, sentence.page, count_tokens(text[start:end]))
         following = _NOT_SPACE.search(text, end, sentence.end)
         start = following.start() if following else sentence.end
 
 
 def _longest(text: str, start: int, end: int, target: int, count_tokens: TokenCounter) -> int:
-    """Furthest position up to ``end`` so that the characters from ``start`` fit; at least one character."""
+    """Returns the last position up to ``end`` at which the characters from ``start`` fit; at count one character."""
     if count_tokens(text[start:end]) <= target:
         return end
     fits, too_far = start + 1, min(end, start + _CHARACTERS_A_TOKEN * (target + 1))
@@ -170,25 +170,25 @@ def _longest(text: str, start: int, end: int, target: int, count_tokens: TokenCo
     return fits
 
 
-def _pack(text: str, pieces: Sequence[_Piece], target: int, count_tokens: TokenCounter) -> Iterator[tuple[int, int]]:
-    """Yields (first, last) positions of the pieces of each chunk.
+def _pack(text: str, spans: Sequence[_Span], target: int, count_tokens: TokenCounter) -> Iterator[tuple[int, int]]:
+    """Yields the first and last positions of the spans of each chunk.
 
-    A chunk takes the next piece if it then holds at most ``target`` tokens and comes no further from its even share of
-    what is left.
+    A chunk takes the next span if it then has at most ``target`` tokens and stays closest to its even share of the
+    rest.
     """
-    left = sum(piece.tokens for piece in pieces)
+    left = sum(span.tokens for span in spans)
     first = 0
-    while first < len(pieces):
+    while first < len(spans):
         share = left / max(1, ceil(left / target))
-        held = pieces[first].tokens
+        sizes = spans[first].tokens
         last = first
-        while last + 1 < len(pieces):
-            grown = held + pieces[last + 1].tokens
-            if grown > target or abs(grown - share) > abs(share - held):
+        while last + 1 < len(spans):
+            grown = sizes + spans[last + 1].tokens
+            if grown > target or abs(grown - share) > abs(share - sizes):
                 break
-            held, last = grown, last + 1
-        while last > first and count_tokens(text[pieces[first].start : pieces[last].end]) > target:
-            held, last = held - pieces[last].tokens, last - 1
+            sizes, last = grown, last + 1
+        while last > first and count_tokens(text[spans[first].start : spans[last].end]) > target:
+            sizes, last = sizes - spans[last].tokens, last - 1
         yield first, last
-        left -= held
+        left -= sizes
         first = last + 1

@@ -1,4 +1,4 @@
-"""Vectors from this box's own embedder."""
+"""Vectors from the embedder of this box."""
 
 from __future__ import annotations
 
@@ -13,16 +13,12 @@ from edge_rag.core.placement import OffloadRule
 from edge_rag.core.ports import Embedder
 from edge_rag.core.query import Question
 
-TEXTS_AT_ONCE: Final = 8
-"""Passages that are embedded at once, so that a question never waits for more than so many."""
+BATCH_TEXTS: Final = 8
+"""Passages embedded at once; a question waits for at most so many."""
 
 
 class LocalEmbedding:
-    """Implements ``Embedding`` with an embedder. May be used from any thread.
-
-    Args:
-        embedder: Turns text into vectors.
-    """
+    """Implements ``Embedding`` with an embedder. May be used from any thread."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -35,15 +31,15 @@ class LocalEmbedding:
         self,
         texts: Sequence[str],
         rule: Callable[[], OffloadRule],
-        here: Callable[[Sequence[str]], NDArray[np.float32]],
+        embed_locally: Callable[[Sequence[str]], NDArray[np.float32]],
         yield_to_queries: Callable[[float], None],
-        told: Callable[[int], None],
+        on_progress: Callable[[int], None],
     ) -> NDArray[np.float32]:
         """Embeds passages, a few at a time; see ``Embedding``."""
-        parts: list[NDArray[np.float32]] = []
-        for first in range(0, len(texts), TEXTS_AT_ONCE):
-            told(first)
+        vectors: list[NDArray[np.float32]] = []
+        for first in range(0, len(texts), BATCH_TEXTS):
+            on_progress(first)
             began = time.monotonic()
-            parts.append(here(texts[first : first + TEXTS_AT_ONCE]))
+            vectors.append(embed_locally(texts[first : first + BATCH_TEXTS]))
             yield_to_queries(time.monotonic() - began)
-        return np.concatenate(parts) if parts else here(texts)
+        return np.concatenate(vectors) if vectors else embed_locally(texts)

@@ -1,7 +1,4 @@
-"""Takes documents in, hands them out and removes them.
-
-Makes, changes and removes collections.
-"""
+"""Ingests, lists and removes documents; creates, changes and removes collections."""
 
 from __future__ import annotations
 
@@ -39,21 +36,21 @@ Progress = Callable[[IngestPhase, int, int], None]
 class LocalDocumentLibrary:
     """Implements the pipeline's ``DocumentLibrary``. All methods may be called from any thread.
 
-    A collection that nobody created is there as long as it holds a document: the first one makes it, and it goes with
-    the last.
+    A collection that was not created explicitly exists while it holds documents: the first one creates it, and it is
+    removed with the last one.
 
     Args:
         store: Documents in SQLite.
         vectors: The vector indexes.
-        parser: Reads documents.
-        embedder: Turns text into vectors.
-        chunk_limits: How documents are cut.
-        yield_to_queries: Called between two batches of chunks with the seconds that the last one took; returns when
+        parser: Parses documents.
+        embedder: The embedder of this box.
+        chunk_limits: Sizes of chunks.
+        yield_to_queries: Called between two batches of chunks with the duration of the last one, seconds; returns when
             ingest may continue.
-        forget: Called with a collection's name and its epoch after text of it was removed: what was derived from it in
-            earlier epochs is to go.
-        working: Makes what is entered while chunks are embedded here.
-        embedding: Where the vectors come from; the embedder where that is not said.
+        on_removed: Called with a collection's name and its new epoch after text of it was removed, so that everything
+            derived from earlier epochs can be discarded.
+        working: Returns a context that is entered while chunks are embedded on this box.
+        embedding: Source of the vectors; the embedder if None.
     """
 
     def __init__(
@@ -64,7 +61,7 @@ class LocalDocumentLibrary:
         embedder: Embedder,
         chunk_limits: ChunkLimits,
         yield_to_queries: Callable[[float], None],
-        forget: Callable[[str, int], None],
+        on_removed: Callable[[str, int], None],
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
         embedding: Embedding | None = None,
     ) -> None:
@@ -75,43 +72,43 @@ class LocalDocumentLibrary:
         self._embedding = embedding or LocalEmbedding(embedder)
         self._chunk_limits = chunk_limits
         self._yield_to_queries = yield_to_queries
-        self._forget = forget
+        self._on_removed = on_removed
         self._working = working
-        self._most_chunk_tokens = embedder.max_tokens - chunk_limits.context - SPECIAL_TOKENS
+        self._max_chunk_tokens = embedder.max_tokens - chunk_limits.context - SPECIAL_TOKENS
         self._committing = threading.Lock()
 
     def ingest(self, upload: Upload) -> IngestOutcome:
-        """Takes one document; when this returns anything but REJECTED, the document is durable and can be found.
+        """Ingests a document; unless the result is REJECTED, the document is durable and can be found on return.
 
-        The same bytes under the same name with the same given metadata are UNCHANGED, unless chunks have another size
-        now. A rejected document leaves an older one of its name as it was.
+        The same bytes under the same name with the same given metadata are UNCHANGED, unless the size of chunks has
+        changed. A rejected document leaves an older version as it was.
 
         Raises:
-            InvalidRequest: The name of the document or the collection, or its metadata is not allowed.
-            InferenceFailed: The embedder could not be run; the document was not taken.
-            StorageError: The data directory failed; the document was not taken.
+            InvalidRequest: The name of the document or the collection, or the metadata is not allowed.
+            InferenceFailed: The embedder could not be run; the document was not stored.
+            StorageError: The data directory failed; the document was not stored.
         """
-        prepared = self._prepare(upload, _unheard)
+        prepared = self._prepare(upload, _ignore)
         if isinstance(prepared, IngestOutcome):
             if prepared.status is IngestStatus.UNCHANGED:
                 self._store.supersede_queued(upload.collection, upload.name)
             return prepared
         with self._committing:
             change = self._store.put(prepared)
-            self._forget_before(change)
+            self._discard_removed(change)
             self._vectors.apply(change, prepared.vectors)
-        return self._taken(change, prepared.parsed.note)
+        return self._outcome(change, prepared.parsed.note)
 
     def take(self, upload: Upload, ticket: Ticket, progress: Progress) -> IngestOutcome | None:
-        """Takes a document that was accepted before; where it is stored, its ticket is settled in the same transaction.
+        """Ingests a queued document; if it is stored, its ticket is completed in the same transaction.
 
         Args:
             upload: The document.
             ticket: Its ticket.
-            progress: Told what is being done, and of how many chunks so far.
+            progress: Called with the phase, the number of finished chunks and the number of all chunks.
 
         Returns:
-            As ``ingest``; None where something newer came meanwhile or its job was cancelled.
+            As ``ingest``; None if a newer document of that name was stored meanwhile or the job was cancelled.
 
         Raises:
             InvalidRequest, InferenceFailed, StorageError: As ``ingest``.
@@ -123,19 +120,19 @@ class LocalDocumentLibrary:
             change = self._store.put_accepted(prepared, ticket)
             if change is None:
                 return None
-            self._forget_before(change)
+            self._discard_removed(change)
             self._vectors.apply(change, prepared.vectors)
-        return self._taken(change, prepared.parsed.note)
+        return self._outcome(change, prepared.parsed.note)
 
     def _prepare(self, upload: Upload, progress: Progress) -> NewDocument | IngestOutcome:
-        """Makes a document ready to be stored, or says what has become of it already."""
+        """Prepares a document for storage; returns the outcome if it is unchanged or rejected."""
         require_collection_name(upload.collection)
         require_document_name(upload.name)
         given = checked_metadata(upload.metadata)
         sha256 = hashlib.sha256(upload.content).hexdigest()
         present = self._store.find(upload.collection, upload.name)
         limits = self._limits_in(upload.collection)
-        if present is not None and present.sha256 == sha256 and self._ingested_so(present, given, limits):
+        if present is not None and present.sha256 == sha256 and self._is_unchanged(present, given, limits):
             return IngestOutcome(upload.name, IngestStatus.UNCHANGED, present)
         progress(IngestPhase.PARSING, 0, 0)
         try:
@@ -162,11 +159,11 @@ class LocalDocumentLibrary:
             chunk_tokens=limits.target,
         )
 
-    def _forget_before(self, change: Change) -> None:
+    def _discard_removed(self, change: Change) -> None:
         if change.removed:
-            self._forget(change.collection.name, change.collection.epoch)
+            self._on_removed(change.collection.name, change.collection.epoch)
 
-    def _taken(self, change: Change, note: str) -> IngestOutcome:
+    def _outcome(self, change: Change, note: str) -> IngestOutcome:
         status = IngestStatus.REPLACED if change.removed else IngestStatus.ADDED
         return IngestOutcome(change.info.name, status, change.info, note)
 
@@ -174,126 +171,127 @@ class LocalDocumentLibrary:
         """Returns a document's record and stored text, by id or else by name.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: There is none.
+            CollectionNotFound, DocumentNotFound: It does not exist.
             StorageError: The data directory failed.
         """
         return self._store.get(collection, document)
 
     def delete(self, collection: str, document: str) -> DocumentInfo:
-        """Removes a document, its text, full text, vectors and what was cached of it; durable when this returns.
+        """Removes a document with its text, full text, vectors and cached results; durable on return.
 
         Raises:
-            CollectionNotFound, DocumentNotFound: There is none.
+            CollectionNotFound, DocumentNotFound: It does not exist.
             StorageError: The data directory failed; nothing was removed.
         """
         with self._committing:
             change = self._store.delete(collection, document)
-            self._forget_before(change)
+            self._discard_removed(change)
             self._vectors.apply(change, np.empty((0, self._embedder.dimension), dtype=np.float32))
         return change.info
 
     def drop(self, remove: Callable[[], tuple[int, CollectionInfo, int]]) -> CollectionInfo:
-        """Has a collection removed, and its index with it.
+        """Removes a collection and its index.
 
         Args:
-            remove: Removes it from the store; returns its row, what it was, and an epoch after all it had.
+            remove: Removes it from the store; returns its row id, its last state, and an epoch later than all its
+                epochs.
         """
         with self._committing:
             number, info, epoch = remove()
-            self._forget(info.name, epoch)
+            self._on_removed(info.name, epoch)
             self._vectors.drop(number)
         return info
 
     def collections(self) -> dict[str, int]:
-        """Returns the number of documents of each collection, by name."""
+        """Returns the number of documents by collection name."""
         return self._store.document_counts()
 
     def indexes(self) -> tuple[IndexInUse, ...]:
-        """Returns how the vectors of each collection are searched, by name."""
+        """Describes the vector index of each collection, by name."""
         return self._vectors.describe(self._store.collections())
 
-    def move_index(self, collection: str, home: BackendKind) -> IndexInUse:
-        """Has a collection's vectors indexed elsewhere; searches go on meanwhile. Returns how it is searched then.
+    def move_index(self, collection: str, backend: BackendKind) -> IndexInUse:
+        """Moves the index of a collection to another backend while searches continue; describes the new index.
 
         Raises:
-            CollectionNotFound: There is none.
-            ConfigurationError: There is no such place.
-            StorageError: It could not be filled, or does not find what it should; nothing has changed.
+            CollectionNotFound: It does not exist.
+            ConfigurationError: The backend is not configured.
+            StorageError: The new index could not be filled or failed verification; nothing has changed.
         """
         stored = self._store.collection(collection)
-        self._vectors.move(stored, home)
+        self._vectors.move(stored, backend)
         (moved,) = self._vectors.describe((stored,))
         return moved
 
     def list(self, collection: str, after: DocumentId | None, limit: int) -> tuple[DocumentInfo, ...]:
-        """Returns up to ``limit`` records in order of id, which is the order of first ingestion, after the given one.
+        """Returns up to ``limit`` records in order of id, which is the order of first ingestion, after the given id.
 
         Raises:
-            CollectionNotFound: There is none.
+            CollectionNotFound: It does not exist.
             StorageError: The data directory failed.
         """
         return self._store.list(collection, after, limit)
 
     def _limits_in(self, collection: str) -> ChunkLimits:
-        """How documents of a collection are cut; a new one has no choice of its own."""
+        """Returns the sizes of chunks in a collection; a new collection has the defaults."""
         limits = self._chunk_limits
         try:
-            chosen = self._store.collection(collection).settings.chunk_tokens
+            chunk_tokens = self._store.collection(collection).settings.chunk_tokens
         except CollectionNotFound:
             return limits
-        return limits if chosen is None else replace(limits, target=min(chosen, self._most_chunk_tokens))
+        return limits if chunk_tokens is None else replace(limits, target=min(chunk_tokens, self._max_chunk_tokens))
 
-    def _ingested_so(self, present: DocumentInfo, given: Metadata, limits: ChunkLimits) -> bool:
+    def _is_unchanged(self, present: DocumentInfo, given: Metadata, limits: ChunkLimits) -> bool:
         metadata, chunk_tokens = self._store.ingested_with(present.document_id)
         return metadata == given and limits.target == (chunk_tokens or self._chunk_limits.target)
 
     def _embed(self, collection: str, texts: Sequence[str], progress: Progress) -> NDArray[np.float32]:
-        def here(part: Sequence[str]) -> NDArray[np.float32]:
+        def embed_locally(part: Sequence[str]) -> NDArray[np.float32]:
             with self._working():
                 return self._embedder.embed(part)
 
         return self._embedding.passages(
             texts,
             lambda: self._rule_of(collection),
-            here,
+            embed_locally,
             self._yield_to_queries,
             lambda done: progress(IngestPhase.EMBEDDING, done, len(texts)),
         )
 
     def _rule_of(self, collection: str) -> OffloadRule:
-        """What of a collection may leave, now; nothing of one that is not there yet."""
+        """Returns the current offload rule of a collection; NEVER for one that does not exist yet."""
         try:
             return self._store.collection(collection).settings.offload
         except CollectionNotFound:
             return OffloadRule.NEVER
 
 
-def _unheard(phase: IngestPhase, done: int, total: int) -> None:
-    """Progress that nobody asked for."""
+def _ignore(phase: IngestPhase, done: int, total: int) -> None:
+    pass
 
 
 def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:
-    """What a document says of itself under what the client gave."""
+    """Merges the metadata of a document with what the client gave, which wins."""
     try:
         return checked_metadata({**found, **given})
     except InvalidRequest as error:
-        raise DocumentRejected(f"its metadata and what was given with it are too much together: {error}") from error
+        raise DocumentRejected(f"its metadata together with the given metadata exceeds a limit: {error}") from error
 
 
 class LocalCollectionLibrary:
-    """Implements the pipeline's ``LocalCollectionLibrary``. All methods may be called from any thread."""
+    """Implements the pipeline's ``CollectionLibrary``. All methods may be called from any thread."""
 
     def __init__(self, store: CollectionStore, library: LocalDocumentLibrary) -> None:
         self._store = store
         self._library = library
 
     def create(self, name: str, settings: CollectionSettings) -> CollectionInfo:
-        """Makes an empty collection; it stays until it is deleted.
+        """Creates an empty collection; it is kept until it is deleted.
 
         Raises:
-            InvalidRequest: No collection may be called so.
-            CollectionExists: There is one of that name.
-            StorageError: The data directory failed; nothing was made.
+            InvalidRequest: The name is not allowed.
+            CollectionExists: A collection of that name exists.
+            StorageError: The data directory failed; nothing was created.
         """
         require_collection_name(name)
         return self._store.create(name, settings)
@@ -302,7 +300,7 @@ class LocalCollectionLibrary:
         """Returns a collection.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: It does not exist.
             StorageError: The data directory failed.
         """
         return self._store.get(name)
@@ -316,19 +314,19 @@ class LocalCollectionLibrary:
         return self._store.list()
 
     def update(self, name: str, changes: dict[str, Any]) -> CollectionInfo:
-        """Changes settings, given by field of ``CollectionSettings``; the collection stays until it is deleted.
+        """Changes settings, given by field of ``CollectionSettings``; the collection is kept until it is deleted.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: It does not exist.
             StorageError: The data directory failed; nothing was changed.
         """
         return self._store.update(name, changes)
 
     def delete(self, name: str) -> CollectionInfo:
-        """Removes a collection with its documents, text, full text, vectors and index; durable when this returns.
+        """Removes a collection with its documents, text, full text, vectors and index; durable on return.
 
         Raises:
-            CollectionNotFound: There is none of that name.
+            CollectionNotFound: It does not exist.
             StorageError: The data directory failed; nothing was removed.
         """
         return self._library.drop(lambda: self._store.drop(name))

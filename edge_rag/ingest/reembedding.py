@@ -18,18 +18,18 @@ _CHUNKS_PER_TRANSACTION = 256
 
 
 def reembed(database: Database, collections: tuple[Collection, ...], embedder: Embedder, embedding: Embedding) -> int:
-    """Embeds every chunk whose vector another embedder made.
+    """Embeds every chunk again whose vector another embedder computed.
 
     Works in small transactions: after an interruption the next start continues where this one ended.
 
     Args:
-        database: Where the chunks are.
+        database: Holds the chunks.
         collections: The collections; their settings must not change meanwhile.
-        embedder: This device's embedder.
-        embedding: Where vectors come from.
+        embedder: The embedder of this box.
+        embedding: Source of the vectors.
 
     Returns:
-        Number of chunks that were embedded.
+        Number of chunks embedded.
 
     Raises:
         InferenceFailed: The model could not be run.
@@ -66,7 +66,7 @@ def _reembed_collection(
         if not rows:
             return
         texts = [index_text(json.loads(context), text) for _, context, text in rows]
-        # Nothing is served yet, so there are no queries to yield to and nobody who watches the progress.
+        # The daemon serves nothing yet, so there are no queries to yield to and no progress to report.
         vectors = embedding.passages(texts, rule, embedder.embed, lambda worked_s: None, lambda done: None)
         with database.writing() as connection:
             connection.executemany(

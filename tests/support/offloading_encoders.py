@@ -18,7 +18,7 @@ from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.passage import Reranked, RerankRequest
 from edge_rag.core.placement import OffloadMode, OffloadRule, OffloadUse
 from edge_rag.core.query import NO_CONTEXT, Question, RequestContext
-from edge_rag.ingest.embedding import TEXTS_AT_ONCE
+from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.offload.context import LoopThread, RemoteRegistry
 from edge_rag.offload.encoding.client import EncoderCaller, EncoderModels, EncoderOffload, EncoderState
 from edge_rag.offload.encoding.embedder import OffloadingEmbedding
@@ -144,7 +144,7 @@ def offloading(
     offload = EncoderOffload(
         EncoderCaller(loop, registry, models, EncoderEventRecorder(audit)), encoders, mode, timeout_s, lambda: False
     )
-    embedding = OffloadingEmbedding(offload, local.embed_questions, TEXTS_AT_ONCE)
+    embedding = OffloadingEmbedding(offload, local.embed_questions, BATCH_TEXTS)
     ranking = OffloadingReranker(offload, reranker)
     try:
         yield OffloadingBox(local, offload, embedding, ranking, audit, states)

@@ -1,11 +1,4 @@
-"""Builds the stored text of a document, block by block.
-
-Where the blocks of a marked-up document go: into the document, or into the cell of a table that is open.
-
-Rows of a table as sentences that can be found and understood one by one; pure.
-
-What a file says of itself: author and times.
-"""
+"""Builds the stored text of a document from blocks, table rows and properties of any format."""
 
 from __future__ import annotations
 
@@ -19,7 +12,7 @@ from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
 from edge_rag.core.documents.metadata import MetadataValue
 
 LONGEST_TITLE = 1_000
-"""Most characters of a title; what is longer is cut."""
+"""Most characters of a title; a longer one is cut."""
 
 _NEWLINE = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff]")
@@ -31,19 +24,19 @@ _COMPACT = (BlockKind.LIST_ITEM, BlockKind.TABLE_ROW)
 
 
 def normalize(text: str) -> str:
-    """Returns a text in Unicode normal form C with ``\\n`` as its only line end and without invisible characters.
+    """Returns a text in Unicode normal form C, with ``\\n`` as its only line break and without invisible characters.
 
-    Control characters, soft hyphens, zero-width spaces and byte order marks go; joiners stay, since scripts need them.
-    Halves of surrogate pairs, which no encoding can carry, become U+FFFD.
+    Control characters, soft hyphens, zero-width spaces and byte order marks are removed; joiners stay, because scripts
+    need them. Unpaired surrogates become U+FFFD.
     """
     text = _INVISIBLE.sub("", _NEWLINE.sub("\n", text))
     return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
 
 
 class DocumentBuilder:
-    """Collects blocks; ``build`` joins them with blank lines, items of one list and rows of one table with line ends.
+    """Collects blocks; ``build`` joins them with blank lines, items of a list and rows of a table with line breaks.
 
-    Because a line end never composes with what follows it, a text of normalized blocks is itself normalized.
+    A line break never composes with the next character, so a text of normalized blocks is itself normalized.
     """
 
     def __init__(self) -> None:
@@ -52,12 +45,12 @@ class DocumentBuilder:
         self._length = 0
 
     def add(self, kind: BlockKind, text: str, level: int = 0, page: int | None = None) -> None:
-        """Appends a block; one without visible text is left out.
+        """Appends a block; a block without visible text is left out.
 
         Args:
-            kind: Structural role. White space of any kind becomes one space, except in CODE, where lines stay.
+            kind: Structural role. White space becomes one space, except in CODE, where lines stay.
             text: Its text, not yet normalized.
-            level: Heading depth, 1 for the topmost; 0 for anything that is not a heading.
+            level: Heading level, 1 for the topmost; 0 for any other block.
             page: 1-based page number, or None.
         """
         text = normalize(text)
@@ -75,11 +68,11 @@ class DocumentBuilder:
         self._blocks.append(Block(kind, start, self._length, level, page))
 
     def append(self, document: ParsedDocument, below: int) -> None:
-        """Appends the blocks of another document that is part of this one; its pages are not this one's.
+        """Appends the blocks of an embedded document, without its page numbers.
 
         Args:
-            document: The other document.
-            below: Level of the heading that it stands under.
+            document: The embedded document.
+            below: Level of the heading above it.
         """
         for block in document.blocks:
             level = min(below + block.level, _DEEPEST_HEADING) if block.level else 0
@@ -88,7 +81,7 @@ class DocumentBuilder:
     def build(
         self, title: str = "", pages: int | None = None, metadata: Mapping[str, MetadataValue] | None = None
     ) -> ParsedDocument:
-        """Returns the document; its title is ``title`` or, where that is empty, its first heading of level 1."""
+        """Returns the document; its title is ``title`` or, if that is empty, its first heading of level 1."""
         text = "".join(self._parts)
         title = _WHITE_SPACE.sub(" ", normalize(title)).strip()
         if not title:
@@ -102,7 +95,7 @@ class DocumentBuilder:
 
 
 @dataclass(slots=True)
-class _Piece:
+class _CellText:
     kind: BlockKind
     text: str
     level: int
@@ -110,16 +103,16 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Row:
-    cells: list[list[_Piece]] = field(default_factory=list)
+    cells: list[list[_CellText]] = field(default_factory=list)
 
 
 class BlockWriter:
-    """Writes blocks and table rows; a table in a cell becomes text of that cell.
+    """Writes blocks and table rows; a table inside a cell becomes text of that cell.
 
-    A row of one cell is layout, not a table: its paragraphs and headings are written as what they are.
+    A row of one cell is layout, not a table: its paragraphs and headings are written as such.
 
     Args:
-        builder: Takes the blocks.
+        builder: Receives the blocks.
     """
 
     def __init__(self, builder: DocumentBuilder) -> None:
@@ -128,49 +121,48 @@ class BlockWriter:
         self._rows: list[_Row] = []
 
     def add(self, kind: BlockKind, text: str, level: int = 0) -> None:
-        """Appends a block; headings deeper than six count as the sixth."""
+        """Appends a block; the heading level is limited to 6."""
         level = min(level, _DEEPEST_HEADING)
         if self._rows and self._rows[-1].cells:
-            self._rows[-1].cells[-1].append(_Piece(kind, text, level))
+            self._rows[-1].cells[-1].append(_CellText(kind, text, level))
         else:
             self._builder.add(kind, text, level, self.page)
 
     def open_row(self) -> None:
-        """Begins a row."""
+        """Starts a row."""
         self._rows.append(_Row())
 
     def open_cell(self) -> None:
-        """Begins the next cell of the row that was opened last."""
+        """Starts the next cell of the innermost open row."""
         if self._rows:
             self._rows[-1].cells.append([])
 
     def close_row(self) -> None:
-        """Writes the row that was opened last."""
+        """Writes the innermost open row."""
         if not self._rows:
             return
         row = self._rows.pop()
         if len(row.cells) == 1:
-            for piece in row.cells[0]:
-                self.add(piece.kind, piece.text, piece.level)
+            for cell_text in row.cells[0]:
+                self.add(cell_text.kind, cell_text.text, cell_text.level)
             return
-        texts = (" ".join(piece.text.strip() for piece in cell).strip() for cell in row.cells)
+        texts = (" ".join(cell_text.text.strip() for cell_text in cell).strip() for cell in row.cells)
         self.add(BlockKind.TABLE_ROW, " | ".join(text for text in texts if text))
 
 
 _FIGURE = re.compile(r"[-+(]?[€$£¥]?\s?\d[\d\s.,:/%()Ee+-]*(?:[a-zA-Z%€$£¥°]{1,4})?")
 _LONGEST_HEADER = 100
-_ROWS_LOOKED_AT = 10
+_HEADER_SEARCH_ROWS = 10
 
 
 def add_records(builder: DocumentBuilder, rows: Iterable[Sequence[str]]) -> None:
-    """Appends rows: ``Part: Seal | Number: P-101`` where the table has a head, ``Seal | P-101`` where it has none.
+    """Appends rows as ``Part: Seal | Number: P-101`` if the table has a header row, else as ``Seal | P-101``.
 
-    The head is the first of the first rows that has more than one cell, if it looks like one: every cell of it is a
-    short text and none a figure, and no other row looks wider. What stands above it, such as a title, is written as it
-    is. Empty cells are left out.
+    The header is the first row with more than one cell, if every cell of it is a short text without digits and no other
+    row is wider. Rows above it, such as a title, are written as they are. Empty cells are left out.
 
     Args:
-        builder: Takes the rows.
+        builder: Receives the rows.
         rows: Cells of each row, in order; rows may differ in length.
     """
     remaining = iter(rows)
@@ -178,28 +170,28 @@ def add_records(builder: DocumentBuilder, rows: Iterable[Sequence[str]]) -> None
     for row in remaining:
         if any(cell.strip() for cell in row):
             first.append(row)
-        if len(first) == _ROWS_LOOKED_AT:
+        if len(first) == _HEADER_SEARCH_ROWS:
             break
-    position = _head_position(first)
-    head: Sequence[str] = () if position is None else first[position]
+    position = _header_position(first)
+    header: Sequence[str] = () if position is None else first[position]
     for number, row in enumerate(first):
-        _add(builder, row, head if position is not None and number > position else ())
+        _add(builder, row, header if position is not None and number > position else ())
     for row in remaining:
-        _add(builder, row, head)
+        _add(builder, row, header)
 
 
-def _add(builder: DocumentBuilder, row: Sequence[str], head: Sequence[str]) -> None:
+def _add(builder: DocumentBuilder, row: Sequence[str], header: Sequence[str]) -> None:
     cells: list[str] = []
     for column, cell in enumerate(row):
         text = cell.strip()
-        label = head[column].strip().rstrip(":") if column < len(head) else ""
+        label = header[column].strip().rstrip(":") if column < len(header) else ""
         if text:
             cells.append(f"{label}: {text}" if label else text)
     builder.add(BlockKind.TABLE_ROW, " | ".join(cells))
 
 
-def _head_position(rows: Sequence[Sequence[str]]) -> int | None:
-    """Index of the row with the names of the columns, or None."""
+def _header_position(rows: Sequence[Sequence[str]]) -> int | None:
+    """Returns the index of the header row, or None."""
     for position, row in enumerate(rows[:-1]):
         filled = [cell.strip() for cell in row if cell.strip()]
         if len(filled) < 2:
@@ -219,7 +211,7 @@ _PDF_TIME = re.compile(
 def properties(
     title: str = "", author: str = "", created: datetime | None = None, modified: datetime | None = None
 ) -> dict[str, MetadataValue]:
-    """Returns what is known, under the names that metadata has for it by convention."""
+    """Returns the properties that are given, under their conventional metadata keys."""
     given: dict[str, MetadataValue | None] = {
         "title": title.strip(),
         "author": author.strip(),
@@ -230,7 +222,7 @@ def properties(
 
 
 def iso_moment(text: str) -> datetime | None:
-    """Reads a moment as XML and HTML write it, UTC where it names no zone; None where it is none."""
+    """Parses a time of XML or HTML, UTC if it names no zone; None if it is not a time."""
     try:
         return _in_utc(datetime.fromisoformat(text.strip()))
     except ValueError:
@@ -238,7 +230,7 @@ def iso_moment(text: str) -> datetime | None:
 
 
 def pdf_moment(text: str) -> datetime | None:
-    """Reads a moment as PDF writes it (ISO 32000-2, 7.9.4), UTC where it names no zone; None where it is none."""
+    """Parses a time of PDF (ISO 32000-2, 7.9.4), UTC if it names no zone; None if it is not a time."""
     found = _PDF_TIME.match(text)
     if not found:
         return None

@@ -14,21 +14,20 @@ AttachmentReader = Callable[[str, str, bytes], ParsedDocument]
 
 @dataclass(frozen=True, slots=True)
 class ParsingLimits:
-    """What reading one document may cost; a document that needs more is refused.
+    """Limits of parsing one document; a document that exceeds one is rejected.
 
     Attributes:
         max_bytes: Largest document, bytes.
-        max_unpacked_bytes: Most bytes that the compressed parts of one file may hold together.
+        max_unpacked_bytes: Most bytes of all compressed parts of a file together.
         max_characters: Most characters of stored text.
         max_blocks: Most headings, paragraphs, items and rows.
         max_pages: Most pages.
-        max_scanned_pages: Most pages of one document that have to be recognized.
-        max_scan_pixels: Most pixels that a scanned page is drawn with.
-        wall_seconds: Longest time, whatever the process is doing; a scanned page adds some, and its recognition
-            is not counted.
+        max_scanned_pages: Most scanned pages of a document.
+        max_scan_pixels: Most pixels that a scanned page is rendered with.
+        wall_seconds: Longest time; each scanned page adds some, and OCR does not count.
         cpu_seconds: Most processor time.
-        memory_bytes: Address space of the parser process, its own 100 MB or so included.
-        documents_per_process: After so many documents a fresh process takes over, so that nothing piles up.
+        memory_bytes: Address space of the parser process, about 100 MB of its own included.
+        documents_per_process: Documents after which a new process is started, to bound leaks.
     """
 
     max_bytes: int = 64 * 2**20

@@ -13,11 +13,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from edge_rag.errors import DocumentTooLarge, EmptyDocument
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.ingest.parsing.pdf.ocr import TextRecognition, recognized_lines
+from edge_rag.ingest.parsing.pdf.ocr import TesseractOcr, recognized_lines
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
 needs_tesseract = pytest.mark.skipif(
-    TextRecognition("eng").missing() != "", reason=f"no Tesseract: {TextRecognition('eng').missing()}"
+    TesseractOcr("eng").missing() != "", reason=f"no Tesseract: {TesseractOcr('eng').missing()}"
 )
 _TABLE_HEAD = "level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext"
 
@@ -94,7 +94,7 @@ def test_pages_that_were_not_read_are_named_with_what_to_install(monkeypatch: py
         note = parser.read("scan.pdf", "", scanned([["Grease it."], ["Close it."]], text_pages=3))[1].note
     finally:
         parser.close()
-    assert note.startswith("not read are pages 4, 5, pictures of text")
+    assert note.startswith("not read: pages 4, 5, which are scans")
     assert "apt-get install tesseract-ocr" in note
 
 
@@ -105,7 +105,7 @@ def test_a_recognizer_that_fails_on_every_page_leaves_a_document_without_text(
     program.write_text('#!/bin/sh\nif [ "$1" = --list-langs ]; then echo eng; else kill -SEGV $$; fi\n')
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(EmptyDocument, match="holds text"):
+    with pytest.raises(EmptyDocument, match="has text"):
         read(scanned([["Grease it."]]))
 
 

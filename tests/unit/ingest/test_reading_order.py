@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from edge_rag.core.documents.document import BlockKind
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
-from edge_rag.ingest.parsing.pdf.elements import Edge, Piece
-from edge_rag.ingest.parsing.pdf.reading_order import MOST_PIECES, reading_order
+from edge_rag.ingest.parsing.pdf.elements import Edge, TextElement
+from edge_rag.ingest.parsing.pdf.reading_order import MAX_ELEMENTS, reading_order
 
 PITCH = 5.0
 
@@ -203,9 +203,9 @@ def test_lines_that_differ_in_their_numbers_only_are_all_kept() -> None:
 
 
 def test_columns_of_a_script_that_runs_leftwards_are_read_from_the_right() -> None:
-    def column(left: float, letter: str, drawn: int) -> list[Piece]:
+    def column(left: float, letter: str, drawn: int) -> list[TextElement]:
         return [
-            Piece((letter * 30,), left, left + 200, 700 - 12 * row, 710 - 12 * row, 10, drawn + row, drawn + row)
+            TextElement((letter * 30,), left, left + 200, 700 - 12 * row, 710 - 12 * row, 10, drawn + row, drawn + row)
             for row in range(8)
         ]
 
@@ -214,7 +214,7 @@ def test_columns_of_a_script_that_runs_leftwards_are_read_from_the_right() -> No
 
 
 boxes = st.tuples(st.integers(0, 60), st.integers(0, 90), st.integers(1, 40), st.integers(5, 15), st.integers(0, 1))
-strokes = st.builds(Edge, st.integers(0, 800), st.integers(0, 300), st.integers(300, 600), lies=st.booleans())
+strokes = st.builds(Edge, st.integers(0, 800), st.integers(0, 300), st.integers(300, 600), is_horizontal=st.booleans())
 
 
 @given(st.lists(boxes, max_size=60), st.lists(strokes, max_size=8))
@@ -222,21 +222,21 @@ strokes = st.builds(Edge, st.integers(0, 800), st.integers(0, 300), st.integers(
 def test_every_piece_of_text_is_read_exactly_once(
     given_boxes: list[tuple[int, int, int, int, int]], edges: list[Edge]
 ) -> None:
-    pieces: list[Piece] = []
+    elements: list[TextElement] = []
     line = 0
     for place, (left, row, width, size, goes_on) in enumerate(given_boxes):
         line += 1 - goes_on
         bottom = 9.0 * row
-        pieces.append(
-            Piece((f"<{place}>",), 10.0 * left, 10.0 * (left + width), bottom, bottom + size, size, line, place)
+        elements.append(
+            TextElement((f"<{place}>",), 10.0 * left, 10.0 * (left + width), bottom, bottom + size, size, line, place)
         )
-    read = Counter("".join("".join(line.cells) for line in reading_order(pieces, edges)).replace(" ", ""))
-    assert read == Counter("".join(f"<{place}>" for place in range(len(pieces))))
+    read = Counter("".join("".join(line.cells) for line in reading_order(elements, edges)).replace(" ", ""))
+    assert read == Counter("".join(f"<{place}>" for place in range(len(elements))))
 
 
 def test_more_pieces_than_a_reader_could_read_stay_as_drawn() -> None:
-    pieces = [
-        Piece(
+    elements = [
+        TextElement(
             (str(place),),
             float(place % 977),
             float(place % 977) + 3,
@@ -246,6 +246,6 @@ def test_more_pieces_than_a_reader_could_read_stay_as_drawn() -> None:
             place,
             place,
         )
-        for place in range(MOST_PIECES + 1)
+        for place in range(MAX_ELEMENTS + 1)
     ]
-    assert [line.cells for line in reading_order(pieces, [])] == [piece.cells for piece in pieces]
+    assert [line.cells for line in reading_order(elements, [])] == [element.cells for element in elements]

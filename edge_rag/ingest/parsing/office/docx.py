@@ -1,4 +1,4 @@
-"""DOCX: what a reader of a Word document sees once all tracked changes are accepted."""
+"""DOCX parser: the text of a Word document with all tracked changes accepted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_STYLE_CHAIN = 20
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """What a paragraph style says; ``level`` is a heading's depth, 0 for none."""
+    """A paragraph style; ``level`` is the heading level, 0 for none."""
 
     level: int = 0
     is_list: bool = False
@@ -41,7 +41,7 @@ class _Style:
 
 @dataclass(slots=True)
 class _Paragraph:
-    """A paragraph that is open; ``level`` and ``is_list`` are its own, None where its style decides."""
+    """An open paragraph; ``level`` and ``is_list`` are its own, None if its style decides."""
 
     style: str = ""
     level: int | None = None
@@ -51,28 +51,28 @@ class _Paragraph:
 
 
 def parse_docx(content: bytes, max_unpacked_bytes: int) -> ParsedDocument:
-    """Reads headings, paragraphs, list items and table rows; a foot- or endnote follows the paragraph it belongs to.
+    """Reads headings, paragraphs, list items and table rows; a footnote or endnote follows its paragraph.
 
-    Text boxes come before the paragraph that they are anchored in. Heads and feet of pages, comments, deleted and
-    hidden text are left out. A Word file has no pages until it is printed, so none are told.
+    Text boxes precede the paragraph they are anchored in. Page headers and footers, comments, and deleted or hidden
+    text are left out. A Word file has no pages until it is printed, so page numbers are None.
 
     Raises:
-        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or not within the limit.
+        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds the limit.
     """
     container = Container(content, max_unpacked_bytes)
     main = main_part(container) or "word/document.xml"
-    others = {relation.kind: relation.target for relation in relations_of(container, main).values()}
-    styles = _read_styles(container, others.get("styles", ""))
-    notes = {kind: _read_notes(container, others.get(kind, "")) for kind in _NOTE_REFERENCES.values()}
+    further = {relation.kind: relation.target for relation in relations_of(container, main).values()}
+    styles = _read_styles(container, further.get("styles", ""))
+    notes = {kind: _read_notes(container, further.get(kind, "")) for kind in _NOTE_REFERENCES.values()}
     builder = DocumentBuilder()
     with container.open(main) as part:
         read_xml(part, main, _Body(BlockWriter(builder), styles, notes))
-    said = office_properties(container)
-    return builder.build(str(said.get("title", "")), metadata=said)
+    properties = office_properties(container)
+    return builder.build(str(properties.get("title", "")), metadata=properties)
 
 
 class _Body:
-    """The events of a document's text."""
+    """Handles the XML events of the document's text."""
 
     def __init__(
         self, writer: BlockWriter, styles: Mapping[str, _Style], notes: Mapping[str, Mapping[str, list[str]]]
@@ -160,7 +160,7 @@ class _Body:
 
 
 class _Styles:
-    """Gathers what the styles say themselves and what each is based on."""
+    """Collects the properties of each style and the style it is based on."""
 
     def __init__(self) -> None:
         self.own: dict[str, tuple[str, int | None, bool]] = {}
@@ -191,11 +191,11 @@ class _Styles:
             self._id = ""
 
     def text(self, text: str) -> None:
-        """Styles hold no text."""
+        """Ignored: styles have no text."""
 
 
 class _Notes:
-    """Gathers the text of foot- or endnotes, a list of paragraphs by id."""
+    """Collects the text of footnotes or endnotes as paragraphs by id."""
 
     def __init__(self) -> None:
         self.found: dict[str, list[str]] = {}
@@ -245,8 +245,8 @@ def _inherited(own: Mapping[str, tuple[str, int | None, bool]], style: str) -> _
     for _ in range(_LONGEST_STYLE_CHAIN):
         if style not in own:
             break
-        style, said, listed = own[style]
-        level = said if level is None else level
+        style, own_level, listed = own[style]
+        level = own_level if level is None else level
         is_list = is_list or listed
     return _Style(level or 0, is_list)
 
@@ -263,12 +263,12 @@ def _read_notes(container: Container, name: str) -> dict[str, list[str]]:
 def _level(attributes: Mapping[str, str]) -> int:
     value = attributes.get("w:val", "")
     if not (value.isascii() and value.isdigit()):
-        raise BrokenDocument(f"an outline level of it is {value[:20]!r}, which is no number")
+        raise BrokenDocument(f"it has the outline level {value[:20]!r}, which is not a number")
     return 0 if int(value[:3]) >= _BODY_OUTLINE_LEVEL else int(value[:3]) + 1
 
 
 def _level_named(name: str) -> int | None:
-    """Depth that the built-in name of a style means; Word keeps these names in English in every language."""
+    """Returns the heading level of a built-in style name; Word stores these names in English in every language."""
     words = name.lower().split()
     if words == ["title"]:
         return 1

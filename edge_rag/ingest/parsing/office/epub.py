@@ -1,4 +1,4 @@
-"""EPUB: the chapters of a book in reading order."""
+"""EPUB parser: the chapters of a book in reading order."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MOST_CHARACTERS_OF_A_PROPERTY = 1_000
 
 
 def parse_epub(content: bytes, max_unpacked_bytes: int) -> ParsedDocument:
-    """Reads the chapters that the book's spine lists; one without a heading gets its entry in the table of contents.
+    """Reads the chapters in the spine; one without a heading gets its entry in the table of contents as heading.
 
     Raises:
-        BrokenDocument, DocumentTooLarge: The file cannot be read, or not within the limit.
+        BrokenDocument, DocumentTooLarge: The file cannot be read, or exceeds the limit.
         EncryptedDocument: Its text is encrypted.
     """
     container = Container(content, max_unpacked_bytes)
@@ -44,18 +44,18 @@ def parse_epub(content: bytes, max_unpacked_bytes: int) -> ParsedDocument:
     builder = DocumentBuilder()
     for chapter in package.chapters():
         if chapter in encrypted.parts:
-            raise EncryptedDocument("its text is encrypted (DRM); it can be read in its own shop's reader only")
+            raise EncryptedDocument("its text is encrypted (DRM); only the reader of its shop can open it")
         if chapter in container:
             raw = container.read(chapter)
             source = decode_text(raw, EncodingDetector.find_declared_encoding(raw))
             if not _HEADING.search(source):
                 builder.add(BlockKind.HEADING, contents.labels.get(chapter, ""), 1)
             add_html(builder, source)
-    said = package.said
-    title = said.get("dc:title", "")
+    found = package.properties
+    title = found.get("dc:title", "")
     return builder.build(
         title,
-        metadata=properties(title, said.get("dc:creator", ""), iso_moment(said.get("dc:date", ""))),
+        metadata=properties(title, found.get("dc:creator", ""), iso_moment(found.get("dc:date", ""))),
     )
 
 
@@ -65,7 +65,7 @@ def _read(container: Container, name: str, handler: XmlHandler) -> None:
 
 
 class _RootFile:
-    """Finds where the book's package is described."""
+    """Finds the path of the package document."""
 
     def __init__(self) -> None:
         self.path = ""
@@ -75,17 +75,17 @@ class _RootFile:
             self.path = resolve("", unquote(attributes.get("full-path", "")))
 
     def end(self, name: str) -> None:
-        """Nothing is gathered between tags."""
+        """Ignored."""
 
     def text(self, text: str) -> None:
-        """The container's description holds no text."""
+        """Ignored."""
 
 
 class _Package:
-    """Gathers what parts there are, in which order they are read, and what the book says of itself."""
+    """Collects the parts, their reading order, and the properties of the book."""
 
     def __init__(self, path: str) -> None:
-        self.said: dict[str, str] = {}
+        self.properties: dict[str, str] = {}
         self.contents = ""
         self._path = path
         self._parts: dict[str, str] = {}
@@ -93,11 +93,11 @@ class _Package:
         self._open = ""
 
     def chapters(self) -> list[str]:
-        """Names of the parts in reading order, each once."""
+        """Returns the names of the parts in reading order, each once."""
         return list(dict.fromkeys(self._parts[part] for part in self._spine if part in self._parts))
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
-        self._open = name if name.startswith("dc:") and name not in self.said else ""
+        self._open = name if name.startswith("dc:") and name not in self.properties else ""
         if name == "opf:itemref":
             self._spine.append(attributes.get("idref", ""))
         elif name == "opf:item":
@@ -114,11 +114,11 @@ class _Package:
 
     def text(self, text: str) -> None:
         if self._open:
-            self.said[self._open] = (self.said.get(self._open, "") + text)[:_MOST_CHARACTERS_OF_A_PROPERTY]
+            self.properties[self._open] = (self.properties.get(self._open, "") + text)[:_MOST_CHARACTERS_OF_A_PROPERTY]
 
 
 class _Contents:
-    """Gathers the entries of the table of contents, of either kind, by the part that they lead to."""
+    """Collects the entries of the table of contents, of either kind, by the part they link to."""
 
     def __init__(self, path: str) -> None:
         self.labels: dict[str, str] = {}
@@ -147,7 +147,7 @@ class _Contents:
 
 
 class _Encrypted:
-    """Gathers the parts that are encrypted; obfuscated fonts are among them."""
+    """Collects the encrypted parts, obfuscated fonts included."""
 
     def __init__(self) -> None:
         self.parts: set[str] = set()
@@ -157,10 +157,10 @@ class _Encrypted:
             self.parts.add(resolve("", unquote(attributes.get("URI", ""))))
 
     def end(self, name: str) -> None:
-        """Nothing is gathered between tags."""
+        """Ignored."""
 
     def text(self, text: str) -> None:
-        """Descriptions of encryption hold no text."""
+        """Ignored."""
 
 
 EPUB = Format(

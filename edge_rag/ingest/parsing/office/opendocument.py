@@ -1,4 +1,4 @@
-"""OpenDocument text and presentations (ODT, ODP)."""
+"""OpenDocument parser for text documents and presentations (ODT, ODP), and properties of all OpenDocument files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MOST_SPACES = 100
 
 
 def parse_opendocument(content: bytes, max_unpacked_bytes: int, max_pages: int) -> ParsedDocument:
-    """Reads headings, paragraphs, list items and table rows; a note follows the paragraph it belongs to.
+    """Reads headings, paragraphs, list items and table rows; a note follows its paragraph.
 
-    In a presentation a slide is a page; a text document has none until it is printed. Deleted text that is kept as a
-    tracked change, and comments, are left out.
+    In a presentation a slide is a page; a text document has no pages until it is printed. Deleted text of tracked
+    changes and comments are left out.
 
     Raises:
-        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or not within the limits.
+        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds a limit.
     """
     container = Container(content, max_unpacked_bytes)
     if _MANIFEST in container and b"encryption-data" in container.read(_MANIFEST):
@@ -37,20 +37,23 @@ def parse_opendocument(content: bytes, max_unpacked_bytes: int, max_pages: int) 
     body = _Body(BlockWriter(builder), max_pages)
     with container.open(_CONTENT) as part:
         read_xml(part, _CONTENT, body)
-    said = opendocument_properties(container)
-    return builder.build(str(said.get("title", "")), body.pages or None, said)
+    stored_properties = opendocument_properties(container)
+    return builder.build(str(stored_properties.get("title", "")), body.pages or None, stored_properties)
 
 
 def opendocument_properties(container: Container) -> dict[str, MetadataValue]:
-    """Returns what an OpenDocument file says of itself, as metadata.
+    """Returns the properties of an OpenDocument file as metadata.
 
     Raises:
-        BrokenDocument: It cannot be read.
+        BrokenDocument: They cannot be read.
     """
-    said = read_properties(container, _META)
-    author = said.get("meta:initial-creator") or said.get("dc:creator", "")
-    created, modified = iso_moment(said.get("meta:creation-date", "")), iso_moment(said.get("dc:date", ""))
-    return properties(said.get("dc:title", ""), author, created, modified)
+    stored_properties = read_properties(container, _META)
+    author = stored_properties.get("meta:initial-creator") or stored_properties.get("dc:creator", "")
+    created, modified = (
+        iso_moment(stored_properties.get("meta:creation-date", "")),
+        iso_moment(stored_properties.get("dc:date", "")),
+    )
+    return properties(stored_properties.get("dc:title", ""), author, created, modified)
 
 
 @dataclass(slots=True)
@@ -62,7 +65,7 @@ class _Paragraph:
 
 
 class _Body:
-    """The events of ``content.xml``."""
+    """Handles the XML events of ``content.xml``."""
 
     def __init__(self, writer: BlockWriter, max_pages: int) -> None:
         self.pages = 0
@@ -142,8 +145,8 @@ class _Body:
             self._writer.add(BlockKind.PARAGRAPH, note)
 
 
-def _number(text: str, most: int) -> int:
-    return min(max(int(text[:6]), 1), most) if text.isascii() and text.isdigit() else 1
+def _number(text: str, limit: int) -> int:
+    return min(max(int(text[:6]), 1), limit) if text.isascii() and text.isdigit() else 1
 
 
 def opendocument_zip_kind(media_type: str) -> ZipKind:

@@ -1,11 +1,9 @@
-"""What Office Open XML files have in common: relations between parts, and properties of the document.
+"""Containers of office documents: ZIP packages, XML events, relations between parts, properties, and old compound
+files.
 
-A document that is a ZIP file of parts, opened without trusting what it says about itself.
-
-XML as a stream of events; nothing outside of the document is ever looked at.
-
-Expat reads it. Entities are what XML attacks are made of, and no document format needs to declare any, so a declaration
-is refused where it stands; a document type is tolerated, and never fetched.
+Sizes stated in a package are not trusted. XML is read with expat as a stream of events; nothing outside the document is
+accessed. XML attacks use entities, and no document format needs to declare any, so an entity declaration is rejected; a
+document type is tolerated but never fetched.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from edge_rag.errors import BrokenDocument, DocumentTooLarge, EncryptedDocument,
 from edge_rag.ingest.parsing.document_builder import iso_moment, properties
 
 _MAX_PARTS = 20_000
-_PIECE_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 16
 _ENCRYPTED_FLAG = 0x1
 DAMAGED_ZIP = (
     zipfile.BadZipFile,
@@ -40,18 +38,17 @@ DAMAGED_ZIP = (
     OSError,
     struct.error,
 )
-"""What reading a damaged ZIP file raises."""
+"""Exceptions of reading a damaged ZIP file."""
 
 
 class Container:
-    """The parts of a document by name. Nothing is ever unpacked to disk, and parts in parts are left alone.
+    """The parts of a package by name. Nothing is unpacked to disk, and containers inside parts are not opened.
 
-    What the parts read so far hold together is counted as it is unpacked, so that a part that says it is small and is
-    not costs no more than the limit.
+    Unpacked bytes are counted while parts are read, so a part whose stated size is too small cannot exceed the limit.
 
     Raises:
-        BrokenDocument: It is no ZIP file, or a damaged one.
-        DocumentTooLarge: It has more parts than any document has.
+        BrokenDocument: It is not a ZIP file, or a damaged one.
+        DocumentTooLarge: It has too many parts.
     """
 
     def __init__(self, content: bytes, max_unpacked_bytes: int) -> None:
@@ -61,16 +58,16 @@ class Container:
             raise BrokenDocument("it is damaged: its ZIP container cannot be opened") from error
         self._parts = {info.filename.lstrip("/"): info for info in self._archive.infolist()}
         if len(self._parts) > _MAX_PARTS:
-            raise DocumentTooLarge(f"it has {len(self._parts):,} parts, at most {_MAX_PARTS:,} are taken")
+            raise DocumentTooLarge(f"it has {len(self._parts):,} parts, at most {_MAX_PARTS:,} are allowed")
         self._allowed = max_unpacked_bytes
-        self._left = max_unpacked_bytes
+        self._remaining = max_unpacked_bytes
 
     def __contains__(self, name: str) -> bool:
         return name in self._parts
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all parts, in the file's order."""
+        """Names of all parts, in the order of the file."""
         return tuple(self._parts)
 
     def read(self, name: str) -> bytes:
@@ -79,14 +76,14 @@ class Container:
         Raises:
             BrokenDocument: It is missing or damaged.
             EncryptedDocument: It needs a password.
-            DocumentTooLarge: It holds more than is left of what may be unpacked.
+            DocumentTooLarge: The unpacked parts exceed the limit.
         """
         with self.open(name) as part:
             return part.read()
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Opens a part; reading it raises what ``read`` raises."""
+        """Opens a part; reading it raises the errors of ``read``."""
         info = self._parts.get(name)
         if info is None:
             raise BrokenDocument(f"its part {name!r} is missing")
@@ -94,12 +91,12 @@ class Container:
             raise EncryptedDocument("it is encrypted and needs a password; save a copy without one")
         try:
             with self._archive.open(info) as part:
-                yield io.BufferedReader(_Counted(part, self._count), _PIECE_BYTES)
+                yield io.BufferedReader(_Counted(part, self._count), _BLOCK_BYTES)
         except DAMAGED_ZIP as error:
             raise BrokenDocument(f"its part {name!r} is damaged") from error
 
     def check_unpacked_size(self) -> None:
-        """Unpacks every part once, keeping nothing: for a reader that does not count itself.
+        """Unpacks every part once and discards it: for readers that do not count unpacked bytes.
 
         Raises:
             BrokenDocument, EncryptedDocument, DocumentTooLarge: As ``read``.
@@ -107,12 +104,12 @@ class Container:
         for name, info in self._parts.items():
             if not info.is_dir():
                 with self.open(name) as part:
-                    while part.read(_PIECE_BYTES):
+                    while part.read(_BLOCK_BYTES):
                         pass
 
     def _count(self, read: int) -> None:
-        self._left -= read
-        if self._left < 0:
+        self._remaining -= read
+        if self._remaining < 0:
             raise DocumentTooLarge(f"it unpacks to more than {self._allowed // 2**20:,} MiB")
 
 
@@ -125,14 +122,14 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        piece = self._part.read(min(len(buffer), _PIECE_BYTES))
+        piece = self._part.read(min(len(buffer), _BLOCK_BYTES))
         self._count(len(piece))
         buffer[: len(piece)] = piece
         return len(piece)
 
 
 def resolve(base: str, reference: str) -> str:
-    """Name of the part that ``reference``, found in part ``base``, points to; never outside of the container."""
+    """Returns the name of the part that ``reference`` in part ``base`` points to; never outside the container."""
     reference = reference.partition("#")[0]
     joined = reference if reference.startswith("/") else posixpath.join(posixpath.dirname(base), reference)
     return posixpath.normpath("/" + joined).lstrip("/")
@@ -170,14 +167,14 @@ _PREFIXES: Mapping[str, str] = {
     "urn:oasis:names:tc:opendocument:xmlns:container": "container",
     "http://www.w3.org/2001/04/xmlenc#": "enc",
 }
-"""Namespaces that are told apart. A name is given as ``prefix:local``, whatever prefix the document itself uses."""
+"""Prefixes of the known namespaces. Names are given as ``prefix:local``, whatever prefixes the document declares."""
 
 
 class XmlHandler(Protocol):
-    """Takes the events of a document in order."""
+    """Receives the events of an XML document in order."""
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
-        """A tag opens; names of unknown namespaces come as ``?:local``, attributes without one as ``local``."""
+        """A tag opens. Names in unknown namespaces are ``?:local``; attributes without a namespace are ``local``."""
         ...
 
     def end(self, name: str) -> None:
@@ -190,15 +187,15 @@ class XmlHandler(Protocol):
 
 
 def read_xml(part: IO[bytes], name: str, handler: XmlHandler) -> None:
-    """Reads a part.
+    """Parses an XML part.
 
     Args:
         part: The bytes.
-        name: What the part is called, for errors.
-        handler: Takes the events.
+        name: Name of the part, for errors.
+        handler: Receives the events.
 
     Raises:
-        BrokenDocument: It is not well-formed, declares entities, or is nested beyond any use.
+        BrokenDocument: It is not well-formed, declares entities, or is nested too deeply.
     """
     parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
     parser.buffer_text = True
@@ -225,7 +222,7 @@ def read_xml(part: IO[bytes], name: str, handler: XmlHandler) -> None:
         handler.end(known(found))
 
     def refuse_entity(*_: object) -> NoReturn:
-        raise BrokenDocument(f"its part {name!r} declares XML entities, which no document of its kind needs")
+        raise BrokenDocument(f"its part {name!r} declares XML entities, which are not allowed")
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end
@@ -234,7 +231,7 @@ def read_xml(part: IO[bytes], name: str, handler: XmlHandler) -> None:
     parser.UnparsedEntityDeclHandler = refuse_entity
     parser.ExternalEntityRefHandler = refuse_entity
     try:
-        while piece := part.read(_PIECE_BYTES):
+        while piece := part.read(_BLOCK_BYTES):
             parser.Parse(piece, False)
         parser.Parse(b"", True)
     except (expat.ExpatError, LookupError, ValueError) as error:
@@ -247,10 +244,10 @@ _MOST_PROPERTY_CHARACTERS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Where one part points to another.
+    """A relation of one part to another.
 
     Attributes:
-        kind: Last word of the relation's type, for example ``slide``.
+        kind: Last component of the relation's type, for example ``slide``.
         target: Name of the other part.
     """
 
@@ -269,14 +266,14 @@ class _Relations:
             self.found[attributes.get("Id", "")] = Relation(kind, resolve(self._source, attributes.get("Target", "")))
 
     def end(self, name: str) -> None:
-        """Nothing is gathered between tags."""
+        """Ignored."""
 
     def text(self, text: str) -> None:
-        """Relations hold no text."""
+        """Ignored."""
 
 
 def relations_of(container: Container, part: str) -> dict[str, Relation]:
-    """Returns the relations of a part by id, those to other files left out; of the container itself where it is empty.
+    """Returns the internal relations of a part by id; those of the package itself if ``part`` is empty.
 
     Raises:
         BrokenDocument: They cannot be read.
@@ -292,7 +289,7 @@ def relations_of(container: Container, part: str) -> dict[str, Relation]:
 
 
 def main_part(container: Container) -> str:
-    """Name of the part that the document begins with, or empty."""
+    """Returns the name of the main part, or an empty text."""
     relations = relations_of(container, "").values()
     return next((relation.target for relation in relations if relation.kind == "officeDocument"), "")
 
@@ -314,18 +311,18 @@ class _Properties:
 
 
 def office_properties(container: Container) -> dict[str, MetadataValue]:
-    """Returns what an Office Open XML file says of itself, as metadata.
+    """Returns the properties of an Office Open XML file as metadata.
 
     Raises:
-        BrokenDocument: It cannot be read.
+        BrokenDocument: They cannot be read.
     """
-    said = read_properties(container, _CORE_PROPERTIES)
-    created, modified = (iso_moment(said.get(f"dcterms:{name}", "")) for name in ("created", "modified"))
-    return properties(said.get("dc:title", ""), said.get("dc:creator", ""), created, modified)
+    stored = read_properties(container, _CORE_PROPERTIES)
+    created, modified = (iso_moment(stored.get(f"dcterms:{name}", "")) for name in ("created", "modified"))
+    return properties(stored.get("dc:title", ""), stored.get("dc:creator", ""), created, modified)
 
 
 def read_properties(container: Container, part: str) -> dict[str, str]:
-    """Returns the texts of a part by XML name, for example ``dc:title``; none where there is no such part.
+    """Returns the texts of a part by XML name, for example ``dc:title``; empty if there is no such part.
 
     Raises:
         BrokenDocument: It cannot be read.

@@ -1,4 +1,4 @@
-"""PPTX: a slide is a page; its title, text, tables and notes."""
+"""PPTX parser: one page per slide with its title, text, tables and notes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from edge_rag.ingest.parsing.document_format import Format, ZipKind
 from edge_rag.ingest.parsing.office.package import Container, main_part, office_properties, read_xml, relations_of
 
 _TITLES = frozenset(("title", "ctrTitle"))
-_FURNITURE = frozenset(("sldNum", "dt", "ftr", "hdr", "sldImg"))
+_PLACEHOLDERS = frozenset(("sldNum", "dt", "ftr", "hdr", "sldImg"))
 _LISTS = frozenset(("body", "obj", ""))
 
 
 def parse_pptx(content: bytes, max_unpacked_bytes: int, max_pages: int) -> ParsedDocument:
-    """Reads the slides in the order they are shown in, each followed by its notes.
+    """Reads the slides in presentation order, each followed by its notes.
 
-    Numbers, dates and feet of slides are left out, and so are pictures, charts and diagrams.
+    Slide numbers, dates and footers are left out, as are pictures, charts and diagrams.
 
     Raises:
-        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or not within the limits.
+        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds a limit.
     """
     container = Container(content, max_unpacked_bytes)
     main = main_part(container) or "ppt/presentation.xml"
@@ -42,12 +42,12 @@ def parse_pptx(content: bytes, max_unpacked_bytes: int, max_pages: int) -> Parse
             if relation.kind == "notesSlide" and relation.target in container:
                 with container.open(relation.target) as part:
                     read_xml(part, relation.target, _Notes(writer))
-    said = office_properties(container)
-    return builder.build(str(said.get("title", "")), len(slides), metadata=said)
+    properties = office_properties(container)
+    return builder.build(str(properties.get("title", "")), len(slides), metadata=properties)
 
 
 class _Order:
-    """Gathers the ids of the slides in order."""
+    """Collects the relation ids of the slides in order."""
 
     def __init__(self) -> None:
         self.slides: list[str] = []
@@ -57,14 +57,14 @@ class _Order:
             self.slides.append(attributes.get("r:id", ""))
 
     def end(self, name: str) -> None:
-        """Nothing is gathered between tags."""
+        """Ignored."""
 
     def text(self, text: str) -> None:
-        """The order of slides holds no text."""
+        """Ignored."""
 
 
 class _Slide:
-    """The events of a slide."""
+    """Handles the XML events of a slide."""
 
     def __init__(self, writer: BlockWriter) -> None:
         self._writer = writer
@@ -119,7 +119,7 @@ class _Slide:
             self._text.append(text)
 
     def _close(self, role: str | None, text: str) -> None:
-        if role in _FURNITURE:
+        if role in _PLACEHOLDERS:
             return
         if role in _TITLES:
             self._writer.add(BlockKind.HEADING, text, 1)
@@ -130,7 +130,7 @@ class _Slide:
 
 
 class _Notes(_Slide):
-    """The events of a slide's notes, of which the picture of the slide and the page's furniture are no part."""
+    """Handles the XML events of a slide's notes; the slide image and page placeholders are left out."""
 
     def _close(self, role: str | None, text: str) -> None:
         if role == "body":

@@ -1,4 +1,4 @@
-"""RTF: paragraphs and table rows, read by striprtf."""
+"""RTF parser: paragraphs and table rows, read with striprtf."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _CELL_END = "|"
 
 
 def parse_rtf(content: bytes) -> ParsedDocument:
-    """Reads the text; styles, and with them headings, are not told apart.
+    """Reads the text; styles are not known, so there are no headings.
 
     Raises:
-        BrokenDocument: Its control words make no sense.
+        BrokenDocument: Its control words are invalid.
     """
     try:
         text = rtf_to_text(content.decode("latin-1"), errors="replace")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BrokenDocument("it is damaged: its control words make no sense") from error
+        raise BrokenDocument("it is damaged: its control words are invalid") from error
     builder = DocumentBuilder()
     for line in text.split("\n"):
         if line.endswith(_CELL_END) and line.count(_CELL_END) > 1:

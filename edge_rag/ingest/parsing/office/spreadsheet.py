@@ -1,4 +1,4 @@
-"""Spreadsheets (XLSX, XLSB, XLS, ODS): a sheet is a section, a row a record; read by calamine."""
+"""Spreadsheet parser (XLSX, XLSB, XLS, ODS): one section per sheet, one record per row; read with calamine."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _Cell = int | float | str | bool | time | date | datetime | timedelta
 
 
 def parse_spreadsheet(content: bytes, max_unpacked_bytes: int, is_container: bool) -> ParsedDocument:
-    """Reads the sheets in order, hidden ones left out; a formula counts as the value that was stored with it.
+    """Reads the visible sheets in order; a formula has the value that was stored with it.
 
     Args:
         content: The bytes.
-        max_unpacked_bytes: Most bytes that the parts may hold together.
-        is_container: Whether it is a ZIP file, as all but XLS are.
+        max_unpacked_bytes: Most bytes of all parts together.
+        is_container: Whether it is a ZIP file, as all formats but XLS are.
 
     Raises:
-        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or not within the limit.
+        BrokenDocument, EncryptedDocument, DocumentTooLarge: The file cannot be read, or exceeds the limit.
     """
-    said: dict[str, MetadataValue] = {}
+    properties: dict[str, MetadataValue] = {}
     if is_container:
         container = Container(content, max_unpacked_bytes)
         container.check_unpacked_size()
-        said = office_properties(container) or opendocument_properties(container)
+        properties = office_properties(container) or opendocument_properties(container)
     builder = DocumentBuilder()
     try:
         with calamine.load_workbook(io.BytesIO(content)) as workbook:
@@ -46,7 +46,7 @@ def parse_spreadsheet(content: bytes, max_unpacked_bytes: int, is_container: boo
         raise EncryptedDocument("it is encrypted and needs a password; save a copy without one") from error
     except (calamine.CalamineError, OSError, ValueError) as error:
         raise BrokenDocument(f"it is a damaged spreadsheet: {error}") from error
-    return builder.build(str(said.get("title", "")), metadata=said)
+    return builder.build(str(properties.get("title", "")), metadata=properties)
 
 
 def _rows(sheet: calamine.CalamineSheet) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""What a page is made of before it is put in reading order."""
+"""Elements of a page before they are put in reading order."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of text that a file draws in one go; lengths in points, y grows upwards, text runs to the right.
+class TextElement:
+    """A stretch of text drawn in one operation; lengths in points, y upwards, text from left to right.
 
     Attributes:
-        cells: Its text; more than one only for the row of a ruled table.
+        cells: Its text; several only for the row of a ruled table.
         left: Left edge.
         right: Right edge.
         bottom: Lower edge.
         top: Upper edge.
-        size: Height of its type, above 0.
-        line: Pieces that were drawn as one line have the same number; it grows in the order of drawing.
-        place: Its place in the order of drawing; no other piece of the page has it.
+        size: Type size, above 0.
+        line: Number of the line that it was drawn in; increases in drawing order.
+        position: Position in drawing order; unique on the page.
     """
 
     cells: tuple[str, ...]
@@ -27,11 +27,11 @@ class Piece:
     top: float
     size: float
     line: int
-    place: int
+    position: int
 
     @property
     def core(self) -> tuple[float, float]:
-        """Its vertical extent without what may overlap the lines above and below."""
+        """Its vertical extent without the parts that may overlap adjacent lines."""
         return self.bottom + 0.3 * self.size, self.top - 0.3 * self.size
 
 
@@ -40,13 +40,13 @@ class Edge:
     """A thin drawn line, or one side of a drawn rectangle.
 
     Attributes:
-        at: Its y if it lies, its x if it stands.
-        start: Where it starts along the other axis.
-        end: Where it ends, at or after ``start``.
-        lies: Whether it is horizontal.
+        at: Its y if it is horizontal, else its x.
+        start: Start along the other axis.
+        end: End along the other axis, at or after ``start``.
+        is_horizontal: Whether it is horizontal.
     """
 
     at: float
     start: float
     end: float
-    lies: bool
+    is_horizontal: bool

@@ -1,15 +1,15 @@
 """From lines on pages to paragraphs, headings, items and table rows; pure.
 
-A PDF says where letters stand, not what they form. The rules here are few and err towards joining too little:
+A PDF states where letters are, not what they form. The rules are few and prefer joining too little:
 
-- larger type than the body's on a short line is a heading; the sizes found give the levels;
-- a bullet or a small number opens a list item; wide gaps inside a line make it a table row;
-- a line goes on the paragraph above unless the gap between them is wide, the type changes, it is indented, or the line
-  above ends a sentence well before the margin;
-- a paragraph that breaks off at the foot of a page or column goes on at the head of the next;
-- a line repeated at the head or foot of most pages is kept where it is first met only, a page's number nowhere.
+- a short line in larger type than the body is a heading; the sizes found give the levels;
+- a bullet or a small number starts a list item; wide gaps inside a line make it a table row;
+- a line continues the paragraph above unless the gap between them is wide, the type changes, it is indented, or the
+  line above ends a sentence well before the margin;
+- a paragraph that is incomplete at the end of a page or column continues on the next one;
+- a header or footer line that is on most pages is kept only where it is first found; page numbers are dropped.
 
-A title in bold of the body's size is taken for a paragraph.
+A bold title in the size of the body counts as a paragraph.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _PAGE_NUMBER = re.compile(r"[\W_]*#[\W_#]*")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of text on a page; lengths in points, y grows upwards.
+    """A line of text on a page; lengths in points, y upwards.
 
     Attributes:
-        cells: Its text, in pieces set apart by wide gaps; usually one.
+        cells: Its text, split at wide gaps; usually one.
         left: Left edge.
         right: Right edge.
         bottom: Lower edge.
-        size: Height of its type, above 0.
-        margin: Right edge of the column that it stands in.
+        size: Type size, above 0.
+        margin: Right edge of its column.
     """
 
     cells: tuple[str, ...]
@@ -74,7 +74,7 @@ def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> None
     """Appends the blocks of a document.
 
     Args:
-        builder: Takes the blocks; each has the 1-based page on which it starts.
+        builder: Receives the blocks, each with the 1-based page on which it starts.
         pages: Lines of each page in reading order.
     """
     kept = _without_repeated_running_lines(pages)
@@ -83,7 +83,7 @@ def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> None
     for number, page in enumerate(kept, start=1):
         for position, line in enumerate(page):
             kind, text, level = style.classify(line)
-            if block is not None and _goes_on(block, line, kind, text, position == 0, style):
+            if block is not None and _continues(block, line, kind, text, position == 0, style):
                 block.text = _join_lines(block.text, text, style.words)
                 block.last = line
                 continue
@@ -95,14 +95,14 @@ def add_pages(builder: DocumentBuilder, pages: Sequence[Sequence[Line]]) -> None
 
 
 def body_size(pages: Sequence[Sequence[Line]]) -> float:
-    """Size of type that most of a document is set in, points."""
+    """Returns the type size of most characters of a document, points."""
     characters = _characters_by_size(pages)
     return max(characters, key=lambda size: (characters[size], -size), default=10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """What is usual in the document: the body's type size, its line pitch, heading sizes and the words it uses."""
+    """Typical values of the document: type size of the body, line pitch, heading sizes and vocabulary."""
 
     body: float
     pitch: float
@@ -120,7 +120,7 @@ class _Style:
         return cls(body, _pitch(pages, body), tuple(larger), words)
 
     def classify(self, line: Line) -> tuple[BlockKind, str, int]:
-        """Kind, text without its bullet, and heading level of a line taken by itself."""
+        """Returns kind, text without bullet, and heading level of a line considered alone."""
         text = " ".join(line.cells)
         if line.size > _HEADING_SIZE * self.body and len(text) <= _HEADING_CHARACTERS:
             rank = self.heading_sizes.index(_rounded(line.size)) if _rounded(line.size) in self.heading_sizes else 0
@@ -133,8 +133,8 @@ class _Style:
         return BlockKind.PARAGRAPH, text, 0
 
 
-def _goes_on(block: _OpenBlock, line: Line, kind: BlockKind, text: str, new_page: bool, style: _Style) -> bool:
-    """Whether a line belongs to the block before it."""
+def _continues(block: _OpenBlock, line: Line, kind: BlockKind, text: str, new_page: bool, style: _Style) -> bool:
+    """Whether a line continues the block before it."""
     if not _same_size(block.last.size, line.size):
         return False
     if block.kind is BlockKind.HEADING:
@@ -152,9 +152,9 @@ def _goes_on(block: _OpenBlock, line: Line, kind: BlockKind, text: str, new_page
 
 
 def _join_lines(above: str, below: str, words: frozenset[str]) -> str:
-    """Joins two lines of a paragraph; a word divided at the line's end becomes whole.
+    """Joins two lines of a paragraph; a word hyphenated at the line break becomes whole.
 
-    The hyphen stays where the document elsewhere writes the word with it, or where what follows is not in lower case.
+    The hyphen stays if the document writes the word with a hyphen elsewhere, or if the next part is not lower case.
     """
     hyphen = _HYPHEN_AT_END.search(above, max(0, len(above) - _TAIL))
     rest = _WORD_AT_START.match(below)
@@ -167,10 +167,10 @@ def _join_lines(above: str, below: str, words: frozenset[str]) -> str:
 
 
 def _without_repeated_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
-    """Drops a head or foot line from the second page it is on if most pages have it, and page numbers altogether.
+    """Drops header and footer lines that most pages have, except on their first page, and all page numbers.
 
-    Where a line stands apart from the body, its digits do not count; otherwise only the very same line is a repetition,
-    since the lines of a log may differ in nothing else.
+    If such a line is set apart from the body, digits are ignored in the comparison; otherwise only an identical line is
+    a repetition, because lines of a log may differ in digits only.
     """
     pitch = _pitch(pages, body_size(pages))
     edges: Counter[str] = Counter()
@@ -202,7 +202,7 @@ def _as_running_line(page: Sequence[Line], position: int, pitch: float) -> str:
 
 
 def _pitch(pages: Sequence[Sequence[Line]], body: float) -> float:
-    """Usual distance from line to line, points."""
+    """Returns the typical distance between lines, points."""
     pitches = [
         upper.bottom - lower.bottom
         for page in pages

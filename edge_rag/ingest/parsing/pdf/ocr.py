@@ -1,9 +1,8 @@
-"""Text recognition of scanned pages by Tesseract, a program that may or may not be installed beside this one.
+"""OCR of scanned pages with Tesseract, if that program is installed.
 
-It is given one page at a time as bare grey levels on its standard input, and answers on its standard output, so there
-are no files. It runs at low priority, with one thread, limits of its own, and no right to write or to reach a network.
-
-Scanned pages: asking for their words, and making lines of these.
+The daemon runs Tesseract with one page at a time as grey levels on standard input and reads the words from standard
+output, so no files are involved. Tesseract runs at low priority, with one thread, with resource limits, and without
+rights to write files or to use the network. The parser process requests the words of a page and makes lines of them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from edge_rag.ingest.parsing.sandbox import confinement
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "TESSDATA_PREFIX")
 _LIST_SECONDS = 20.0
-_LIST_AGAIN_SECONDS = 60.0
+_LANGUAGE_CACHE_SECONDS = 60.0
 _PAGE_SECONDS = 120.0
 _ORIENTATION = "osd"
 _LIMITS = {
@@ -42,13 +41,13 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A page as a picture.
+    """A rendered page.
 
     Attributes:
-        width: Pixels in a row.
+        width: Pixels per row.
         height: Rows.
-        dots_per_inch: Size of a pixel.
-        grey: A byte a pixel, 0 for black, row by row from the top.
+        dots_per_inch: Resolution.
+        grey: One byte per pixel, 0 for black, row by row from the top.
     """
 
     width: int
@@ -57,40 +56,40 @@ class Scan:
     grey: bytes
 
 
-class TextRecognition:
-    """Reads scans in the given languages. May be called from any thread.
+class TesseractOcr:
+    """Recognizes scanned pages with Tesseract. May be called from any thread.
 
     Args:
-        languages: Tesseract's names, joined by ``+``, for example ``eng+deu``.
+        languages: Tesseract's names joined by ``+``, for example ``eng+deu``.
     """
 
     def __init__(self, languages: str) -> None:
         self._languages = languages
         self._lock = threading.Lock()
         self._installed: frozenset[str] = frozenset()
-        self._list_again_at = 0.0
+        self._list_expires_at = 0.0
         self._running: subprocess.Popen[bytes] | None = None
         self._ended = False
 
     def missing(self) -> str:
-        """What has to be installed before a page can be read, as a command; empty where nothing has to be.
+        """Returns the command that installs what OCR needs; empty if everything is installed.
 
-        A language that is installed meanwhile is found after a minute.
+        A language installed meanwhile is detected within a minute.
         """
         program = shutil.which("tesseract")
         wanted = self._languages.split("+")
-        if program and not self._installed.issuperset(wanted) and time.monotonic() >= self._list_again_at:
+        if program and not self._installed.issuperset(wanted) and time.monotonic() >= self._list_expires_at:
             self._installed = self._list_languages(program)
-            self._list_again_at = time.monotonic() + _LIST_AGAIN_SECONDS
-        lacking = [language for language in wanted if language not in self._installed]
-        if program and not lacking:
+            self._list_expires_at = time.monotonic() + _LANGUAGE_CACHE_SECONDS
+        missing_languages = [language for language in wanted if language not in self._installed]
+        if program and not missing_languages:
             return ""
         packages = [] if program else ["tesseract-ocr"]
-        packages += [f"tesseract-ocr-{language.replace('_', '-').lower()}" for language in lacking]
+        packages += [f"tesseract-ocr-{language.replace('_', '-').lower()}" for language in missing_languages]
         return f"apt-get install {' '.join(packages)}"
 
     def read(self, scan: Scan) -> bytes:
-        """Returns the words of a page with their places as Tesseract's TSV; nothing where it fails or is too slow."""
+        """Returns the words of a page and their positions as Tesseract's TSV; empty if it fails or times out."""
         program = shutil.which("tesseract")
         if program is None:
             return b""
@@ -100,7 +99,7 @@ class TextRecognition:
         return self._run(program, [*arguments, "-c", "tessedit_create_tsv=1"], picture, _PAGE_SECONDS)
 
     def close(self) -> None:
-        """Ends what is running; from now on nothing is read."""
+        """Stops the running OCR; later pages get no words."""
         with self._lock:
             self._ended = True
             if self._running is not None:
@@ -149,19 +148,19 @@ _WIDTH = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Recognizer:
-    """Reads scanned pages.
+    """Gives parsers the words of scanned pages.
 
     Attributes:
-        lacks: What has to be done before it can read; empty where nothing has to be.
-        read: Returns the words of a page as Tesseract's TSV; nothing where it fails.
+        install_command: Command that installs what is missing; empty if OCR works.
+        read: Returns the words of a page as Tesseract's TSV; empty if OCR fails.
     """
 
-    lacks: str
+    install_command: str
     read: Callable[[Scan], bytes]
 
 
-NO_RECOGNIZER = Recognizer("text recognition is not at hand", lambda _: b"")
-"""For reading documents where no program can be started."""
+NO_RECOGNIZER = Recognizer("OCR is not available", lambda _: b"")
+"""Used where no program can be started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +174,14 @@ class _Word:
 
 
 def recognized_lines(words: bytes, size: float) -> list[Line]:
-    """Makes lines of the words of a page, in Tesseract's reading order and with its paragraphs.
+    """Makes lines of the words of a page, in Tesseract's reading order and paragraphs.
 
-    The places are not those on the page, only such that lines of one paragraph stand close together: type sizes of a
-    scan are too uncertain to tell headings by.
+    Positions are not those on the page; they only keep the lines of a paragraph close together, because type sizes of a
+    scan are too uncertain to detect headings.
 
     Args:
         words: Tesseract's TSV.
-        size: Size of type to say the lines are of.
+        size: Type size of the lines.
     """
     lines: list[Line] = []
     bottom = 0.0
@@ -211,7 +210,7 @@ def _words(table: bytes) -> Iterator[_Word]:
 
 
 def _cells(words: list[_Word]) -> Iterator[str]:
-    """Pieces of a line that wide gaps set apart."""
+    """Splits a line at wide gaps."""
     wide = _CELL_GAP_HEIGHTS * max(word.height for word in words)
     cell = [words[0].text]
     for before, word in pairwise(words):

@@ -1,4 +1,4 @@
-"""A page of a PDF: pieces of text with their place, as PDFium finds them, put in reading order."""
+"""A page of a PDF: text elements and their positions from PDFium, put in reading order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pypdfium2
 import pypdfium2.raw as pdfium
 
 from edge_rag.errors import BrokenDocument
-from edge_rag.ingest.parsing.pdf.elements import Edge, Piece
+from edge_rag.ingest.parsing.pdf.elements import Edge, TextElement
 from edge_rag.ingest.parsing.pdf.layout import Line
-from edge_rag.ingest.parsing.pdf.reading_order import LEFTWARD_LETTERS, reading_order
+from edge_rag.ingest.parsing.pdf.reading_order import RIGHT_TO_LEFT_LETTERS, reading_order
 
 _LINE = re.compile(r"[^\r\n]+")
 _HYPHENS_AT_LINE_END = frozenset("\x02\ufffe")
-_PIECE_GAP = 0.4
-_OBJECTS_LOOKED_AT = 4_000
+_ELEMENT_GAP = 0.4
+_MAX_OBJECTS = 4_000
 _THIN = 2.5
 _SEGMENTS_OF_A_RECTANGLE = (4, 5)
 
@@ -26,11 +26,11 @@ Box = tuple[float, float, float, float]
 
 
 def read_page(document: pypdfium2.PdfDocument, index: int) -> list[Line]:
-    """Reads a page; text that runs in other directions than most of it comes after the rest, each direction by itself.
+    """Reads a page. Text in other directions than most of the page follows at the end, one direction after another.
 
     Args:
         document: The document.
-        index: 0-based number of the page.
+        index: 0-based page number.
 
     Raises:
         BrokenDocument: PDFium cannot read it.
@@ -40,9 +40,9 @@ def read_page(document: pypdfium2.PdfDocument, index: int) -> list[Line]:
         text_page = page.get_textpage()
     except pypdfium2.PdfiumError as error:
         raise BrokenDocument(f"page {index + 1} is damaged: PDFium cannot read it") from error
-    by_direction: dict[int, list[Piece]] = {}
-    for place, (direction, line, text, box) in enumerate(_texts(text_page)):
-        by_direction.setdefault(direction, []).append(_piece(text, box, line, place))
+    by_direction: dict[int, list[TextElement]] = {}
+    for position, (direction, line, text, box) in enumerate(_texts(text_page)):
+        by_direction.setdefault(direction, []).append(_element(text, box, line, position))
     edges = _edges(page) if by_direction else []
     text_page.close()
     page.close()
@@ -55,37 +55,39 @@ def read_page(document: pypdfium2.PdfDocument, index: int) -> list[Line]:
 
 
 class _DrawnText:
-    """The characters of a page as PDFium lists them, with their places."""
+    """The characters of a page as PDFium lists them, with their positions."""
 
     def __init__(self, text_page: pypdfium2.PdfTextPage) -> None:
         self._raw = text_page.raw
         read = pdfium.FPDFText_GetUnicode
-        self.characters = "".join([chr(read(self._raw, place)) for place in range(text_page.count_chars())])
+        self.characters = "".join([chr(read(self._raw, position)) for position in range(text_page.count_chars())])
         self._sides = tuple(ctypes.c_double() for _ in range(4))
         self._references = tuple(ctypes.byref(side) for side in self._sides)
         self._loose = pdfium.FS_RECTF()
         self._loose_reference = ctypes.byref(self._loose)
 
-    def direction(self, place: int) -> int:
-        """Quarter turns clockwise that a character is drawn at."""
-        angle: float = pdfium.FPDFText_GetCharAngle(self._raw, place)
+    def direction(self, position: int) -> int:
+        """Returns the quarter turns clockwise that a character is drawn at."""
+        angle: float = pdfium.FPDFText_GetCharAngle(self._raw, position)
         return round(2 * angle / math.pi) % 4
 
-    def box(self, place: int, direction: int) -> Box:
-        """What a character's ink covers, turned so that its line runs to the right: left, bottom, right, top."""
-        pdfium.FPDFText_GetCharBox(self._raw, place, *self._references)
+    def box(self, position: int, direction: int) -> Box:
+        """Returns what a character's ink covers, rotated so that its line runs to the right: left, bottom, right,
+        top.
+        """
+        pdfium.FPDFText_GetCharBox(self._raw, position, *self._references)
         left, right, bottom, top = self._sides
         return _turned((left.value, bottom.value, right.value, top.value), direction)
 
-    def loose_box(self, place: int, direction: int) -> Box:
-        """What a character takes up, as wide as its advance and as high as its type."""
-        pdfium.FPDFText_GetLooseCharBox(self._raw, place, self._loose_reference)
+    def loose_box(self, position: int, direction: int) -> Box:
+        """Returns the box of a character, as wide as its advance and as high as its type."""
+        pdfium.FPDFText_GetLooseCharBox(self._raw, position, self._loose_reference)
         box = self._loose
         return _turned((box.left, box.bottom, box.right, box.top), direction)
 
 
 def _texts(text_page: pypdfium2.PdfTextPage) -> Iterator[tuple[int, int, str, Box]]:
-    """Yields the text as it is drawn: quarter turns clockwise that it is drawn at, number of its line, text, place."""
+    """Yields text in drawing order: quarter turns clockwise, line number, text, box."""
     drawn = _DrawnText(text_page)
     number = 0
     for found in _LINE.finditer(drawn.characters):
@@ -96,10 +98,10 @@ def _texts(text_page: pypdfium2.PdfTextPage) -> Iterator[tuple[int, int, str, Bo
 
 
 def _line_texts(drawn: _DrawnText, first: int, end: int) -> Iterator[tuple[int, str, Box, bool]]:
-    """Cuts a line at spaces that may be more than the space between two words; tells where it jumps.
+    """Splits a line at gaps wider than a space between words, and reports where it jumps back.
 
-    PDFium takes what is level for one line, also where the right column was drawn first or what follows runs in another
-    direction. In scripts that run leftwards going back is no jump.
+    PDFium treats everything on one level as a line, also if the right column was drawn first or the rest runs in
+    another direction. In right-to-left scripts going back is no jump.
     """
     characters = drawn.characters
     while first < end and characters[first].isspace():
@@ -111,7 +113,7 @@ def _line_texts(drawn: _DrawnText, first: int, end: int) -> Iterator[tuple[int, 
     start, jumped, direction = first, False, drawn.direction(first)
     box = drawn.loose_box(first, direction)
     size = max(box[3] - box[1], 0.1)
-    goes_right = not LEFTWARD_LETTERS.search(characters, first, end)
+    goes_right = not RIGHT_TO_LEFT_LETTERS.search(characters, first, end)
     position = characters.find(" ", first + 1, end - 1)
     while position != -1:
         before = drawn.box(position - 1, direction)
@@ -119,7 +121,7 @@ def _line_texts(drawn: _DrawnText, first: int, end: int) -> Iterator[tuple[int, 
         level = after[1] < before[3] + size and after[3] > before[1] - size
         turned = direction if level else drawn.direction(position + 1)
         jumps = turned != direction or (goes_right and before[0] - after[2] > size)
-        if jumps or after[0] - before[2] > _PIECE_GAP * size:
+        if jumps or after[0] - before[2] > _ELEMENT_GAP * size:
             if position > start:
                 yield direction, _join(characters[start:position]), (box[0], box[1], before[2], box[3]), jumped
                 jumped = False
@@ -128,14 +130,14 @@ def _line_texts(drawn: _DrawnText, first: int, end: int) -> Iterator[tuple[int, 
             size = max(box[3] - box[1], 0.1)
         position = characters.find(" ", position + 1, end - 1)
     last = drawn.loose_box(end - 1, direction)
-    place = (min(box[0], last[0]), box[1], max(box[2], last[2]), box[3])
-    yield direction, _join(characters[start:end]), place, jumped
+    whole = (min(box[0], last[0]), box[1], max(box[2], last[2]), box[3])
+    yield direction, _join(characters[start:end]), whole, jumped
 
 
-def _piece(text: str, box: Box, line: int, place: int) -> Piece:
+def _element(text: str, box: Box, line: int, position: int) -> TextElement:
     left, bottom, right, top = box
     top = max(top, bottom + 0.1)
-    return Piece((text,), left, max(left, right), bottom, top, top - bottom, line, place)
+    return TextElement((text,), left, max(left, right), bottom, top, top - bottom, line, position)
 
 
 def _turned(box: Box, direction: int) -> Box:
@@ -154,18 +156,18 @@ def _turned(box: Box, direction: int) -> Box:
 def _turned_edge(edge: Edge, direction: int) -> Edge:
     if not direction:
         return edge
-    box = (edge.start, edge.at, edge.end, edge.at) if edge.lies else (edge.at, edge.start, edge.at, edge.end)
+    box = (edge.start, edge.at, edge.end, edge.at) if edge.is_horizontal else (edge.at, edge.start, edge.at, edge.end)
     left, bottom, right, top = _turned(box, direction)
-    if edge.lies == (direction == 2):
-        return Edge(bottom, left, right, lies=True)
-    return Edge(left, bottom, top, lies=False)
+    if edge.is_horizontal == (direction == 2):
+        return Edge(bottom, left, right, is_horizontal=True)
+    return Edge(left, bottom, top, is_horizontal=False)
 
 
 def _edges(page: pypdfium2.PdfPage) -> list[Edge]:
-    """Straight lines and sides of rectangles among the first objects of a page."""
+    """Returns straight lines and sides of rectangles among the first objects of a page."""
     edges: list[Edge] = []
     sides = tuple(ctypes.c_float() for _ in range(4))
-    for number in range(min(pdfium.FPDFPage_CountObjects(page), _OBJECTS_LOOKED_AT)):
+    for number in range(min(pdfium.FPDFPage_CountObjects(page), _MAX_OBJECTS)):
         drawn = pdfium.FPDFPage_GetObject(page, number)
         if pdfium.FPDFPageObj_GetType(drawn) != pdfium.FPDF_PAGEOBJ_PATH:
             continue
@@ -173,17 +175,17 @@ def _edges(page: pypdfium2.PdfPage) -> list[Edge]:
             continue
         left, bottom, right, top = (side.value for side in sides)
         if top - bottom <= _THIN:
-            edges.append(Edge((bottom + top) / 2, left, right, lies=True))
+            edges.append(Edge((bottom + top) / 2, left, right, is_horizontal=True))
         elif right - left <= _THIN:
-            edges.append(Edge((left + right) / 2, bottom, top, lies=False))
+            edges.append(Edge((left + right) / 2, bottom, top, is_horizontal=False))
         elif pdfium.FPDFPath_CountSegments(drawn) in _SEGMENTS_OF_A_RECTANGLE:
-            edges += (Edge(bottom, left, right, lies=True), Edge(top, left, right, lies=True))
-            edges += (Edge(left, bottom, top, lies=False), Edge(right, bottom, top, lies=False))
+            edges += (Edge(bottom, left, right, is_horizontal=True), Edge(top, left, right, is_horizontal=True))
+            edges += (Edge(left, bottom, top, is_horizontal=False), Edge(right, bottom, top, is_horizontal=False))
     return edges
 
 
 def _join(characters: str) -> str:
-    """Joins UTF-16 units; PDFium's own mark for a hyphen at a line's end becomes a hyphen again."""
+    """Joins UTF-16 units; PDFium's mark for a hyphen at a line end becomes a hyphen again."""
     if characters[-1] in _HYPHENS_AT_LINE_END:
         characters = characters[:-1] + "-"
     if characters.isascii():

@@ -1,4 +1,4 @@
-"""PDF: text, scanned pages and properties, read by PDFium."""
+"""PDF parser: text, scanned pages and properties, read with PDFium."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ _LEAST_DOTS_PER_INCH = 50
 
 
 def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> ParsedDocument:
-    """Reads the text of a PDF, page by page; pages that are pictures of text are recognized.
+    """Reads the text of a PDF page by page; pages that are pictures of text are read by OCR.
 
-    Where that cannot be done, a document most of whose pages are such is refused; of another one the rest is read, and
-    its note names the pages that were not.
+    Without OCR, a document that consists mostly of such pages is rejected; otherwise the other pages are read, and a
+    note names those that were not.
 
     Args:
         content: The bytes.
-        limits: Most pages that are read, and most pixels of a scan.
+        limits: Limits on pages and on the pixels of a scan.
         recognizer: Reads scanned pages.
 
     Raises:
         EncryptedDocument: It needs a password.
         BrokenDocument: PDFium cannot read it, or one of its pages.
-        DocumentTooLarge: It has more pages than are read.
-        EmptyDocument: It holds no text, or it is a scan and the reason says what to install.
+        DocumentTooLarge: It has too many pages.
+        EmptyDocument: It holds no text, or is a scan and OCR is not installed; the reason names the command.
     """
     try:
         document = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         if error.err_code == pdfium.FPDF_ERR_PASSWORD:
             raise EncryptedDocument("it is encrypted and needs a password; save a copy without one") from error
-        raise BrokenDocument("it is damaged or no PDF: PDFium cannot open it") from error
+        raise BrokenDocument("it is damaged or not a PDF: PDFium cannot open it") from error
     with document:
         if len(document) > limits.max_pages:
             raise DocumentTooLarge(f"it has {len(document):,} pages, at most {limits.max_pages:,} are read")
         pages = [read_page(document, index) for index in range(len(document))]
         note = _recognize(document, pages, limits, recognizer)
         title = document.get_metadata_value("Title")
-        said = properties(
+        properties_found = properties(
             title,
             document.get_metadata_value("Author"),
             pdf_moment(document.get_metadata_value("CreationDate")),
@@ -61,25 +61,25 @@ def parse_pdf(content: bytes, limits: ParsingLimits, recognizer: Recognizer) -> 
         )
     builder = DocumentBuilder()
     add_pages(builder, pages)
-    parsed = builder.build(title, len(pages), said)
+    parsed = builder.build(title, len(pages), properties_found)
     if not parsed.text:
-        raise EmptyDocument(f"none of its {len(pages)} pages holds text; run text recognition (OCR) on it first")
+        raise EmptyDocument(f"none of its {len(pages)} pages has text; run OCR on it first")
     return replace(parsed, note=note)
 
 
 def _recognize(
     document: pypdfium2.PdfDocument, pages: list[list[Line]], limits: ParsingLimits, recognizer: Recognizer
 ) -> str:
-    """Puts lines where a page is a scan; says which scans were not read."""
+    """Replaces scanned pages by recognized lines; returns a note on the pages that were not read."""
     scans = [index for index, lines in enumerate(pages) if not lines and _is_scan(document, index)]
     if not scans:
         return ""
-    if recognizer.lacks:
+    if recognizer.install_command:
         if 2 * len(scans) < len(pages):
-            return f"not read are {_page_list(scans)}, pictures of text; to have them read: {recognizer.lacks}"
+            return f"not read: {_page_list(scans)}, which are scans; install OCR: {recognizer.install_command}"
         raise EmptyDocument(
-            f"{len(scans)} of its {len(pages)} pages are scans, pictures of text; to have such pages read: "
-            f"{recognizer.lacks}"
+            f"{len(scans)} of its {len(pages)} pages are scans, pictures of text; install OCR to read them: "
+            f"{recognizer.install_command}"
         )
     if len(scans) > limits.max_scanned_pages:
         raise DocumentTooLarge(f"{len(scans):,} of its pages are scans, at most {limits.max_scanned_pages:,} are read")
@@ -96,7 +96,7 @@ def _page_list(indexes: Sequence[int]) -> str:
 
 
 def _is_scan(document: pypdfium2.PdfDocument, index: int) -> bool:
-    """Whether a picture covers a good part of the page."""
+    """Whether a picture covers a large part of the page."""
     page = document[index]
     least = _SCAN_SHARE * page.get_width() * page.get_height()
     try:

@@ -1,19 +1,16 @@
-"""The order in which the text of a page is read; pure.
+"""The reading order of the text on a page; pure.
 
 The page is cut recursively, as in the XY-cut of G. Nagy and S. Seth, "Hierarchical representation of optically scanned
-documents" (ICPR 1984), but led by the white between columns (``gutters``): the gutter with the most lines beside it
-parts its stretch of the page into two columns, each cut on in the same way; what is above and below is read before and
-after. So a heading or a figure's caption across all columns stays between what stands above and below it. Where no
-gutter is between columns, lines are read from top to bottom, and a table's rows stay lines with their cells.
+documents" (ICPR 1984), but led by the gaps between columns: the gap with the most lines on both sides divides its part
+of the page into two columns, and each is cut again; what is above and below is read before and after. A heading or a
+caption across all columns therefore stays in place. Without such gaps, lines are read from top to bottom, and rows of a
+table stay lines with cells.
 
-White gutters between columns of text; pure.
-
-A gutter is a tall empty rectangle with text on both of its sides. All that are as tall as they can be are found in one
-sweep down the page: the maximal white rectangles of T. Breuel, "Two Geometric Algorithms for Layout Analysis" (DAS
-2002), on lines of text instead of single letters, so that a gutter is an interval that goes on from line to line.
-
-Whether the white is between columns or inside a table is told by what stands on its sides: columns hold running text,
-which fills them line by line, or lines that do not face each other; cells are short and do.
+A column gap is a tall empty rectangle with text on both sides. All maximal ones are found in one sweep down the page:
+the maximal white rectangles of T. Breuel, "Two Geometric Algorithms for Layout Analysis" (DAS 2002), on lines of text
+instead of letters, so that a gap is an interval that continues from line to line. The text on both sides decides
+whether a gap separates columns or cells of a table: columns hold running text, which fills their lines, or lines that
+are not level with each other; cells are short and level.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from enum import Enum
 from itertools import pairwise
 from statistics import median
 
-from edge_rag.ingest.parsing.pdf.elements import Edge, Piece
+from edge_rag.ingest.parsing.pdf.elements import Edge, TextElement
 from edge_rag.ingest.parsing.pdf.layout import Line
 from edge_rag.ingest.parsing.pdf.tables import gather_ruled_rows
 
@@ -34,8 +31,8 @@ _LEAST_WIDTH = 0.55
 _EASY_WIDTH = 1.0
 _LINES = 3
 _LINES_IF_NARROW = 6
-_GUTTERS_AT_ONCE = 16
-_GUTTERS_COUNTED = 64
+_MAX_OPEN_GAPS = 16
+_MAX_COUNTED_GAPS = 64
 _FACING = 0.7
 _SHORT_CELL = 3.5
 _RUNNING_TEXT = 7.0
@@ -46,8 +43,8 @@ _MARKER_WIDTH = 2.2
 _CROSSING_RULES = 3
 
 
-class White(Enum):
-    """What a gutter stands between."""
+class GapKind(Enum):
+    """What a gap separates."""
 
     COLUMNS = "columns"
     CELLS = "cells"
@@ -56,22 +53,22 @@ class White(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Pieces that stand beside each other: no horizontal cut goes between them."""
+    """Elements beside each other: no horizontal cut is possible between them."""
 
-    pieces: tuple[Piece, ...]
+    elements: tuple[TextElement, ...]
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
-class Gutter:
-    """A white rectangle between pieces.
+class ColumnGap:
+    """A white rectangle between elements.
 
     Attributes:
         low: Left edge.
         high: Right edge.
-        first: Its first band.
-        last: Its last band.
+        first: Index of its first band.
+        last: Index of its last band.
     """
 
     low: float
@@ -80,32 +77,32 @@ class Gutter:
     last: int
 
 
-def bands(pieces: Sequence[Piece]) -> list[Band]:
-    """Cuts a region horizontally wherever that is possible, from top to bottom."""
+def bands(elements: Sequence[TextElement]) -> list[Band]:
+    """Cuts a region horizontally wherever possible, from top to bottom."""
     found: list[Band] = []
-    current: list[Piece] = []
+    current: list[TextElement] = []
     low = high = 0.0
-    for piece in sorted(pieces, key=lambda piece: -piece.core[1]):
-        bottom, top = piece.core
+    for element in sorted(elements, key=lambda element: -element.core[1]):
+        bottom, top = element.core
         if current and top <= low:
             found.append(Band(tuple(current), low, high))
             current = []
         if not current:
             low, high = bottom, top
-        current.append(piece)
+        current.append(element)
         low = min(low, bottom)
     if current:
         found.append(Band(tuple(current), low, high))
     return found
 
 
-def gutters(region: Sequence[Band]) -> list[Gutter]:
-    """Finds the gutters of a region that are tall enough to part columns, most lines on both sides first."""
-    size = median(piece.size for band in region for piece in band.pieces)
-    left = min(piece.left for band in region for piece in band.pieces)
-    right = max(piece.right for band in region for piece in band.pieces)
+def column_gaps(region: Sequence[Band]) -> list[ColumnGap]:
+    """Finds the gaps of a region that are tall enough to separate columns; most lines on both sides first."""
+    size = median(element.size for band in region for element in band.elements)
+    left = min(element.left for band in region for element in band.elements)
+    right = max(element.right for band in region for element in band.elements)
     least = _LEAST_WIDTH * size
-    found: list[Gutter] = []
+    found: list[ColumnGap] = []
     growing: dict[tuple[float, float], int] = {}
     for number, band in enumerate(region):
         white = _white(band, left, right, least)
@@ -116,102 +113,104 @@ def gutters(region: Sequence[Band]) -> list[Gutter]:
                 if part[1] - part[0] >= least:
                     grown[part] = min(first, grown.get(part, number))
             if (low, high) not in grown:
-                found.append(Gutter(low, high, first, number - 1))
+                found.append(ColumnGap(low, high, first, number - 1))
         for part in white:
             grown.setdefault(part, number)
         oldest = sorted(grown.items(), key=lambda item: (item[1], item[0][0] - item[0][1]))
-        growing = dict(oldest[:_GUTTERS_AT_ONCE])
-    found += [Gutter(low, high, first, len(region) - 1) for (low, high), first in growing.items()]
+        growing = dict(oldest[:_MAX_OPEN_GAPS])
+    found += [ColumnGap(low, high, first, len(region) - 1) for (low, high), first in growing.items()]
     counts = _SideCounts(region)
-    found.sort(key=lambda gutter: gutter.first - gutter.last)
-    ranked = [(counts.lines(gutter), gutter) for gutter in found[:_GUTTERS_COUNTED]]
+    found.sort(key=lambda gap: gap.first - gap.last)
+    ranked = [(counts.lines(gap), gap) for gap in found[:_MAX_COUNTED_GAPS]]
     tall = [
-        (lines, gutter)
-        for lines, gutter in ranked
-        if lines >= (_LINES if gutter.high - gutter.low >= _EASY_WIDTH * size else _LINES_IF_NARROW)
+        (lines, gap)
+        for lines, gap in ranked
+        if lines >= (_LINES if gap.high - gap.low >= _EASY_WIDTH * size else _LINES_IF_NARROW)
     ]
     tall.sort(key=lambda item: (-item[0], item[1].first - item[1].last, item[1].low - item[1].high, item[1].low))
-    return [gutter for _, gutter in tall]
+    return [gap for _, gap in tall]
 
 
-def judge(region: Sequence[Band], gutter: Gutter, edges: Sequence[Edge]) -> White:
-    """Says what a gutter stands between.
+def judge(region: Sequence[Band], gap: ColumnGap, edges: Sequence[Edge]) -> GapKind:
+    """Decides what a gap separates.
 
     Args:
-        region: The bands that it was found in.
-        gutter: A gutter of them.
+        region: The bands it was found in.
+        gap: One of their gaps.
         edges: Lines drawn on the page.
     """
-    inside = region[gutter.first : gutter.last + 1]
-    left = _Side.of([piece for band in inside for piece in band.pieces if piece.right <= gutter.low])
-    right = _Side.of([piece for band in inside for piece in band.pieces if piece.left >= gutter.high])
+    inside = region[gap.first : gap.last + 1]
+    left = _Side.of([element for band in inside for element in band.elements if element.right <= gap.low])
+    right = _Side.of([element for band in inside for element in band.elements if element.left >= gap.high])
     if left.is_markers():
-        return White.MARKERS
-    if _crossing(inside, gutter, edges) >= _CROSSING_RULES:
-        return White.CELLS
-    if min(left.usual_width, right.usual_width) < _SHORT_CELL:
-        return White.CELLS
+        return GapKind.MARKERS
+    if _crossing(inside, gap, edges) >= _CROSSING_RULES:
+        return GapKind.CELLS
+    if min(left.typical_width, right.typical_width) < _SHORT_CELL:
+        return GapKind.CELLS
     if _facing(left, right) < _FACING or (left.is_running_text() and right.is_running_text()):
-        return White.COLUMNS
-    lines = sorted((piece.place, piece.left) for piece in (*left.pieces, *right.pieces))
-    sides = [position >= gutter.high for _, position in lines]
+        return GapKind.COLUMNS
+    lines = sorted((element.position, element.left) for element in (*left.elements, *right.elements))
+    sides = [position >= gap.high for _, position in lines]
     changes = sum(1 for before, after in pairwise(sides) if before != after)
-    drawn_one_after_the_other = changes < min(len(left.baselines), len(right.baselines))
-    return White.COLUMNS if drawn_one_after_the_other else White.CELLS
+    drawn_in_sequence = changes < min(len(left.baselines), len(right.baselines))
+    return GapKind.COLUMNS if drawn_in_sequence else GapKind.CELLS
 
 
 class _SideCounts:
-    """Tells how many bands of a gutter have text on its left and on its right."""
+    """Counts the bands of a gap with text on its left and on its right."""
 
     def __init__(self, region: Sequence[Band]) -> None:
-        self._lefts = [min(piece.left for piece in band.pieces) for band in region]
-        self._rights = [max(piece.right for piece in band.pieces) for band in region]
+        self._lefts = [min(element.left for element in band.elements) for band in region]
+        self._rights = [max(element.right for element in band.elements) for band in region]
 
-    def lines(self, gutter: Gutter) -> int:
-        numbers = range(gutter.first, gutter.last + 1)
-        left = sum(1 for number in numbers if self._lefts[number] < gutter.low)
-        right = sum(1 for number in numbers if self._rights[number] > gutter.high)
+    def lines(self, gap: ColumnGap) -> int:
+        numbers = range(gap.first, gap.last + 1)
+        left = sum(1 for number in numbers if self._lefts[number] < gap.low)
+        right = sum(1 for number in numbers if self._rights[number] > gap.high)
         return min(left, right)
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The lines on one side of a gutter; widths in heights of type, white inside a line not counted."""
+    """The lines on one side of a gap; widths in type sizes, without white space inside a line."""
 
-    pieces: tuple[Piece, ...]
+    elements: tuple[TextElement, ...]
     baselines: tuple[float, ...]
     widths: tuple[float, ...]
     size: float
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece]) -> _Side:
-        size = median(piece.size for piece in pieces)
+    def of(cls, elements: Sequence[TextElement]) -> _Side:
+        size = median(element.size for element in elements)
         baselines: list[float] = []
         widths: list[float] = []
-        for piece in sorted(pieces, key=lambda piece: piece.bottom):
-            if baselines and piece.bottom - baselines[-1] < 0.3 * size:
-                widths[-1] += (piece.right - piece.left) / size
+        for element in sorted(elements, key=lambda element: element.bottom):
+            if baselines and element.bottom - baselines[-1] < 0.3 * size:
+                widths[-1] += (element.right - element.left) / size
             else:
-                baselines.append(piece.bottom)
-                widths.append((piece.right - piece.left) / size)
-        return cls(tuple(pieces), tuple(baselines), tuple(widths), size)
+                baselines.append(element.bottom)
+                widths.append((element.right - element.left) / size)
+        return cls(tuple(elements), tuple(baselines), tuple(widths), size)
 
     @property
-    def usual_width(self) -> float:
+    def typical_width(self) -> float:
         return median(self.widths)
 
     def is_markers(self) -> bool:
-        short = max(piece.right - piece.left for piece in self.pieces) < _MARKER_WIDTH * self.size
-        return short and all(_MARKER.fullmatch(" ".join(piece.cells)) for piece in self.pieces)
+        short = max(element.right - element.left for element in self.elements) < _MARKER_WIDTH * self.size
+        return short and all(_MARKER.fullmatch(" ".join(element.cells)) for element in self.elements)
 
     def is_running_text(self) -> bool:
-        most = (max(piece.right for piece in self.pieces) - min(piece.left for piece in self.pieces)) / self.size
+        most = (
+            max(element.right for element in self.elements) - min(element.left for element in self.elements)
+        ) / self.size
         filling = sum(1 for width in self.widths if width >= _FILLED * most)
-        return self.usual_width >= _RUNNING_TEXT and filling >= _FILLING_LINES * len(self.widths)
+        return self.typical_width >= _RUNNING_TEXT and filling >= _FILLING_LINES * len(self.widths)
 
 
 def _facing(left: _Side, right: _Side) -> float:
-    """Share of the lines of the side with fewer that stand level with one of the other's."""
+    """Returns the share of lines on the side with fewer lines that are level with a line of the other side."""
     few, many = sorted((left, right), key=lambda side: len(side.baselines))
     level = 0
     for baseline in few.baselines:
@@ -221,163 +220,165 @@ def _facing(left: _Side, right: _Side) -> float:
     return level / len(few.baselines)
 
 
-def _crossing(inside: Sequence[Band], gutter: Gutter, edges: Sequence[Edge]) -> int:
+def _crossing(inside: Sequence[Band], gap: ColumnGap, edges: Sequence[Edge]) -> int:
     low, high = inside[-1].low, inside[0].high
     levels = {
         round(edge.at / 3)
         for edge in edges
-        if edge.lies and low <= edge.at <= high and edge.start < gutter.low and edge.end > gutter.high
+        if edge.is_horizontal and low <= edge.at <= high and edge.start < gap.low and edge.end > gap.high
     }
     return len(levels)
 
 
 def _white(band: Band, left: float, right: float, least: float) -> list[tuple[float, float]]:
-    """The widest white parts of a band, from left to right; beyond its text they go on without end."""
+    """Returns the widest white intervals of a band, from left to right; those at its ends are unbounded."""
     parts: list[tuple[float, float]] = []
     reached = left - 10 * least
-    for piece in sorted(band.pieces, key=lambda piece: piece.left):
-        if piece.left - reached >= least:
-            parts.append((reached, piece.left))
-        reached = max(reached, piece.right)
+    for element in sorted(band.elements, key=lambda element: element.left):
+        if element.left - reached >= least:
+            parts.append((reached, element.left))
+        reached = max(reached, element.right)
     if right + 10 * least - reached >= least:
         parts.append((reached, right + 10 * least))
-    widest = sorted(parts, key=lambda part: part[0] - part[1])[:_GUTTERS_AT_ONCE]
+    widest = sorted(parts, key=lambda part: part[0] - part[1])[:_MAX_OPEN_GAPS]
     return sorted(widest)
 
 
-MOST_PIECES = 8_000
-"""Most pieces of a page that are put in order; where there are more, which no reader could read, they stay as drawn."""
+MAX_ELEMENTS = 8_000
+"""Most elements of a page that are ordered; a page with more is unreadable and stays in drawing order."""
 
-LEFTWARD_LETTERS = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
-"""Letters of scripts that are written from right to left: Hebrew, Arabic, Syriac, Thaana, N'Ko."""
+RIGHT_TO_LEFT_LETTERS = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+"""Letters of right-to-left scripts: Hebrew, Arabic, Syriac, Thaana, N'Ko."""
 
 _DEEPEST_CUT = 12
-_GUTTERS_JUDGED = 4
-_LOOKS_AT_A_PIECE = 12
+_MAX_JUDGED_GAPS = 4
+_LOOKUPS_PER_ELEMENT = 12
 _CELL_GAP = 1.0
-_SET_APART = 1.6
-_PIECES_LOOKED_AT = 100
+_BODY_GAP = 1.6
+_SAMPLED_ELEMENTS = 100
 
 
-def reading_order(pieces: Sequence[Piece], edges: Sequence[Edge]) -> list[Line]:
-    """Returns the lines of a page in the order of reading; every piece is in exactly one.
+def reading_order(elements: Sequence[TextElement], edges: Sequence[Edge]) -> list[Line]:
+    """Returns the lines of a page in reading order; every element is in exactly one line.
 
-    Columns are read from left to right, or from right to left where most letters are of scripts that are.
+    Columns are read from left to right, or from right to left if most letters are of right-to-left scripts.
 
     Args:
-        pieces: In the order of drawing.
+        elements: In drawing order.
         edges: Lines drawn on the page.
     """
-    if not pieces:
+    if not elements:
         return []
-    if len(pieces) > MOST_PIECES:
-        margin = max(piece.right for piece in pieces)
-        return [_line((piece,), margin) for piece in pieces]
-    region = bands(gather_ruled_rows(pieces, edges))
-    head, foot = _set_apart(region)
-    margin = max(piece.right for piece in pieces)
-    reader = _Reader(edges, _leftwards(pieces))
+    if len(elements) > MAX_ELEMENTS:
+        margin = max(element.right for element in elements)
+        return [_line((element,), margin) for element in elements]
+    region = bands(gather_ruled_rows(elements, edges))
+    head, foot = _body_range(region)
+    margin = max(element.right for element in elements)
+    reader = _RegionReader(edges, _right_to_left(elements))
     parts = region[:head], region[head:foot], region[foot:]
     return [line for part in parts for line in reader.read(part, margin, _DEEPEST_CUT)]
 
 
-class _Reader:
+class _RegionReader:
     """Cuts the regions of one page.
 
     Args:
         edges: Lines drawn on it.
-        leftwards: Whether its columns and cells are read from right to left.
+        right_to_left: Whether columns and cells are read from right to left.
     """
 
-    def __init__(self, edges: Sequence[Edge], leftwards: bool) -> None:
+    def __init__(self, edges: Sequence[Edge], right_to_left: bool) -> None:
         self._edges = edges
-        self._leftwards = leftwards
-        self._pieces_left = _LOOKS_AT_A_PIECE * MOST_PIECES
+        self._right_to_left = right_to_left
+        self._elements_left = _LOOKUPS_PER_ELEMENT * MAX_ELEMENTS
 
     def read(self, region: Sequence[Band], margin: float, depth: int) -> Iterator[Line]:
-        """Yields the lines of a region; what is below a cut is gone on with in the loop, so it costs no depth."""
+        """Yields the lines of a region. The part below a cut is handled in the loop, so it adds no recursion."""
         while region:
             cut = self._cut(region) if depth else None
             if cut is None:
                 break
-            gutter, white = cut
-            yield from self.read(region[: gutter.first], margin, depth - 1)
-            inside = region[gutter.first : gutter.last + 1]
-            if white is White.COLUMNS:
-                left = [piece for band in inside for piece in band.pieces if piece.right <= gutter.low]
-                right = [piece for band in inside for piece in band.pieces if piece.left >= gutter.high]
-                for column in (right, left) if self._leftwards else (left, right):
-                    yield from self.read(bands(column), max(piece.right for piece in column), depth - 1)
+            gap, white = cut
+            yield from self.read(region[: gap.first], margin, depth - 1)
+            inside = region[gap.first : gap.last + 1]
+            if white is GapKind.COLUMNS:
+                left = [element for band in inside for element in band.elements if element.right <= gap.low]
+                right = [element for band in inside for element in band.elements if element.left >= gap.high]
+                for column in (right, left) if self._right_to_left else (left, right):
+                    yield from self.read(bands(column), max(element.right for element in column), depth - 1)
             else:
-                yield from _lines(inside, margin, self._leftwards)
-            region = region[gutter.last + 1 :]
-        yield from _lines(region, margin, self._leftwards)
+                yield from _lines(inside, margin, self._right_to_left)
+            region = region[gap.last + 1 :]
+        yield from _lines(region, margin, self._right_to_left)
 
-    def _cut(self, region: Sequence[Band]) -> tuple[Gutter, White] | None:
-        self._pieces_left -= sum(len(band.pieces) for band in region)
-        if self._pieces_left < 0:
+    def _cut(self, region: Sequence[Band]) -> tuple[ColumnGap, GapKind] | None:
+        self._elements_left -= sum(len(band.elements) for band in region)
+        if self._elements_left < 0:
             return None
-        for gutter in gutters(region)[:_GUTTERS_JUDGED]:
-            white = judge(region, gutter, self._edges)
-            if white is not White.MARKERS:
-                return gutter, white
+        for gap in column_gaps(region)[:_MAX_JUDGED_GAPS]:
+            white = judge(region, gap, self._edges)
+            if white is not GapKind.MARKERS:
+                return gap, white
         return None
 
 
-def _lines(region: Sequence[Band], margin: float, leftwards: bool) -> Iterator[Line]:
-    """Reads a region without columns: what was drawn as one line stays one, what is level with it goes with it."""
-    drawn: dict[int, list[Piece]] = {}
+def _lines(region: Sequence[Band], margin: float, right_to_left: bool) -> Iterator[Line]:
+    """Reads a region without columns: elements drawn as one line stay one; level elements are joined to them."""
+    drawn: dict[int, list[TextElement]] = {}
     for band in region:
-        for piece in band.pieces:
-            drawn.setdefault(piece.line, []).append(piece)
-    for pieces in drawn.values():
-        pieces.sort(key=lambda piece: piece.place)
-    level: list[list[list[Piece]]] = []
-    for pieces in sorted(drawn.values(), key=lambda pieces: (-pieces[0].bottom, pieces[0].line)):
-        if level and abs(level[-1][0][0].bottom - pieces[0].bottom) < 0.3 * pieces[0].size:
-            level[-1].append(pieces)
+        for element in band.elements:
+            drawn.setdefault(element.line, []).append(element)
+    for elements in drawn.values():
+        elements.sort(key=lambda element: element.position)
+    level: list[list[list[TextElement]]] = []
+    for elements in sorted(drawn.values(), key=lambda elements: (-elements[0].bottom, elements[0].line)):
+        if level and abs(level[-1][0][0].bottom - elements[0].bottom) < 0.3 * elements[0].size:
+            level[-1].append(elements)
         else:
-            level.append([pieces])
+            level.append([elements])
     for row in level:
-        beside = sorted((_line(pieces, margin) for pieces in row), key=lambda line: line.left)
+        beside = sorted((_line(elements, margin) for elements in row), key=lambda line: line.left)
         if all(before.right <= after.left for before, after in pairwise(beside)):
-            yield _joined(beside, leftwards)
+            yield _joined(beside, right_to_left)
         else:
-            yield from (_line(pieces, margin) for pieces in row)
+            yield from (_line(elements, margin) for elements in row)
 
 
-def _line(pieces: Sequence[Piece], margin: float) -> Line:
-    """A line of the pieces that were drawn as one; gaps wider than its type is high part its cells."""
-    size = pieces[0].size
-    cells = list(pieces[0].cells)
-    for before, after in pairwise(pieces):
+def _line(elements: Sequence[TextElement], margin: float) -> Line:
+    """Makes a line of elements drawn as one; gaps wider than the type size separate its cells."""
+    size = elements[0].size
+    cells = list(elements[0].cells)
+    for before, after in pairwise(elements):
         if after.left - before.right > _CELL_GAP * size:
             cells += after.cells
         else:
             cells[-1] += " " + after.cells[0]
             cells += after.cells[1:]
-    left, right = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
-    return Line(tuple(cells), left, right, pieces[0].bottom, size, margin)
+    left, right = min(element.left for element in elements), max(element.right for element in elements)
+    return Line(tuple(cells), left, right, elements[0].bottom, size, margin)
 
 
-def _joined(beside: Sequence[Line], leftwards: bool) -> Line:
-    ordered = list(reversed(beside)) if leftwards else beside
+def _joined(beside: Sequence[Line], right_to_left: bool) -> Line:
+    ordered = list(reversed(beside)) if right_to_left else beside
     cells = tuple(cell for line in ordered for cell in line.cells)
     size = max(line.size for line in beside)
     return Line(cells, beside[0].left, beside[-1].right, beside[0].bottom, size, beside[0].margin)
 
 
-def _set_apart(region: Sequence[Band]) -> tuple[int, int]:
-    """Where the body of a page begins and ends: a first and a last line with more white than usual are none of it."""
+def _body_range(region: Sequence[Band]) -> tuple[int, int]:
+    """Returns where the body of a page starts and ends: a first or last line set apart by white space is not part of
+    it.
+    """
     steps = [upper.low - lower.low for upper, lower in pairwise(region)]
     if len(steps) < 4:
         return 0, len(region)
-    size = median(piece.size for band in region for piece in band.pieces)
-    wide = _SET_APART * max(size, median(steps))
+    size = median(element.size for band in region for element in band.elements)
+    wide = _BODY_GAP * max(size, median(steps))
     return int(steps[0] > wide), len(region) - int(steps[-1] > wide)
 
 
-def _leftwards(pieces: Sequence[Piece]) -> bool:
-    """Whether most letters are of scripts that are written from right to left."""
-    text = "".join(cell for piece in pieces[:_PIECES_LOOKED_AT] for cell in piece.cells)
-    return 2 * len(LEFTWARD_LETTERS.findall(text)) > sum(map(str.isalpha, text))
+def _right_to_left(elements: Sequence[TextElement]) -> bool:
+    """Whether most letters are of right-to-left scripts."""
+    text = "".join(cell for element in elements[:_SAMPLED_ELEMENTS] for cell in element.cells)
+    return 2 * len(RIGHT_TO_LEFT_LETTERS.findall(text)) > sum(map(str.isalpha, text))

@@ -1,4 +1,4 @@
-"""Tables that are drawn with lines around their cells; pure."""
+"""Tables drawn with lines around their cells; pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edge_rag.ingest.parsing.pdf.elements import Edge, Piece
+from edge_rag.ingest.parsing.pdf.elements import Edge, TextElement
 
 _TOUCH = 2.5
 _LOWEST_ROW = 4.0
@@ -22,73 +22,75 @@ class _Row:
     top: float
     separators: tuple[float, ...]
 
-    def holds(self, piece: Piece) -> bool:
-        across, up = (piece.left + piece.right) / 2, (piece.bottom + piece.top) / 2
+    def holds(self, element: TextElement) -> bool:
+        across, up = (element.left + element.right) / 2, (element.bottom + element.top) / 2
         return self.left <= across <= self.right and self.bottom <= up <= self.top
 
 
-def gather_ruled_rows(pieces: Sequence[Piece], edges: Sequence[Edge]) -> list[Piece]:
-    """Puts each row of a ruled table in the place of the pieces that stand in it.
+def gather_ruled_rows(elements: Sequence[TextElement], edges: Sequence[Edge]) -> list[TextElement]:
+    """Replaces the elements in each row of a ruled table by one element for the row.
 
-    A table is two rows or more between horizontal lines of one length, most of which vertical lines divide. What is in
-    one field of it, be it several lines, is one cell. Other pieces are returned as they are.
+    A table has at least two rows between horizontal lines of one length, most of which vertical lines divide. All lines
+    of text in one field form one cell. Other elements are returned unchanged.
 
     Args:
-        pieces: All of a page, in the order of drawing.
+        elements: All elements of a page, in drawing order.
         edges: Lines drawn on the page.
     """
     rows = sorted(_rows(edges), key=lambda row: row.bottom)
     if not rows:
-        return list(pieces)
+        return list(elements)
     bottoms = [row.bottom for row in rows]
     tallest = max(row.top - row.bottom for row in rows)
-    held: dict[int, list[Piece]] = {}
-    kept: list[Piece] = []
-    for piece in pieces:
-        up = (piece.bottom + piece.top) / 2
+    held: dict[int, list[TextElement]] = {}
+    kept: list[TextElement] = []
+    for element in elements:
+        up = (element.bottom + element.top) / 2
         first, last = bisect_left(bottoms, up - tallest), bisect_left(bottoms, up)
-        number = next((number for number in range(first, last) if rows[number].holds(piece)), None)
+        number = next((number for number in range(first, last) if rows[number].holds(element)), None)
         if number is None:
-            kept.append(piece)
+            kept.append(element)
         else:
-            held.setdefault(number, []).append(piece)
-    kept += [_row_piece(rows[number], inside) for number, inside in held.items()]
-    return sorted(kept, key=lambda piece: piece.place)
+            held.setdefault(number, []).append(element)
+    kept += [_row_element(rows[number], inside) for number, inside in held.items()]
+    return sorted(kept, key=lambda element: element.position)
 
 
-def _row_piece(row: _Row, inside: Sequence[Piece]) -> Piece:
-    fields: list[list[Piece]] = [[] for _ in range(len(row.separators) + 1)]
-    for piece in inside:
-        fields[bisect_left(row.separators, (piece.left + piece.right) / 2)].append(piece)
+def _row_element(row: _Row, inside: Sequence[TextElement]) -> TextElement:
+    fields: list[list[TextElement]] = [[] for _ in range(len(row.separators) + 1)]
+    for element in inside:
+        fields[bisect_left(row.separators, (element.left + element.right) / 2)].append(element)
     cells = tuple(_cell_text(field) for field in fields if field)
-    size = max(piece.size for piece in inside)
-    bottom, top = min(piece.bottom for piece in inside), max(piece.top for piece in inside)
-    first = min(inside, key=lambda piece: piece.place)
-    return Piece(cells, row.left, row.right, bottom, top, size, first.line, first.place)
+    size = max(element.size for element in inside)
+    bottom, top = min(element.bottom for element in inside), max(element.top for element in inside)
+    first = min(inside, key=lambda element: element.position)
+    return TextElement(cells, row.left, row.right, bottom, top, size, first.line, first.position)
 
 
-def _cell_text(field: Sequence[Piece]) -> str:
-    """Text of one field: lines from top to bottom, as drawn within a line."""
-    lines: list[list[Piece]] = []
-    for piece in sorted(field, key=lambda piece: -piece.bottom):
-        if lines and abs(lines[-1][0].bottom - piece.bottom) < 0.3 * piece.size:
-            lines[-1].append(piece)
+def _cell_text(field: Sequence[TextElement]) -> str:
+    """Returns the text of a field: lines from top to bottom, each in drawing order."""
+    lines: list[list[TextElement]] = []
+    for element in sorted(field, key=lambda element: -element.bottom):
+        if lines and abs(lines[-1][0].bottom - element.bottom) < 0.3 * element.size:
+            lines[-1].append(element)
         else:
-            lines.append([piece])
-    return " ".join(cell for line in lines for piece in sorted(line, key=lambda p: p.place) for cell in piece.cells)
+            lines.append([element])
+    return " ".join(
+        cell for line in lines for element in sorted(line, key=lambda p: p.position) for cell in element.cells
+    )
 
 
 def _rows(edges: Sequence[Edge]) -> Iterator[_Row]:
     rules: dict[tuple[int, int], list[Edge]] = {}
-    for rule in _joined([edge for edge in edges if edge.lies]):
+    for rule in _joined([edge for edge in edges if edge.is_horizontal]):
         rules.setdefault((round(rule.start / (2 * _TOUCH)), round(rule.end / (2 * _TOUCH))), []).append(rule)
-    standing = sorted((edge for edge in edges if not edge.lies), key=lambda edge: edge.at)
-    places = [edge.at for edge in standing]
+    vertical = sorted((edge for edge in edges if not edge.is_horizontal), key=lambda edge: edge.at)
+    places = [edge.at for edge in vertical]
     for same in rules.values():
         if len(same) <= _ROWS_OF_A_TABLE:
             continue
         left, right = max(rule.start for rule in same), min(rule.end for rule in same)
-        between = standing[bisect_left(places, left + 2 * _TOUCH) : bisect_left(places, right - 2 * _TOUCH)]
+        between = vertical[bisect_left(places, left + 2 * _TOUCH) : bisect_left(places, right - 2 * _TOUCH)]
         levels = sorted(rule.at for rule in same)
         rows = [
             _Row(left, right, bottom, top, tuple(_separators(between, bottom, top)))
@@ -100,18 +102,18 @@ def _rows(edges: Sequence[Edge]) -> Iterator[_Row]:
             yield from rows
 
 
-def _separators(standing: Sequence[Edge], bottom: float, top: float) -> Iterator[float]:
+def _separators(vertical: Sequence[Edge], bottom: float, top: float) -> Iterator[float]:
     before = None
-    for edge in standing:
+    for edge in vertical:
         if edge.start <= bottom + _TOUCH and edge.end >= top - _TOUCH and (before is None or edge.at - before > _TOUCH):
             before = edge.at
             yield edge.at
 
 
-def _joined(lying: Sequence[Edge]) -> Iterator[Edge]:
-    """Horizontal lines with those that go on where another ends made one."""
+def _joined(horizontal: Sequence[Edge]) -> Iterator[Edge]:
+    """Joins horizontal lines that continue each other."""
     levels: list[list[Edge]] = []
-    for edge in sorted(lying, key=lambda edge: edge.at):
+    for edge in sorted(horizontal, key=lambda edge: edge.at):
         if levels and edge.at - levels[-1][0].at <= _TOUCH:
             levels[-1].append(edge)
         else:
@@ -121,9 +123,9 @@ def _joined(lying: Sequence[Edge]) -> Iterator[Edge]:
         for edge in sorted(level, key=lambda edge: edge.start):
             if start is None or end is None or edge.start > end + _TOUCH:
                 if start is not None and end is not None:
-                    yield Edge(level[0].at, start, end, lies=True)
+                    yield Edge(level[0].at, start, end, is_horizontal=True)
                 start, end = edge.start, edge.end
             else:
                 end = max(end, edge.end)
         if start is not None and end is not None:
-            yield Edge(level[0].at, start, end, lies=True)
+            yield Edge(level[0].at, start, end, is_horizontal=True)

@@ -1,14 +1,15 @@
-"""What a process gives up for good before it touches a hostile document, by the kernel's own means.
+"""Kernel restrictions that a process applies to itself before it handles a hostile document.
 
-``confine`` asks for everything and takes what there is:
+``confine`` requests all of them and accepts that a kernel may not have some:
 
-- no new privileges: no program it starts gains rights by being set-uid (Linux 3.5);
-- Landlock: no file or folder is opened, changed, made or removed, or all but reading and running, and no process
-  outside is signalled (Linux 5.13, signals 6.12), unless the kernel was built or started without it;
-- namespaces of its own for users and network: no address can be reached, and no capability holds outside, where an
-  unprivileged user may make them (Debian and Ubuntu's AppArmor may not allow it, containers often do not).
+- no new privileges: programs it starts gain no rights by set-uid (Linux 3.5);
+- Landlock: no file or folder can be opened, changed, created or removed, or all but reading and executing, and no
+  process outside can be signalled (Linux 5.13, signals 6.12), unless the kernel was built or booted without it;
+- user and network namespaces of its own: no address can be reached, and no capability holds outside, if an unprivileged
+  user may create them (AppArmor on Debian and Ubuntu may forbid it, containers often do).
 
-It is also run as a program, standard library only: it sets limits, confines itself and becomes another program.
+The module also runs as a program, with the standard library only: it sets limits, confines itself and executes another
+program.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class _PathRule(ctypes.Structure):
 
 
 def confine(may_read: bool) -> None:
-    """Gives up what the kernel lets a process give up; Linux only, elsewhere nothing happens.
+    """Drops every right that the kernel lets a process drop. Linux only; does nothing elsewhere.
 
     Args:
-        may_read: Whether files may still be read and programs run, as another program needs that is started.
+        may_read: Whether files may still be read and executed, as another program needs.
     """
     if sys.platform != "linux":
         return
@@ -57,10 +58,10 @@ def confine(may_read: bool) -> None:
 
 
 def set_limits(limits: Mapping[int, int]) -> None:
-    """Lowers resource limits for good; one that is lower already stays.
+    """Lowers resource limits permanently; a limit that is lower already stays.
 
     Args:
-        limits: Values by the number of the resource.
+        limits: Values by resource number.
     """
     for kind, value in limits.items():
         _, allowed = resource.getrlimit(kind)
@@ -93,7 +94,7 @@ def _restrict_files(libc: ctypes.CDLL, may_read: bool) -> None:
 
 
 def main() -> None:
-    """Becomes the program that the arguments from the second on name, under the limits that the first gives as JSON."""
+    """Executes the program in the arguments from the second on, under the limits in the first, which is JSON."""
     set_limits({int(kind): value for kind, value in json.loads(sys.argv[1]).items()})
     with contextlib.suppress(OSError):
         os.nice(10)

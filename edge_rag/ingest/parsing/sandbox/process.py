@@ -19,7 +19,7 @@ import edge_rag
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge
 from edge_rag.ingest.parsing.document_format import ParsingLimits
-from edge_rag.ingest.parsing.pdf.ocr import TextRecognition
+from edge_rag.ingest.parsing.pdf.ocr import TesseractOcr
 from edge_rag.ingest.parsing.sandbox.messages import (
     OUT_OF_MEMORY,
     decode_answer,
@@ -45,12 +45,12 @@ class ParserProcess:
 
     Args:
         limits: What reading one document may cost.
-        languages: Languages of scanned pages, as ``TextRecognition`` takes them.
+        languages: Languages of scanned pages, as ``TesseractOcr`` takes them.
     """
 
     def __init__(self, limits: ParsingLimits, languages: str = "eng") -> None:
         self._limits = limits
-        self._ocr = TextRecognition(languages)
+        self._ocr = TesseractOcr(languages)
         self._timed_out = False
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None

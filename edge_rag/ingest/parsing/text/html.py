@@ -1,4 +1,4 @@
-"""HTML: what a reader sees of a page, with its structure."""
+"""HTML parser: the visible text of a page with its structure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INLINE = re.compile(
 def parse_html(content: bytes) -> ParsedDocument:
     """Reads a page: title, headings, paragraphs, list items, table rows and preformatted text.
 
-    Scripts, styles, navigation, forms and everything marked ``hidden`` are left out.
+    Scripts, styles, navigation, forms and elements with the attribute ``hidden`` are left out.
 
     Raises:
         UnsupportedFormat: The bytes are not text.
@@ -43,10 +43,10 @@ def parse_html(content: bytes) -> ParsedDocument:
 
 
 def add_html(builder: DocumentBuilder, source: str) -> str:
-    """Appends the blocks of a page or a fragment of one.
+    """Appends the blocks of a page or a fragment.
 
     Returns:
-        The page's title, or empty.
+        Title of the page, or empty.
 
     Raises:
         BrokenDocument: The markup cannot be parsed.
@@ -69,7 +69,7 @@ def add_html(builder: DocumentBuilder, source: str) -> str:
 
 
 def _events(root: Tag) -> Iterator[tuple[bool, Tag | NavigableString]]:
-    """Yields (True, node) where a node starts and (False, tag) where a tag ends; depth costs memory, not stack."""
+    """Yields (True, node) at the start of a node and (False, tag) at the end of a tag, without recursion."""
     pending = [iter(root.contents)]
     open_tags: list[Tag] = []
     while pending:
@@ -88,7 +88,7 @@ def _events(root: Tag) -> Iterator[tuple[bool, Tag | NavigableString]]:
 
 
 class _Walk:
-    """Gathers text until a block-level tag opens or closes, and then knows what kind of block it was."""
+    """Collects text until a block-level tag opens or closes and determines the kind of block."""
 
     def __init__(self, builder: DocumentBuilder) -> None:
         self._builder = builder

@@ -1,4 +1,4 @@
-"""E-mail: one message or a mailbox; what it says, and what is attached to it."""
+"""E-mail parser: a message or a mailbox with its attachments."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from edge_rag.ingest.parsing.text.plain import add_plain, decode_text
 _SHOWN_FIELDS = ("From", "To", "Cc", "Date")
 _MESSAGE_START = re.compile(rb"^From \S+ +\S.{10,60}$", re.MULTILINE)
 _ESCAPED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
-_MOST_PARTS = 2_000
-_DEEPEST = 50
+_MAX_PARTS = 2_000
+_MAX_DEPTH = 50
 _LONGEST_FIELD = 2_000
 
 
 def parse_mail(content: bytes, read_attachment: AttachmentReader) -> ParsedDocument:
-    """Reads a message: subject as heading, sender, receivers and date, the text, and each attachment under a heading.
+    """Reads a message: subject as heading, sender, recipients and date, the text, and each attachment under a heading.
 
-    Of a text in several forms the plain one is taken. Attachments that cannot be read are listed with the reason.
+    Of alternative texts the plain one is read. Attachments that cannot be read are listed with the reason.
 
     Args:
         content: The bytes.
-        read_attachment: Reads an attachment.
+        read_attachment: Parses an attachment.
 
     Raises:
-        BrokenDocument: It is nested or divided beyond any use.
+        BrokenDocument: It is nested too deeply or has too many parts.
     """
     builder = DocumentBuilder()
     message = message_from_bytes(content)
@@ -46,10 +46,10 @@ def parse_mail(content: bytes, read_attachment: AttachmentReader) -> ParsedDocum
 
 
 def parse_mailbox(content: bytes, read_attachment: AttachmentReader) -> ParsedDocument:
-    """Reads a mailbox: its messages one after another, each as ``parse_mail`` reads it.
+    """Reads a mailbox: its messages in order, each like ``parse_mail``.
 
     Raises:
-        BrokenDocument: A message is nested or divided beyond any use.
+        BrokenDocument: A message is nested too deeply or has too many parts.
     """
     builder = DocumentBuilder()
     for raw in _messages(content):
@@ -71,7 +71,7 @@ def _add_message(builder: DocumentBuilder, message: Message, read_attachment: At
     for name in _SHOWN_FIELDS:
         value = _field(message, name)
         builder.add(BlockKind.LIST_ITEM, f"{name}: {value}" if value else "")
-    for part in _chosen_parts(message):
+    for part in _readable_parts(message):
         if _is_attachment(part):
             _add_attachment(builder, part, read_attachment, level + 1)
         elif part.get_content_type() == "text/html":
@@ -80,25 +80,25 @@ def _add_message(builder: DocumentBuilder, message: Message, read_attachment: At
             add_plain(builder, _text(part))
 
 
-def _chosen_parts(message: Message) -> list[Message]:
-    """The parts to read in order: of alternatives the plain text, or else the page, and what is attached."""
-    chosen: list[Message] = []
+def _readable_parts(message: Message) -> list[Message]:
+    """Returns the parts to read in order: the plain text of alternatives, or else the HTML, and the attachments."""
+    readable: list[Message] = []
     pending = [(message, 0)]
     while pending:
         part, depth = pending.pop()
-        if depth > _DEEPEST or len(chosen) > _MOST_PARTS:
-            raise BrokenDocument(f"its parts are nested more than {_DEEPEST} deep, or more than {_MOST_PARTS:,}")
+        if depth > _MAX_DEPTH or len(readable) > _MAX_PARTS:
+            raise BrokenDocument(f"its parts are nested more than {_MAX_DEPTH} deep, or more than {_MAX_PARTS:,}")
         payload = _inner(part)
         if not payload or part.get_content_type() == "message/rfc822":
             if _is_attachment(part) or part.get_content_maintype() == "text":
-                chosen.append(part)
+                readable.append(part)
             continue
         inner = payload
         if part.get_content_type() == "multipart/alternative":
             texts = [sub for sub in inner if sub.get_content_type() == "text/plain" and _text(sub).strip()]
             inner = texts[:1] or inner[-1:]
         pending.extend((sub, depth + 1) for sub in reversed(inner))
-    return chosen
+    return readable
 
 
 def _is_attachment(part: Message) -> bool:
@@ -136,7 +136,7 @@ def _text(part: Message) -> str:
 
 
 def _inner(part: Message) -> list[Message]:
-    """The parts of a part; none where it is text or data."""
+    """Returns the parts of a multipart or message; none for text or data."""
     payload = part.get_payload() if part.is_multipart() else []
     return [inner for inner in payload if isinstance(inner, Message)] if isinstance(payload, list) else []
 
@@ -160,7 +160,7 @@ def _field(message: Message, name: str) -> str:
 
 
 def _decoded(value: str) -> str:
-    """A header field with its encoded words decoded, or as it is where they make no sense."""
+    """Decodes the encoded words of a header field; returns the field unchanged if they are invalid."""
     try:
         return str(make_header(decode_header(value[: 4 * _LONGEST_FIELD])))
     except (HeaderParseError, MessageError, ValueError, LookupError, TypeError):

@@ -1,10 +1,8 @@
-"""Markdown: CommonMark with tables, read to plain text.
+"""Markdown parser: CommonMark with tables; YAML front matter becomes metadata.
 
-YAML front matter of a Markdown file: its values as metadata.
-
-Values are read by YAML 1.2's core schema and not by PyYAML's 1.1, in which ``no`` is false, ``12:30`` is 750 and a name
-of a class makes an object. What has a leading zero or too many digits is a text, as no number would give it back. Maps
-inside maps become keys with dots.
+Front matter values follow the core schema of YAML 1.2 and not PyYAML's 1.1, where ``no`` is false, ``12:30`` is 750 and
+a class name creates an object. A value with a leading zero or too many digits is a text, because a number would not
+preserve it. Keys of nested maps are joined with dots.
 """
 
 from __future__ import annotations
@@ -31,30 +29,30 @@ from edge_rag.ingest.parsing.text.plain import decode_text
 
 _FENCED = re.compile(r"\A---[^\S\n]*\n(.*?)(?<=\n)(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.DOTALL)
 _LONGEST = 65_536
-_DEEPEST = 8
-_MOST_EVENTS = 4096
+_MAX_DEPTH = 8
+_MAX_EVENTS = 4096
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,15})")
 _REAL = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _DIGITS = re.compile(r"[-+]?[0-9]+")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d.*)?")
-_NOTHING = ("", "~", "null", "Null", "NULL")
+_EMPTY_VALUES = ("", "~", "null", "Null", "NULL")
 _FLAGS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
 
 def take_front_matter(source: str) -> tuple[dict[str, MetadataValue], str]:
-    """Takes the front matter off a Markdown text.
+    """Splits the front matter off a Markdown text.
 
-    Keys become lower case with ``_`` for spaces. Empty values are left out. What stands between the fences and is no
-    YAML map is text, since a fence is a ruler in Markdown too.
+    Keys become lower case with ``_`` for spaces. Empty values are left out. Content between the fences that is not a
+    YAML map is text, because a fence is also a Markdown rule.
 
     Args:
-        source: The text, with ``\\n`` as its line end.
+        source: The text, with ``\\n`` as line break.
 
     Returns:
-        What it holds, empty where there is none, and the rest of the text.
+        Metadata of the front matter, empty without one, and the rest of the text.
 
     Raises:
-        BrokenDocument: It has aliases or tags, is nested too deeply, or a key or value is no metadata; names it.
+        BrokenDocument: It has aliases or tags, is nested too deeply, or a key or value is not valid metadata.
     """
     fenced = _FENCED.match(source[: _LONGEST + 8])
     if fenced is None:
@@ -62,7 +60,7 @@ def take_front_matter(source: str) -> tuple[dict[str, MetadataValue], str]:
     try:
         _require_plain(fenced.group(1))
         root = yaml.compose(fenced.group(1), yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError, OverflowError):  # the last two from escapes of no character
+    except (yaml.YAMLError, ValueError, OverflowError):  # the last two from invalid character escapes
         return {}, source
     if root is None:
         return {}, source[fenced.end() :]
@@ -76,22 +74,22 @@ def take_front_matter(source: str) -> tuple[dict[str, MetadataValue], str]:
     try:
         return checked_metadata(values), source[fenced.end() :]
     except InvalidRequest as error:
-        raise BrokenDocument(f"its front matter cannot be used: {error}") from error
+        raise BrokenDocument(f"its front matter is invalid: {error}") from error
 
 
 def _require_plain(text: str) -> None:
-    """Refuses what could cost more than it is long, before anything is made of it."""
+    """Rejects constructs whose expansion could be much larger than the text, before anything is built."""
     depth = 0
     for number, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
         if isinstance(event, yaml.AliasEvent):
             raise BrokenDocument(f"its front matter has an alias (*{event.anchor}); write the value out")
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-            raise BrokenDocument(f"its front matter has a tag ({event.tag}); only plain values are taken")
+            raise BrokenDocument(f"its front matter has a tag ({event.tag}); only plain values are allowed")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise BrokenDocument(f"its front matter is nested deeper than {_DEEPEST} levels")
-        if number >= _MOST_EVENTS:
-            raise BrokenDocument(f"its front matter has more than {_MOST_EVENTS:,} values")
+        if depth > _MAX_DEPTH:
+            raise BrokenDocument(f"its front matter is nested deeper than {_MAX_DEPTH} levels")
+        if number >= _MAX_EVENTS:
+            raise BrokenDocument(f"its front matter has more than {_MAX_EVENTS:,} values")
 
 
 def _entries(node: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -110,17 +108,15 @@ def _value(key: str, node: yaml.Node) -> Any:
     if isinstance(node, yaml.SequenceNode):
         items = [_value(key, item) for item in node.value]
         if any(isinstance(item, list) for item in items) or any(isinstance(n, yaml.MappingNode) for n in node.value):
-            raise BrokenDocument(
-                f"its front matter cannot be used: metadata[{key!r}]: a list may hold plain values only"
-            )
+            raise BrokenDocument(f"its front matter is invalid: metadata[{key!r}]: a list may hold plain values only")
         return [str(item.value) for item in node.value if _value(key, item) is not None]
     quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
     return (str(node.value) or None) if quoted else _scalar(str(node.value))
 
 
 def _scalar(text: str) -> str | int | float | bool | date | None:
-    """What a scalar without quotes means, by the core schema of YAML 1.2, and dates by ISO 8601."""
-    if text in _NOTHING:
+    """Returns the value of an unquoted scalar in YAML 1.2's core schema, or a date in ISO 8601."""
+    if text in _EMPTY_VALUES:
         return None
     if text in _FLAGS:
         return _FLAGS[text]
@@ -134,26 +130,27 @@ def _scalar(text: str) -> str | int | float | bool | date | None:
     return text
 
 
-_DEEPEST_NESTING = 10_000
-"""More than the parser's recursion can do, so that what is nested too deeply is refused. Its own bound of 20, ten lists
-in lists, would leave text out without a word."""
+_MAX_NESTING = 10_000
+"""Above the recursion limit of the parser, so that deeper nesting raises an error. The parser's default of 20, ten
+nested lists, would drop text silently.
+"""
 
 
 def parse_markdown(content: bytes) -> ParsedDocument:
-    """Reads Markdown: headings, paragraphs, list items, table rows and code; inline markup is removed.
+    """Reads headings, paragraphs, list items, table rows and code; inline markup is removed.
 
-    A YAML front matter is taken off and becomes metadata; its title is the document's.
+    The title in the front matter is the title of the document.
 
     Raises:
         UnsupportedFormat: The bytes are not text.
-        BrokenDocument: The front matter cannot be used.
+        BrokenDocument: The front matter is invalid.
     """
     metadata, source = take_front_matter(decode_text(content).replace("\r\n", "\n"))
     title = metadata.get("title", "")
     builder = DocumentBuilder()
     _add_blocks(
         builder,
-        MarkdownIt("commonmark", {"maxNesting": _DEEPEST_NESTING}).enable(["table", "strikethrough"]).parse(source),
+        MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING}).enable(["table", "strikethrough"]).parse(source),
     )
     return replace(builder.build(title if isinstance(title, str) else ""), metadata=metadata)
 

@@ -1,9 +1,4 @@
-"""Plain text: paragraphs set apart by blank lines, items by bullets, headings by underlining.
-
-Bytes to text, whatever the encoding; bytes that are no text are refused.
-
-CSV and TSV: a row is a record.
-"""
+"""Parser for plain text (paragraphs, items, underlined headings) and for CSV and TSV; decoding of any encoding."""
 
 from __future__ import annotations
 
@@ -28,8 +23,8 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f�￾￿]")
-_MOST_NOT_TEXT = 0.002
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f�￾￿]")
+_MAX_CONTROL_SHARE = 0.002
 _HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
 _FEW_HIGH_BYTES = 16
 _FEW_HIGH_SHARE = 0.4
@@ -38,15 +33,15 @@ _FEW_HIGH_SHARE = 0.4
 def decode_text(content: bytes, declared: str | None = None) -> str:
     """Decodes text of unknown encoding.
 
-    A byte order mark decides, then UTF-8 if the bytes are valid as that, then the encoding the document declares, then
-    Windows-1252 if there are too few bytes outside ASCII to guess from, then charset-normalizer's best guess.
+    The first of these that applies is used: a byte order mark, valid UTF-8, the encoding that the document declares,
+    Windows-1252 if there are too few bytes outside ASCII to guess from, the best guess of charset-normalizer.
 
     Args:
         content: The bytes.
-        declared: Name of the encoding that the document itself declares, if it does.
+        declared: Name of the encoding that the document declares, if any.
 
     Raises:
-        UnsupportedFormat: No encoding makes text of the bytes.
+        UnsupportedFormat: The bytes are not text in any encoding.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -59,7 +54,7 @@ def decode_text(content: bytes, declared: str | None = None) -> str:
 
 
 def _decode_western(content: bytes) -> str | None:
-    """Text in Western Europe's encoding if the bytes outside ASCII are too few to tell one encoding from another."""
+    """Decodes as Windows-1252 if there are too few bytes outside ASCII to tell one encoding from another."""
     high = sum(map(len, _HIGH_BYTES.findall(content)))
     text = _decode(content, "cp1252") if high < _FEW_HIGH_BYTES and high < _FEW_HIGH_SHARE * len(content) else None
     return text if text is not None and b"\x1b" not in content and _is_text(text) else None
@@ -79,13 +74,13 @@ def _decode(content: bytes, encoding: str) -> str | None:
 
 def _require(text: str | None) -> str:
     if text is None or not _is_text(text):
-        raise UnsupportedFormat("its content is not text, and it is of no other format that is read")
+        raise UnsupportedFormat("its content is not text, nor of another format that is read")
     return text
 
 
 def _is_text(text: str) -> bool:
-    """Whether control characters are no more frequent than a stray one now and then, and none is a NUL."""
-    return "\x00" not in text and len(_NOT_TEXT.findall(text)) <= max(1.0, _MOST_NOT_TEXT * len(text))
+    """Whether control characters are rare, and none is a NUL."""
+    return "\x00" not in text and len(_CONTROL_CHARACTERS.findall(text)) <= max(1.0, _MAX_CONTROL_SHARE * len(text))
 
 
 _BULLET = re.compile(r"[-*+•◦▪‣·●○–]\s+(?=\S)")
@@ -99,9 +94,9 @@ _WIDEST_WRAPPED = 100
 def parse_plain(content: bytes) -> ParsedDocument:
     """Reads plain text of any encoding.
 
-    Hard-wrapped lines of a paragraph are joined. A paragraph whose lines were ended on purpose, are set in columns or
-    all start with a number or a label (a log, an address, a table of readings) keeps each line as an item, so that no
-    two entries become one sentence.
+    Hard-wrapped lines of a paragraph are joined. If the lines of a paragraph were ended deliberately, are set in
+    columns or all start with a number or a label (a log, an address, a table of readings), each line is an item, so
+    that separate entries do not become one sentence.
 
     Raises:
         UnsupportedFormat: The bytes are not text.
@@ -112,14 +107,14 @@ def parse_plain(content: bytes) -> ParsedDocument:
 
 
 def add_plain(builder: DocumentBuilder, source: str) -> None:
-    """Appends the blocks of a text, as ``parse_plain`` finds them."""
+    """Appends the blocks of a text, like ``parse_plain``."""
     for paragraph in _BLANK_LINES.split(normalize(source).strip("\n")):
         for kind, text, level in _blocks([line for line in paragraph.split("\n") if line.strip()] or [""]):
             builder.add(kind, text, level)
 
 
 def _blocks(lines: list[str]) -> list[tuple[BlockKind, str, int]]:
-    """Blocks of one paragraph: an underlined heading, list items, joined prose, or one line each."""
+    """Returns the blocks of one paragraph: an underlined heading, list items, joined prose, or one block per line."""
     if len(lines) == 2 and (underline := _UNDERLINE.fullmatch(lines[1].strip())):
         return [(BlockKind.HEADING, lines[0], 1 if underline.group(1) == "=" else 2)]
     if _BULLET.match(lines[0].lstrip()):
@@ -144,8 +139,8 @@ def _items(lines: list[str]) -> list[str]:
 def _is_wrapped(lines: list[str]) -> bool:
     """Whether the lines were broken for width.
 
-    A line was ended on purpose if the next one's first word would still have fitted on it and does not go on in lower
-    case. Text wrapped by a program has no such lines; a third of them is allowed for text wrapped by hand.
+    A line was ended deliberately if the first word of the next line would have fitted on it and does not start in lower
+    case. Text wrapped by a program has no such lines; a third is tolerated for text wrapped by hand.
     """
     if len(lines) == 1:
         return True
@@ -153,25 +148,25 @@ def _is_wrapped(lines: list[str]) -> bool:
     in_columns = any(_COLUMNS.search(line.strip()) for line in lines)
     if width > _WIDEST_WRAPPED or in_columns or all(_ENTRY.match(line) for line in lines):
         return False
-    on_purpose = sum(
+    deliberate = sum(
         len(line.rstrip()) + 1 + len(after.split(maxsplit=1)[0]) <= width and not after.lstrip()[0].islower()
         for line, after in pairwise(lines)
     )
-    return 3 * on_purpose <= len(lines) - 1
+    return 3 * deliberate <= len(lines) - 1
 
 
 _SEPARATORS = ",;\t|"
-_LINES_LOOKED_AT = 50
-_CHARACTERS_LOOKED_AT = 1 << 16
+_SAMPLED_LINES = 50
+_SAMPLED_CHARACTERS = 1 << 16
 _LONGEST_CELL = 1 << 20
 
 
 def parse_delimited(content: bytes) -> ParsedDocument:
-    """Reads rows of any common separator and encoding, found from the text itself.
+    """Reads rows with any common separator and encoding, both detected from the text.
 
     Raises:
         UnsupportedFormat: The bytes are not text.
-        BrokenDocument: A cell is longer than any cell is, as where a quotation mark is never closed.
+        BrokenDocument: A cell is too long, for example because a quotation mark is not closed.
     """
     text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
     builder = DocumentBuilder()
@@ -181,14 +176,14 @@ def parse_delimited(content: bytes) -> ParsedDocument:
 
 
 def find_separator(text: str) -> str:
-    """The separator that cuts the first rows into the most even columns; a comma where none does."""
-    lines = text[:_CHARACTERS_LOOKED_AT].split("\n")
-    sample = "\n".join(lines[: min(_LINES_LOOKED_AT, max(1, len(lines) - 1))])
+    """Returns the separator that splits the first rows most evenly; a comma if none does."""
+    lines = text[:_SAMPLED_CHARACTERS].split("\n")
+    sample = "\n".join(lines[: min(_SAMPLED_LINES, max(1, len(lines) - 1))])
     return max(_SEPARATORS, key=lambda separator: _evenness(sample, separator))
 
 
 def _evenness(sample: str, separator: str) -> tuple[float, int]:
-    """Share of the rows that have the most frequent number of cells, 0 where that is one; and that number."""
+    """Returns the share of rows with the most frequent number of cells, 0 if that is one, and that number."""
     try:
         widths = [len(row) for row in csv.reader(io.StringIO(sample, newline=""), delimiter=separator) if row]
     except csv.Error:
