@@ -10,27 +10,16 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 from edge_rag.cli.main import main
 from edge_rag.config.settings import Settings
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
-from edge_rag.core.monitoring.status import DiskStats, EngineStats, ModelInUse, StageSnapshot
-from edge_rag.core.placement import ModelStage, Placement, Precision, Provider
 from edge_rag.server.grpc.call import STATUS
-from edge_rag.telemetry.activity import Activity
-from edge_rag.telemetry.latencies import Latencies
-from edge_rag.telemetry.metrics.calls import Metrics
-from edge_rag.telemetry.metrics.components import BoardMetrics, PlacementMetrics, StageMetrics
-from edge_rag.telemetry.metrics.engine import EngineMetrics
-from edge_rag.telemetry.usage import UsageMeter
+from scripts.generate_docs.registry import registry
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MONITORING = DEPLOY / "monitoring"
 LANGUAGE = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "topk", "and", "on", "__rate_interval", "le"}
-SHORT = MemoryPressureState(1 << 30, 0.1, ())
-SUFFERING = Throttling(0.5, (), (), 10.0, 0.5, 100.0)
 OF_PROMETHEUS = {"up", "job", "instance"}
 
 
@@ -51,34 +40,7 @@ def expressions() -> list[str]:
 
 def known() -> tuple[set[str], set[str]]:
     """Returns the names of all series that a daemon serves, and of their labels."""
-    registry = CollectorRegistry()
-    stats = EngineStats(slots=1, slots_busy=1, pages=1, pages_used=1, pages_cached=1, page_tokens=1, disk=DiskStats())
-    calls = Metrics(registry, Latencies())
-    engine = EngineMetrics(registry)
-    usage = UsageMeter()
-    usage.refused("somebody")
-    registry.register(usage)
-    engine.read_from(lambda: stats, lambda: 0)
-    activity = Activity()
-    with activity.working("retriever", "cpu"):
-        registry.register(
-            BoardMetrics(activity, lambda: (Temperature("cpu-thermal", 50.0),), lambda: SUFFERING, lambda: SHORT)
-        )
-    registry.register(StageMetrics(lambda: (StageSnapshot("retriever", 1, 2, 1, 1, 1),)))
-    placement = Placement(ModelStage.EMBEDDER, Provider.QNN, Provider.CPU, "", Precision.MODEL)
-    registry.register(PlacementMetrics(lambda: (ModelInUse("minilm", "", placement),)))
-    labelled = (
-        calls.requests,
-        calls.queue_time,
-        calls.compute_time,
-        calls.latency,
-        calls.documents,
-        engine.preemptions,
-        engine.decisions,
-    )
-    for metric in labelled:
-        metric.labels(*metric._labelnames)
-    samples = [sample for family in registry.collect() for sample in family.samples]
+    samples = [sample for family in registry().collect() for sample in family.samples]
     return {sample.name for sample in samples}, {label for sample in samples for label in sample.labels}
 
 
@@ -107,12 +69,12 @@ def test_values_that_alerts_compare_labels_with_occur() -> None:
         assert set(re.findall(r'outcome="([^"]+)"', expression)) <= outcomes
 
 
-def test_every_series_but_those_by_client_is_on_the_dashboard_or_in_an_alert() -> None:
+def test_every_series_but_those_by_client_and_remote_is_on_the_dashboard_or_in_an_alert() -> None:
     series, _ = known()
     shown = {name for expression in expressions() for name in names(expression)}
     families = {re.sub(r"_(bucket|sum|count|created|total)$", "", name) for name in series}
     left_out = families - {re.sub(r"_(bucket|sum|count|total)$", "", name) for name in shown}
-    assert {name for name in left_out if not name.startswith("edge_rag_client_")} == set()
+    assert {name for name in left_out if not name.startswith(("edge_rag_client_", "edge_rag_remote_"))} == set()
 
 
 def test_alerts_have_names_of_their_own_and_say_what_to_do() -> None:

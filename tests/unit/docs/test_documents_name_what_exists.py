@@ -1,43 +1,100 @@
+"""Paths, links, settings, metrics and commands in documents exist; the two pages at the root stay short."""
+
+from __future__ import annotations
+
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from edge_rag.config.settings import Settings
+from scripts.generate_docs.registry import registry
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "models/README.md")
+RENAMED = "docs/reference/renamed.md"
+PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = [*PAGES, "models/README.md", "scripts/bench/README.md"]
+PRESENT = [document for document in DOCUMENTS if document not in (RENAMED, "CHANGELOG.md")]
 PATH = re.compile(
-    r"`((?:\.ci|edge_rag|proto|models|tests|deploy|scripts|systemd)/[\w./*{},-]*|[\w-]+\.(?:py|toml|txt|md|cpp|h|proto))`"
+    r"`((?:\.ci|edge_rag|proto|models|tests|deploy|scripts|systemd|docs)/[\w./*{},-]*"
+    r"|[\w-]+\.(?:py|toml|txt|md|cpp|h|proto))`"
 )
-SECTIONS = "models|retriever|reranker|generator|offload|ingest|limits|log|audit|metrics|traces|throttle|tls|discovery"
-SETTING = re.compile(rf"`({SECTIONS})\.([a-z_]+)`")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[\w-]*)?\)")
+SECTIONS = "|".join(name for name, field in Settings.model_fields.items() if str(field.annotation).startswith("<class"))
+SETTING = re.compile(rf"`({SECTIONS})((?:\.[a-z_]+)+)(?: = [^`]*)?`")
+METRIC = re.compile(r"\bedge_rag_[a-z0-9_]+\b(?![/.])")
+MODULE = re.compile(r"python -m (scripts(?:\.\w+)+)")
 
 
-def named_paths() -> Iterator[tuple[str, str]]:
-    for document in DOCUMENTS:
-        for match in PATH.finditer((ROOT / document).read_text()):
-            yield document, match.group(1)
+def found_in(pattern: re.Pattern[str], documents: list[str]) -> list[tuple[str, str]]:
+    return sorted({(name, match) for name in documents for match in pattern.findall((ROOT / name).read_text())})
 
 
-@pytest.mark.parametrize(("document", "path"), sorted(set(named_paths())))
-def test_a_path_named_in_a_document_exists(document: str, path: str) -> None:
+def exists(document: str, path: str) -> bool:
     places = [ROOT, (ROOT / document).parent]
-    assert any(any(place.glob(path.rstrip("/"))) for place in places) or ("/" not in path and any(ROOT.rglob(path)))
+    names = [path.rstrip("/")]
+    while brace := re.search(r"\{([^}]*)\}", names[0]):
+        names = [name.replace(brace[0], each) for name in names for each in brace[1].split(",")]
+    return all(
+        any(any(place.glob(name)) for place in places) or ("/" not in name and any(ROOT.rglob(name))) for name in names
+    )
 
 
-def test_the_architecture_names_every_source_file_of_the_rooms() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    for folder in sorted(path for path in (ROOT / "edge_rag").iterdir() if path.is_dir() and path.name[0] != "_"):
-        assert f"edge_rag/{folder.name}/" in text, f"{folder.name} is not in ARCHITECTURE.md"
+@pytest.mark.parametrize(("document", "path"), found_in(PATH, PRESENT))
+def test_a_path_named_in_a_document_exists(document: str, path: str) -> None:
+    assert exists(document, path)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize(("document", "target"), found_in(LINK, DOCUMENTS))
+def test_a_link_leads_to_a_file(document: str, target: str) -> None:
+    assert ((ROOT / document).parent / target).exists()
+
+
+@pytest.mark.parametrize("document", PRESENT)
 def test_a_setting_named_in_a_document_exists(document: str) -> None:
-    for section, key in SETTING.findall((ROOT / document).read_text()):
-        if f"{section}.{key}" in {path for _, path in named_paths()}:
+    for section, keys in SETTING.findall((ROOT / document).read_text()):
+        if exists(document, f"{section}{keys}"):
             continue
-        model = Settings.model_fields[section].annotation
-        assert model is not None
-        assert key in model.model_fields, f"{document} names the setting {section}.{key}"
+        model: object = Settings.model_fields[section].annotation
+        for key in keys.strip(".").split("."):
+            assert isinstance(model, type), f"{document} names the setting {section}{keys}"
+            assert issubclass(model, BaseModel), f"{document} names the setting {section}{keys}"
+            assert key in model.model_fields, f"{document} names the setting {section}{keys}"
+            model = model.model_fields[key].annotation
+
+
+@cache
+def series() -> frozenset[str]:
+    samples = {sample.name for family in registry().collect() for sample in family.samples}
+    return frozenset(samples | {re.sub(r"_(bucket|created)$", "", name) for name in samples})
+
+
+@pytest.mark.parametrize(("document", "metric"), found_in(METRIC, PRESENT))
+def test_a_metric_named_in_a_document_exists(document: str, metric: str) -> None:
+    assert metric in series() or metric.rstrip("_") == "edge_rag"
+
+
+@pytest.mark.parametrize(("document", "module"), found_in(MODULE, PRESENT))
+def test_a_script_named_in_a_document_exists(document: str, module: str) -> None:
+    path = ROOT / module.replace(".", "/")
+    assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
+ROOMS = sorted(path.name for path in (ROOT / "edge_rag").iterdir() if path.is_dir() and path.name[0] != "_")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_map_names_every_room(room: str) -> None:
+    assert f"edge_rag/{room}/" in (ROOT / "ARCHITECTURE.md").read_text()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/") and page != "docs/index.md"])
+def test_every_page_is_linked_from_the_index(page: str) -> None:
+    assert f"]({page.removeprefix('docs/')})" in (ROOT / "docs" / "index.md").read_text()
+
+
+@pytest.mark.parametrize(("document", "kilobytes"), [("README.md", 9), ("ARCHITECTURE.md", 8)])
+def test_the_first_pages_stay_short(document: str, kilobytes: int) -> None:
+    assert (ROOT / document).stat().st_size <= kilobytes * 1000
