@@ -31,8 +31,7 @@ from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
 from edge_rag.generator.model_swap import InstalledGenerator
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
-from edge_rag.generator.prompt.popularity_file import HeatFile
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity, PopularityFile
 from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.model_store.store import ModelStore
@@ -126,7 +125,7 @@ class GeneratorFactory:
         self.store = store
         self._observer = observer
         self._placing = profile.stages[ModelStage.GENERATOR]
-        self._heat = PassageHeat()
+        self._popularity = PassagePopularity()
         self._disk: KvDisk | None = None
         self._kept: tuple[Path, PageTier] | None = None
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
@@ -136,17 +135,17 @@ class GeneratorFactory:
     def attach_disk(self, disk: KvDisk) -> None:
         """Keeps pages on disk from now on: those of the present generator and of later ones."""
         self._disk = disk
-        self._heat_file = HeatFile(disk.folder / _HEAT_FILE, self._disk_failed)
-        if (state := self._heat_file.load()) is not None:
-            self._heat.resume(state)
-        self._heat.follow(self._heat_file.save)
+        self._popularity_file = PopularityFile(disk.folder / _HEAT_FILE, self._disk_failed)
+        if (state := self._popularity_file.load()) is not None:
+            self._popularity.restore(state)
+        self._popularity.subscribe(self._popularity_file.save)
         if self._kept is not None:
             self._assign_disk(*self._kept)
 
     def close(self) -> None:
         """Saves the passage popularity for the next start; generators are closed by their owner."""
         if self._disk is not None:
-            self._heat_file.save(self._heat.state())
+            self._popularity_file.save(self._popularity.state())
 
     def _assign_disk(self, folder: Path, tier: PageTier | None) -> None:
         """Assigns the disk to a generator; the previous one discards its pages there."""
@@ -235,7 +234,7 @@ class GeneratorFactory:
         prompt = PromptSettings(not_found=wanted.not_found_text)
         tokenizer = ChatTokenizer.open(plan.folder)
         grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
-        arranger = PassageArranger(wanted.passage_order, self._heat)
+        arranger = PassageArranger(wanted.passage_order, self._popularity)
         copies = plan.copies_passages and isinstance(runner, PagedDecoder)
         reuse = PassageReuse(runner.page_tokens, wanted.passage_recompute_tokens) if copies else None
         prompts = PromptEncoder(tokenizer, prompt, arranger, reuse)

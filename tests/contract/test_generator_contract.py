@@ -26,7 +26,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded, NotReady, Overloaded, RequestCancelled, RequestTooLarge, SlowConsumer
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.offload.generation.generator import OffloadingGenerator, OffloadLimits
@@ -93,7 +93,7 @@ def not_started(
         settings,
         quote,
         CiteSettings(Stemmer),
-        PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassageHeat()), None),
+        PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
     )
 
 

@@ -1,1 +1,1 @@
-"""Attributes generated text to passages."""
+"""Citations: markers, attribution of sentences to passages, claims."""

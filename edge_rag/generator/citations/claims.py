@@ -1,9 +1,7 @@
-"""What a sentence may not get wrong: its numbers with their units, its names, whether it denies; pure.
+"""Extracts the checkable claims of a sentence: numbers with units, names, negations, antonyms; pure.
 
-Found by their form, so that nothing has to be understood: a unit is one of a list that follows a number, a name is a
-word with a capital letter inside a sentence or one with both letters and digits. The words are English.
-
-English words that can be checked by their form: numbers, units, negations, contraries.
+Claims are recognized by their form: a unit is a listed word after a number; a name is a capitalized word inside a
+sentence, or a word with both letters and digits. The word lists are English.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ $ dollar dollars
 _NEGATION_WORDS = """
 not no never none nobody nothing nowhere neither nor without cannot except unless hardly
 """
-_CONTRARY_PAIRS = """
+_ANTONYM_PAIRS = """
 above/below over/under before/after more/less most/least maximum/minimum higher/lower open/close opened/closed
 increase/decrease increases/decreases left/right on/off first/last start/stop started/stopped always/sometimes all/some
 upper/lower hot/cold wet/dry full/empty north/south east/west
@@ -78,34 +76,34 @@ upper/lower hot/cold wet/dry full/empty north/south east/west
 NUMBER_WORDS: Final = {word: str(number) for number, word in enumerate(_SMALL_NUMBERS.split())} | {
     word: str(10 * number) for number, word in enumerate(_TENS.split(), 3)
 }
-"""The digits of a number that is one word, lower case."""
+"""Digits of number words, lower case."""
 
 UNITS: Final = {name: line.split()[0] for line in _UNIT_NAMES.strip().splitlines() for name in line.split()}
-"""The first name of a unit, by each of its names as they are written."""
+"""Canonical name of a unit, by each of its spellings."""
 
 NEGATIONS: Final = frozenset(_NEGATION_WORDS.split())
-"""Words that turn what is said, lower case; without the contracted ones."""
+"""Negating words, lower case, without contractions."""
 
-CONTRARIES: Final = tuple((pair.split("/")[0], pair.split("/")[1]) for pair in _CONTRARY_PAIRS.split())
-"""Pairs of words of which one says the contrary of the other, lower case."""
+ANTONYMS: Final = tuple((pair.split("/")[0], pair.split("/")[1]) for pair in _ANTONYM_PAIRS.split())
+"""Pairs of words with opposite meaning, lower case."""
 
 
 _TOKEN: Final = re.compile(r"(?:(?<=[\s(])|^)[-−](?=\d)|\d+(?:[,.]\d+)*|[^\W\d_][^\W_]*|[%°µ]+[^\W\d_]*|€|\$|£")
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _CONTRACTED: Final = re.compile(r"n['’]t\b", re.IGNORECASE)
 _UNIT_REACH: Final = 3
-"""Words after a number among which its unit is looked for in a text that supports a sentence."""
+"""Distance, in words, at which a unit after a number is found in a supporting text."""
 
-_OWN_UNIT_REACH: Final = 2
-"""Likewise in the sentence: 2,000 operating hours."""
+_CLAIM_UNIT_REACH: Final = 2
+"""The same in the claim: 2,000 operating hours."""
 
 
 class Quantity(NamedTuple):
-    """A number as it is compared.
+    """A normalized number.
 
     Attributes:
         number: Without separators and trailing zeros, with its sign.
-        unit: The unit's first name in the list, or nothing.
+        unit: Canonical name of its unit, or empty.
     """
 
     number: str
@@ -113,15 +111,15 @@ class Quantity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a text says that can be checked by its form.
+class Claims:
+    """Checkable claims of a text.
 
     Attributes:
         quantities: Its numbers, each with the unit that follows it.
-        loose: Its numbers, each with every unit among the next few words, and without one.
+        loose: Its numbers, each with every unit among the next few words, and without a unit.
         names: Its names, lower case.
         words: All its words, lower case.
-        negations: How many negations it holds.
+        negations: Number of negations.
     """
 
     quantities: frozenset[Quantity]
@@ -130,18 +128,18 @@ class Facts:
     words: frozenset[str]
     negations: int
 
-    def agrees_with(self, support: Facts) -> bool:
-        """Returns whether a supporting text says all of these facts, and nothing to the contrary."""
+    def supported_by(self, support: Claims) -> bool:
+        """Whether a text makes all of these claims and no opposite one."""
         return (
             self.quantities <= support.loose
             and self.names <= support.words
             and self.negations == support.negations
-            and not any(_turned(self.words, support.words, one, other) for one, other in CONTRARIES)
+            and not any(_contradicts(self.words, support.words, one, other) for one, other in ANTONYMS)
         )
 
-    def joined(self, other: Facts) -> Facts:
-        """Returns the facts of two texts together."""
-        return Facts(
+    def joined(self, other: Claims) -> Claims:
+        """Returns the claims of two texts together."""
+        return Claims(
             self.quantities | other.quantities,
             self.loose | other.loose,
             self.names | other.names,
@@ -150,8 +148,8 @@ class Facts:
         )
 
 
-def facts_of(text: str) -> Facts:
-    """Finds the facts of a sentence, or of several."""
+def claims_of(text: str) -> Claims:
+    """Extracts the claims of one or several sentences."""
     tokens = [match.group() for match in _TOKEN.finditer(unicodedata.normalize("NFC", text))]
     quantities: set[Quantity] = set()
     loose: set[Quantity] = set()
@@ -169,11 +167,11 @@ def facts_of(text: str) -> Facts:
         loose |= {Quantity(number, ""), Quantity(number, before)}
         loose |= {Quantity(number, UNITS[word]) for word in following if word in UNITS}
         if token.lower() != "one":
-            near = (UNITS[word] for word in following[:_OWN_UNIT_REACH] if word in UNITS)
+            near = (UNITS[word] for word in following[:_CLAIM_UNIT_REACH] if word in UNITS)
             quantities.add(Quantity(number, before or next(near, "")))
     words = frozenset(token.lower() for token in tokens)
     negations = sum(token.lower() in NEGATIONS for token in tokens) + len(_CONTRACTED.findall(text))
-    return Facts(frozenset(quantities), frozenset(loose), frozenset(names), words, negations)
+    return Claims(frozenset(quantities), frozenset(loose), frozenset(names), words, negations)
 
 
 def _number(token: str) -> str | None:
@@ -193,8 +191,8 @@ def _is_name(token: str, place: int, tokens: list[str]) -> bool:
     return mixed or (token[0].isupper() and place > 0 and token.lower() not in NUMBER_WORDS)
 
 
-def _turned(said: frozenset[str], support: frozenset[str], one: str, other: str) -> bool:
-    """Returns whether a sentence holds one of two contrary words, and its support only the other."""
-    return (one in said and one not in support and other in support) or (
-        other in said and other not in support and one in support
+def _contradicts(claim: frozenset[str], support: frozenset[str], one: str, other: str) -> bool:
+    """Whether a claim contains one of two antonyms, and its support only the other."""
+    return (one in claim and one not in support and other in support) or (
+        other in claim and other not in support and one in support
     )

@@ -1,4 +1,4 @@
-"""``[n]`` markers in streamed text become citations of passage n."""
+"""Replaces ``[n]`` markers in streamed text by citations of passage n."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from edge_rag.core.answer import Citation, TextDelta
 from edge_rag.core.passage import Passage
 
 _MARKER = re.compile(r"(\s*)\[(\d{1,3})\]")
-_UNDECIDED = re.compile(r"\s*(?:\[\d{0,3})?\Z")
+_PENDING = re.compile(r"\s*(?:\[\d{0,3})?\Z")
 
 
 class CitationMapper:
-    """Takes an answer in pieces and gives its text without markers, and the citations.
+    """Splits a streamed answer into text without markers, and citations.
 
-    A marker supports the text since the marker before it; markers side by side support the same text. A number without
-    a passage is left as text. White space before a marker goes with it.
+    A marker cites for the text since the previous marker; adjacent markers cite for the same text. A number without a
+    passage stays text. White space before a marker is removed with it.
 
     Args:
         passages: The passages of the prompt.
-        numbering: Index in ``passages`` of the one that the prompt numbers 1, of the one that it numbers 2, and so on.
+        numbering: Indices of the passages in the order in which the prompt numbers them, from 1.
     """
 
     def __init__(self, passages: Sequence[Passage], numbering: Sequence[int]) -> None:
@@ -28,18 +28,18 @@ class CitationMapper:
         self._numbering = numbering
         self._held = ""
         self._length = 0
-        self._supported = (0, 0)
+        self._cited_range = (0, 0)
         self._open_start: int | None = None
 
     def feed(self, text: str) -> list[TextDelta | Citation]:
-        """Takes the next piece; what may turn out to be a marker is held back."""
+        """Takes the next piece; a suffix that may become a marker is held back."""
         text = self._held + text
-        cut = _undecided_start(text)
+        cut = _pending_start(text)
         self._held = text[cut:]
         return self._map(text[:cut])
 
     def flush(self) -> list[TextDelta | Citation]:
-        """Takes what was held back as it is, now that no more text comes."""
+        """Returns the text held back, at the end of the stream."""
         held, self._held = self._held, ""
         return self._map(held)
 
@@ -49,13 +49,13 @@ class CitationMapper:
         for marker in _MARKER.finditer(text):
             number = int(marker[2])
             if 1 <= number <= len(self._numbering):
-                self._say(text[done : marker.start()], events)
+                self._append(text[done : marker.start()], events)
                 events.append(self._cite(self._numbering[number - 1]))
                 done = marker.end()
-        self._say(text[done:], events)
+        self._append(text[done:], events)
         return events
 
-    def _say(self, text: str, events: list[TextDelta | Citation]) -> None:
+    def _append(self, text: str, events: list[TextDelta | Citation]) -> None:
         if self._length == 0:
             text = text.lstrip()
         if not text:
@@ -67,10 +67,10 @@ class CitationMapper:
 
     def _cite(self, index: int) -> Citation:
         if self._open_start is not None:
-            self._supported = (self._open_start, self._length)
+            self._cited_range = (self._open_start, self._length)
             self._open_start = None
         passage = self._passages[index]
-        start, end = self._supported
+        start, end = self._cited_range
         return Citation(
             passage=index,
             document=passage.document,
@@ -83,7 +83,7 @@ class CitationMapper:
         )
 
 
-def _undecided_start(text: str) -> int:
-    """Returns where the end of the text begins that more text could turn into a marker."""
-    found = _UNDECIDED.search(text)
+def _pending_start(text: str) -> int:
+    """Returns the start of the suffix that more text could turn into a marker."""
+    found = _PENDING.search(text)
     return found.start() if found else len(text)

@@ -14,7 +14,7 @@ from typing import Final
 from edge_rag.core.text import sentence_spans
 
 _MARKER: Final = re.compile(r"[ \t]*\[(\d{1,3}(?: ?[,;–-] ?\d{1,3}){0,7})\]")
-_UNDECIDED: Final = re.compile(r"[ \t]*(?:\[[\d ,;–-]{0,50})?\Z")
+_PENDING: Final = re.compile(r"[ \t]*(?:\[[\d ,;–-]{0,50})?\Z")
 _NUMBER: Final = re.compile(r"\d+")
 _ENDED: Final = re.compile(r"""[.!?…]["'”’)\]*_]*\Z""")
 _ITEM: Final = re.compile(r"(?:\d{1,2}[.)]|[-*•#]+)\Z")
@@ -49,7 +49,7 @@ class SentenceSplitter:
     """Splits one text."""
 
     def __init__(self) -> None:
-        self._undecided = ""
+        self._pending = ""
         self._open = ""
         self._markers: list[tuple[int, int]] = []
         self._has_output = False
@@ -67,8 +67,8 @@ class SentenceSplitter:
             complete: Whether the model ended the text. If it was truncated, its last sentence is complete only if it
                 ends in punctuation.
         """
-        self._open += self._undecided
-        self._undecided = ""
+        self._open += self._pending
+        self._pending = ""
         sentences = self._take(_items_joined(self._open, sentence_spans(self._open)))
         if sentences and not complete and not _ENDED.search(sentences[-1].text):
             sentences[-1] = replace(sentences[-1], complete=False)
@@ -76,10 +76,10 @@ class SentenceSplitter:
 
     def _append(self, text: str) -> None:
         """Moves text that cannot be part of a marker to the open sentences, and its markers to their list."""
-        text = self._undecided + text
-        found = _UNDECIDED.search(text)
+        text = self._pending + text
+        found = _PENDING.search(text)
         cut = len(text) if found is None else found.start()
-        self._undecided = text[cut:]
+        self._pending = text[cut:]
         done = 0
         for marker in _MARKER.finditer(text, 0, cut):
             self._open += text[done : marker.start()]

@@ -1,9 +1,8 @@
-"""Grammars as constraints: what an llguidance matcher allows, as immutable states.
+"""Compiles answer formats (JSON schema, regular expression) to constraints with llguidance.
 
-A matcher changes in place. States share one as long as each is followed once, as the engine does; following a state a
-second time copies the matcher and takes back what it consumed since.
-
-From formats to grammars over a model's tokens, with limits that a hostile format meets before the engine does.
+Constraint states are immutable, but an llguidance matcher changes in place. States share one matcher as long as each is
+followed once, as the engine does; following a state a second time copies the matcher and rolls it back. Limits stop
+hostile formats at compilation or in a step.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ if TYPE_CHECKING:
 
 
 _FEW = 1024
-"""Up to here it is quicker to pick the allowed logits out than to mask the others; more than end tokens there are."""
+"""Up to this number of tokens, selecting logits is faster than masking; larger than any number of end tokens."""
 
 _NO_TEXT = "no text can satisfy it"
 
-_LONGEST_REASON = 300
+_MAX_REASON = 300
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarRules:
-    """What holds for a whole answer.
+    """Rules of an answer.
 
     Attributes:
-        field: Field of the request that the grammar is from, named in errors.
-        end_tokens: Tokens with which the model ends its turn.
-        vocabulary_size: Number of logits; token ids from here on do not exist.
+        field: Field of the request, for error messages.
+        end_tokens: The model's end-of-turn tokens.
+        vocabulary_size: Number of logits; larger token ids do not exist.
     """
 
     field: str
@@ -51,41 +50,41 @@ class GrammarRules:
 
 
 class GrammarMatcher:
-    """A matcher and how far it went.
+    """A matcher and the number of tokens it has consumed.
 
     Args:
-        matcher: Of a compiled grammar; changed by this alone.
-        rules: What holds for the answer.
-        said: Tokens it has consumed.
+        matcher: Of a compiled grammar; owned by this object.
+        rules: Rules of the answer.
+        consumed: Tokens consumed.
     """
 
-    def __init__(self, matcher: LLMatcher, rules: GrammarRules, said: int = 0) -> None:
+    def __init__(self, matcher: LLMatcher, rules: GrammarRules, consumed: int = 0) -> None:
         self._matcher = matcher
         self._rules = rules
-        self.said = said
+        self.consumed = consumed
 
-    def fork(self, said: int) -> GrammarMatcher:
-        """Returns a matcher of its own that has consumed only that many of the tokens."""
-        fork = GrammarMatcher(self._matcher.deep_copy(), self._rules, said)
-        fork._matcher.rollback(self.said - said)
+    def fork(self, consumed: int) -> GrammarMatcher:
+        """Returns a copy, rolled back to a number of consumed tokens."""
+        fork = GrammarMatcher(self._matcher.deep_copy(), self._rules, consumed)
+        fork._matcher.rollback(self.consumed - consumed)
         fork._check()
         return fork
 
     def consume(self, tokens: tuple[int, ...]) -> None:
-        """Takes tokens.
+        """Consumes tokens.
 
         Raises:
-            InvalidRequest: One of them is not allowed, or the grammar grew beyond its limits.
+            InvalidRequest: A token is not allowed, or the grammar exceeded its limits.
         """
         self._matcher.consume_tokens(list(tokens))
         self._check()
-        self.said += len(tokens)
+        self.consumed += len(tokens)
 
     def move(self) -> NextTokens:
-        """Returns what may come next.
+        """Returns the allowed next tokens.
 
         Raises:
-            InvalidRequest: Nothing may, though the text is not complete; or the grammar grew beyond its limits.
+            InvalidRequest: No token is allowed and the text is not complete, or the grammar exceeded its limits.
         """
         self._check()
         if self._matcher.is_stopped():
@@ -116,41 +115,41 @@ class GrammarMatcher:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
-    """Text of a grammar, so far and what can follow. Made by ``GrammarCompiler``. Not for several threads at once.
+    """State of a formatted answer. Made by ``GrammarCompiler``. For one thread at a time.
 
     Attributes:
-        matcher: What says so.
-        said: Tokens said.
-        move: What may come next.
+        matcher: Shared matcher.
+        consumed: Tokens so far.
+        move: The allowed next tokens.
     """
 
     matcher: GrammarMatcher
-    said: int
+    consumed: int
     move: NextTokens
 
     def next(self) -> NextTokens:
-        """Returns the allowed tokens, the only run left, or the end; end tokens are allowed where the text may end."""
+        """Returns the allowed tokens, the only remaining run, or the end; end tokens if the text may end."""
         return self.move
 
     def after(self, tokens: tuple[int, ...]) -> Grammar:
-        """Follows the tokens.
+        """Returns the state after tokens.
 
         Raises:
-            InvalidRequest: The grammar grew beyond its limits, or leads nowhere; or a token was not allowed.
+            InvalidRequest: A token is not allowed, no text can satisfy the grammar, or it exceeded its limits.
         """
         if not tokens:
             return self
-        matcher = self.matcher if self.matcher.said == self.said else self.matcher.fork(self.said)
+        matcher = self.matcher if self.matcher.consumed == self.consumed else self.matcher.fork(self.consumed)
         matcher.consume(tokens)
-        return Grammar(matcher, matcher.said, matcher.move())
+        return Grammar(matcher, matcher.consumed, matcher.move())
 
 
 def short_reason(error: str) -> str:
-    """Returns the part of llguidance's message that says what is wrong, without dumps of its state."""
+    """Returns the cause in llguidance's message, without dumps of its state."""
     if cause := re.search(r"^error: (.+)$", error, re.MULTILINE):
         return cause[1]
     lines = error.replace("<non-verbose/>", "").strip().splitlines() or ["unknown reason"]
-    return _NO_TEXT if lines[0] == "NoExtensionBias" else lines[0][:_LONGEST_REASON]
+    return _NO_TEXT if lines[0] == "NoExtensionBias" else lines[0][:_MAX_REASON]
 
 
 _JSON: Final[JsonCompileOptions] = {
@@ -160,7 +159,7 @@ _JSON: Final[JsonCompileOptions] = {
     "coerce_one_of": False,
     "lenient": False,
 }
-"""Overrides what a schema says of itself under ``x-guidance``. Free white space would let a model write it for ever."""
+"""Overrides a schema's ``x-guidance``. Flexible white space would let a model generate white space for ever."""
 
 _LIMITS: Final = LLParserLimits(
     max_items_in_row=500,
@@ -172,9 +171,9 @@ _LIMITS: Final = LLParserLimits(
     precompute_large_lexemes=False,
     verbose_errors=False,
 )
-"""Hold a request's worst mask to tens of milliseconds, its compilation to hundreds and its memory to tens of MiB, where
-llguidance's own limits allow seconds and half a GiB. A schema of 20 objects with 10 fields each, every one of them a
-string, a list, an enumeration or null, stays below half of each.
+"""Limit a request's slowest mask to tens of milliseconds, its compilation to hundreds of milliseconds and its memory to
+tens of MiB; llguidance's defaults allow seconds and half a GiB. A schema of 20 objects with 10 fields each, every one a
+string, a list, an enumeration or null, uses less than half of each.
 """
 
 
@@ -185,10 +184,10 @@ class GrammarCompiler:
         definition: Content of the model's ``tokenizer.json``.
         encode: Encodes text with that tokenizer, special tokens read as plain text.
         vocabulary_size: Number of logits; may be larger than the tokenizer's vocabulary.
-        end_tokens: Tokens with which the model ends its turn.
+        end_tokens: The model's end-of-turn tokens.
 
     Raises:
-        ModelFolderInvalid: The tokenizer is of a kind that grammars cannot be matched to.
+        ModelFolderInvalid: Grammars do not support this kind of tokenizer.
     """
 
     def __init__(
@@ -203,25 +202,25 @@ class GrammarCompiler:
         self._vocabulary_size = vocabulary_size
         self._end_tokens = end_tokens
 
-    def compile(self, wanted: AnswerFormat) -> Grammar:
-        """Returns the constraint that holds an answer to a format.
+    def compile(self, form: AnswerFormat) -> Grammar:
+        """Returns the constraint of a format.
 
         Raises:
-            InvalidRequest: The format cannot be enforced; names the field and the reason.
+            InvalidRequest: The format cannot be enforced; has the field and the reason.
         """
-        if isinstance(wanted, JsonSchema):
-            field, grammar = "json_schema", _schema_grammar(wanted.schema)
+        if isinstance(form, JsonSchema):
+            field, grammar = "json_schema", _schema_grammar(form.schema)
         else:
-            field, grammar = "regex", _regex_grammar(wanted.pattern)
+            field, grammar = "regex", _regex_grammar(form.pattern)
         rules = GrammarRules(field, self._end_tokens, self._vocabulary_size)
         matcher = GrammarMatcher(LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS), rules)
         return Grammar(matcher, 0, matcher.move())
 
 
 class _Vocabulary:
-    """A tokenizer in the form that llguidance asks for.
+    """A tokenizer in llguidance's interface.
 
-    llguidance's own reading of ``tokenizer.json`` takes the text of a special token in a grammar for the token itself.
+    llguidance's own parser of ``tokenizer.json`` reads the text of a special token in a grammar as the token.
     """
 
     def __init__(self, plain: LLTokenizer, encode: Callable[[str], list[int]]) -> None:
@@ -237,7 +236,7 @@ class _Vocabulary:
 
 
 def _schema_grammar(schema: str) -> str:
-    # Parsed here because llguidance puts the text into a larger JSON text as it is.
+    # Parsed here because llguidance inserts the text into a larger JSON text unchecked.
     try:
         parsed = json.loads(schema, parse_constant=_refuse)
     except RecursionError:
@@ -253,7 +252,7 @@ def _schema_grammar(schema: str) -> str:
 
 
 def _regex_grammar(pattern: str) -> str:
-    # llguidance takes both silently for something else.
+    # llguidance silently misinterprets both.
     if "\n" in pattern:
         raise InvalidRequest("regex", r"must be one line; \n stands for a newline")
     if (len(pattern) - len(pattern.rstrip("\\"))) % 2:

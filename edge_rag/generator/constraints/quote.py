@@ -1,15 +1,15 @@
-"""Grounded quotation: only whole sentences of the passages can be said.
+"""The constraint of QUOTE mode: only complete sentences of the passages can be generated.
 
-The candidates form a trie over their tokens. Where several branches are left the model's logits decide together with
-the retrieval side's evidence; where one is left, its run is forced. With evidence e of a candidate and weight w, a
+The candidates form a trie over their tokens. If several branches remain, the model's logits decide together with the
+retrieval evidence; if one remains, its tokens are forced. With evidence e of a candidate and weight w, a
 branch b gets the bias
 
     bias(b) = log sum over candidates c below b of exp(w e(c))
 
 which is the logarithm, up to a constant, of the prior mass below it: the prior is softmax(w e), and model and prior are
-multiplied. After a sentence the end token competes with the candidates that are left, as one more candidate whose
-evidence is that of the best sentence quoted less a margin, which is shared out among the sentences quoted: the more was
-said, the nearer to the best must be what is added.
+multiplied. After a sentence the end token competes with the remaining candidates, as a candidate whose evidence is that
+of the best quoted sentence less margin / (number of quoted sentences): each further sentence must be closer to the
+best.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from edge_rag.engine.constraint import Ended, Forced, NextTokens, OneOf
 
 @dataclass(frozen=True, slots=True)
 class Quotable:
-    """A sentence that may be said.
+    """A sentence that may be quoted.
 
     Attributes:
         passage: 0-based rank of its passage.
         start: First character in the passage's text.
         end: One past the last.
         text: Exactly the passage's text in that range.
-        tokens: What the model says to say it, its marker ``[n]`` included; at least one token.
+        tokens: Its tokens, its marker ``[n]`` included; at least one.
         evidence: How well it answers the question; larger is better.
     """
 
@@ -48,15 +48,15 @@ class Quotable:
 
 @dataclass(frozen=True, slots=True)
 class QuoteRules:
-    """What holds for a whole answer.
+    """Rules of an answer.
 
     Attributes:
         end_token: Ends the answer.
         max_sentences: Most sentences, at least 1.
-        max_tokens: Most tokens for all of them.
+        max_tokens: Most tokens in total.
         prior_weight: Weight of the evidence against the model's logits, at least 0.
-        margin: How much less evidence than the best sentence quoted is enough for a second one, at least 0; half of it
-            for a third, a third of it for a fourth.
+        margin: How far below the best quoted sentence the evidence of a second one may be, at least 0; half of it for a
+            third, a third of it for a fourth.
     """
 
     end_token: int
@@ -68,16 +68,16 @@ class QuoteRules:
 
 @dataclass(frozen=True, slots=True)
 class Quotation:
-    """The answer so far, and what can follow. Made by ``quotation``.
+    """State of an answer. Made by ``quotation``.
 
     Attributes:
-        rules: What holds for the whole answer.
-        left: Candidates not said yet that still fit, ascending by tokens.
-        live: Those of them that begin with the tokens of the sentence being said.
-        depth: Tokens of that sentence said so far.
-        quoted: Sentences said, in order.
-        spent: Tokens said.
-        ended: Whether nothing follows.
+        rules: Rules of the answer.
+        left: Candidates not quoted yet that still fit, ascending by tokens.
+        live: Those that begin with the tokens of the current sentence.
+        depth: Tokens of the current sentence so far.
+        quoted: Quoted sentences, in order.
+        spent: Tokens so far.
+        ended: Whether the answer has ended.
     """
 
     rules: QuoteRules
@@ -89,7 +89,7 @@ class Quotation:
     ended: bool = False
 
     def next(self) -> NextTokens:
-        """Returns the branches with their bias, the only run left, or the end."""
+        """Returns the branches with their bias, the only remaining run, or the end."""
         if self.ended:
             return Ended(FinishReason.STOP)
         may_end = self.depth == 0 and bool(self.quoted)
@@ -107,7 +107,7 @@ class Quotation:
         return OneOf(np.array(allowed, np.int64), np.array([biases[token] - largest for token in allowed], np.float32))
 
     def after(self, tokens: tuple[int, ...]) -> Quotation:
-        """Follows the branches taken."""
+        """Returns the state after tokens."""
         state = self
         while tokens:
             if state.depth == 0 and state.quoted and tokens[0] == state.rules.end_token:
@@ -116,7 +116,7 @@ class Quotation:
         return state
 
     def _follow(self, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Quotation]:
-        """Takes tokens up to the end of the sentence they belong to; returns the others and what can follow."""
+        """Takes tokens up to the end of the current sentence; returns the other tokens and the state."""
         sentence_end = max(len(candidate.tokens) for candidate in self.live) - self.depth
         run = tokens[:sentence_end]
         stop = self.depth + len(run)
@@ -127,25 +127,25 @@ class Quotation:
         live = tuple(c for c in self.live if c.tokens[self.depth : stop] == run)
         return tokens[len(run) :], replace(self, live=live, depth=stop, spent=self.spent + len(run))
 
-    def _close(self, said: Quotable) -> Quotation:
-        """The sentence was said to its end."""
-        spent = self.spent + len(said.tokens) - self.depth
-        left = tuple(c for c in self.left if c is not said and spent + len(c.tokens) <= self.rules.max_tokens)
-        quoted = (*self.quoted, said)
+    def _close(self, sentence: Quotable) -> Quotation:
+        """Returns the state after a complete sentence."""
+        spent = self.spent + len(sentence.tokens) - self.depth
+        left = tuple(c for c in self.left if c is not sentence and spent + len(c.tokens) <= self.rules.max_tokens)
+        quoted = (*self.quoted, sentence)
         ended = len(quoted) == self.rules.max_sentences or not left
         return replace(self, left=left, live=left, depth=0, quoted=quoted, spent=spent, ended=ended)
 
 
 def quotation(candidates: Iterable[Quotable], rules: QuoteRules) -> Quotation:
-    """Begins an answer.
+    """Returns the initial state.
 
     Args:
-        candidates: Sentences, those of the best passage first. Of those with equal text or tokens, and of those whose
-            tokens begin another's, one is kept: the earlier place, with the larger evidence.
-        rules: What holds for the answer; candidates longer than its ``max_tokens`` are left out.
+        candidates: Sentences, those of the best passage first. Of candidates with equal text or tokens, and of those
+            whose tokens are a prefix of another's, one is kept: the earlier place, with the larger evidence.
+        rules: Rules of the answer; candidates longer than ``max_tokens`` are dropped.
 
     Returns:
-        The state before the first token; ended at once if there is no candidate.
+        The state before the first token; already ended if there is no candidate.
     """
     unique: dict[str, Quotable] = {}
     for candidate in candidates:
@@ -163,7 +163,7 @@ def quotation(candidates: Iterable[Quotable], rules: QuoteRules) -> Quotation:
 
 
 def _common_run(first: Sequence[int], last: Sequence[int], depth: int) -> tuple[int, ...]:
-    """Returns the tokens from ``depth`` on that the first and the last of a sorted range, and so all of it, share."""
+    """Returns the tokens from ``depth`` on that the first and the last of a sorted range, and so all of them, share."""
     end = depth
     while end < len(first) and end < len(last) and first[end] == last[end]:
         end += 1

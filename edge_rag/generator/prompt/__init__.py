@@ -1,1 +1,1 @@
-"""Prompt layout and tokenization."""
+"""Prompt rendering and tokenization."""

@@ -1,8 +1,6 @@
-"""Prompt layout: system text, passages in order, the question. What requests share comes first.
+"""Renders prompts: system text, passages in order, question; the parts that requests share come first.
 
-A question with its passages as the tokens of a prompt.
-
-Where a prompt's passages stand in it, and the text in which each of them is computed alone.
+Also finds the spans of a prompt whose KV can be copied from the passage computed in isolation.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 
 @dataclass(frozen=True, slots=True)
 class PromptSettings:
-    """Texts around a question.
+    """Texts of the prompt.
 
     Attributes:
-        system: What the model is told to do.
-        not_found: The answer where the passages hold none.
+        system: The system message.
+        not_found: The not-found answer.
     """
 
     system: str = "Answer with a sentence from the passages and cite it."
@@ -34,25 +32,20 @@ class PromptSettings:
 
 
 def user_text(passages: Sequence[str], question: str) -> str:
-    """Lays out the user's turn: ``[1] passage``, a blank line, ``[2] passage``, ..., ``Question: question``."""
+    """Renders the user message: ``[1] passage``, a blank line, ``[2] passage``, ..., ``Question: question``."""
     return "".join(passage_text(number, text) for number, text in enumerate(passages, 1)) + f"Question: {question}"
 
 
 def passage_text(number: int, text: str) -> str:
-    """Lays out one passage; ``number`` counts from 1."""
+    """Renders one passage; ``number`` counts from 1."""
     return f"[{number}] {text}\n\n"
 
 
-def passages_that_fit(lengths: Sequence[int], room: int) -> int:
-    """Returns how many passages fit, taken from the front.
-
-    Args:
-        lengths: Tokens of each passage as laid out.
-        room: Tokens there are for all of them.
-    """
+def passages_that_fit(lengths: Sequence[int], budget: int) -> int:
+    """Returns how many passages, from the front, fit into a token budget."""
     for count, length in enumerate(lengths):
-        room -= length
-        if room < 0:
+        budget -= length
+        if budget < 0:
             return count
     return len(lengths)
 
@@ -60,45 +53,45 @@ def passages_that_fit(lengths: Sequence[int], room: int) -> int:
 def passage_spans(
     prompt: Sequence[int],
     first: int,
-    laid_out: Sequence[Sequence[int]],
-    alone: Sequence[Sequence[int]],
+    rendered: Sequence[Sequence[int]],
+    isolated: Sequence[Sequence[int]],
     page_tokens: int,
     recompute: int,
 ) -> tuple[PassageSpan, ...]:
-    """Finds the parts of a prompt that may be copied.
+    """Finds the spans of a prompt whose KV may be copied.
 
-    A passage's text alone is the prompt's beginning, the passage, and its last token again until a page and one token
-    more are full. Its first tokens in the prompt, and its number where it has another one alone, are not part of the
-    span; the first passage sees the same alone and here, so that none of its tokens has to be computed twice.
+    The isolated text of a passage is the prompt's beginning, the passage, and its last token repeated until the last
+    page is full plus one token. The first tokens of a passage in the prompt, and its number if it differs in the
+    isolated text, are not part of its span. The first passage has the same context in both, so all of its tokens are.
 
     Args:
         prompt: The prompt.
         first: Position of the first passage's first token.
-        laid_out: Tokens of each passage as it stands in the prompt.
-        alone: Tokens of each passage as it stands in the text in which it is computed alone.
-        page_tokens: Tokens a page holds.
-        recompute: Tokens of each passage after the first that are computed in the prompt, after those that differ.
+        rendered: Tokens of each passage in the prompt.
+        isolated: Tokens of each passage in its isolated text.
+        page_tokens: Tokens of a page.
+        recompute: Tokens of each passage after the first that are recomputed in the prompt, after those that differ.
 
     Returns:
-        The spans in order; none where the prompt's tokens are not those of its parts in a row.
+        The spans in order; none if the prompt is not the concatenation of its parts.
     """
-    ends = [*accumulate(map(len, laid_out), initial=first)]
-    if list(prompt[first : ends[-1]]) != [token for tokens in laid_out for token in tokens]:
+    ends = [*accumulate(map(len, rendered), initial=first)]
+    if list(prompt[first : ends[-1]]) != [token for tokens in rendered for token in tokens]:
         return ()
     spans = []
-    for start, here, only in zip(ends[:-1], laid_out, alone, strict=True):
-        common = _common_end(here, only)
+    for start, here, apart in zip(ends[:-1], rendered, isolated, strict=True):
+        common = _common_suffix(here, apart)
         skipped = 0 if start == first else recompute
         if common > skipped:
-            text = (*prompt[:first], *only)
-            filled = (*text, *[only[-1]] * (-len(text) % page_tokens + 1))
+            text = (*prompt[:first], *apart)
+            filled = (*text, *[apart[-1]] * (-len(text) % page_tokens + 1))
             begin = start + len(here) - common + skipped
-            spans.append(PassageSpan(begin, common - skipped, filled, first + len(only) - common + skipped))
+            spans.append(PassageSpan(begin, common - skipped, filled, first + len(apart) - common + skipped))
     return tuple(spans)
 
 
-def _common_end(one: Sequence[int], other: Sequence[int]) -> int:
-    """Returns how many tokens the ends of two texts have in common."""
+def _common_suffix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Returns the length of the longest common suffix, tokens."""
     count = 0
     for left, right in zip(reversed(one), reversed(other), strict=False):
         if left != right:
@@ -112,12 +105,12 @@ class Prompt:
     """A prompt, as tokens and as text.
 
     Attributes:
-        tokens: As the model here reads it.
-        system: The system's turn.
-        user: The user's turn.
-        passages: The passages in it, best first.
-        numbering: Their indices, in the order in which it has them.
-        spans: Parts of it that may be copied from where they were computed alone.
+        tokens: Its tokens.
+        system: The system message.
+        user: The user message.
+        passages: Its passages, best first.
+        numbering: Indices of the passages, in the order of the prompt.
+        spans: Spans whose KV may be copied.
     """
 
     tokens: tuple[int, ...]
@@ -130,12 +123,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PassageReuse:
-    """How passages are copied where a collection wants that.
+    """How the KV of passages is copied, for collections that want it.
 
     Attributes:
-        page_tokens: Tokens a page of the cache holds.
-        recompute: Tokens at the beginning of each passage but the first that are computed in the prompt, so that they
-            see what stands before them; beside its number where it was computed under another one.
+        page_tokens: Tokens of a page.
+        recompute: Tokens at the beginning of each passage but the first that are recomputed in the prompt, so that they
+            attend to what precedes them; in addition to its number if that differs.
     """
 
     page_tokens: int
@@ -143,13 +136,13 @@ class PassageReuse:
 
 
 class PromptEncoder:
-    """Lays prompts out. Any thread.
+    """Renders prompts. Any thread.
 
     Args:
-        tokenizer: The model's.
-        settings: Texts around the question.
-        arranger: Puts passages in order.
-        reuse: How passages are copied; None where the model cannot.
+        tokenizer: The model's tokenizer.
+        settings: Texts of the prompt.
+        arranger: Orders the passages.
+        reuse: How the KV of passages is copied; None if the model does not support it.
     """
 
     def __init__(
@@ -162,29 +155,29 @@ class PromptEncoder:
         self._system_tokens = len(tokenizer.encode_chat(settings.system, ""))
 
     def encode(self, request: GenerationRequest, capacity: int, as_given: bool = False) -> Prompt:
-        """Lays a prompt out with as many passages as fit beside the answer, from the front.
+        """Renders a prompt with as many passages, best first, as fit beside the answer.
 
         Args:
             request: The question and its passages, at least one.
-            capacity: Most tokens that prompt and answer may come to together.
-            as_given: Whether the prompt has the passages in the order in which they came.
+            capacity: Most tokens of prompt and answer together.
+            as_given: Whether the prompt has the passages in the given order.
 
         Raises:
             RequestTooLarge: Not even one passage fits.
         """
-        room = capacity - request.sampling.max_tokens
+        budget = capacity - request.sampling.max_tokens
         texts = [ranked.passage.text for ranked in request.passages]
-        lengths = [len(ids) for ids in self._laid_out(texts)]
+        lengths = [len(ids) for ids in self._rendered(texts)]
         question = len(self._tokenizer.encode(user_text([], request.question)))
-        kept = max(1, passages_that_fit(lengths, room - self._system_tokens - question))
+        kept = max(1, passages_that_fit(lengths, budget - self._system_tokens - question))
         while True:
             numbering = tuple(range(kept)) if as_given else self._numbering(request, request.passages[:kept])
             ordered = [texts[index] for index in numbering]
             system, user = self._settings.system, user_text(ordered, request.question)
             prompt = self._tokenizer.encode_chat(system, user)
-            if len(prompt) <= room:
+            if len(prompt) <= budget:
                 passages = request.passages[:kept]
-                self._arranger.asked([ranked.passage for ranked in passages])
+                self._arranger.record([ranked.passage for ranked in passages])
                 spans = self._spans(request, prompt, ordered)
                 return Prompt(tuple(prompt), system, user, passages, numbering, spans)
             if kept == 1:
@@ -193,10 +186,10 @@ class PromptEncoder:
             kept -= 1
 
     def _numbering(self, request: GenerationRequest, kept: Sequence[RankedPassage]) -> tuple[int, ...]:
-        """A format can ask for the numbers of passages, which the client knows by rank; then they stay as they are."""
+        """Keeps the ranked order for formatted answers: a format may ask for numbers, which clients know by rank."""
         if request.format is not None:
             return tuple(range(len(kept)))
-        return self._arranger.places([ranked.passage for ranked in kept])
+        return self._arranger.arrange([ranked.passage for ranked in kept])
 
     def _spans(
         self, request: GenerationRequest, prompt: Sequence[int], texts: Sequence[str]
@@ -204,14 +197,14 @@ class PromptEncoder:
         reuse = self._reuse
         if reuse is None or request.kv_reuse is not KvReuse.PASSAGE:
             return ()
-        laid_out = self._laid_out(texts)
+        rendered = self._rendered(texts)
         bare = self._tokenizer.encode_chat(self._settings.system, user_text([], request.question))
-        first = next(place for place, (here, there) in enumerate(zip(prompt, bare, strict=False)) if here != there)
-        # Keys and values of a passage's words hold the number before it, and a model that writes [n] takes n from them.
-        # Where it writes none, or one that only decides between equals, a passage is computed once for all places.
+        first = next(place for place, (one, other) in enumerate(zip(prompt, bare, strict=False)) if one != other)
+        # The KV of a passage depends on the number before it, from which a model that writes [n] takes n. In modes in
+        # which the model does not write numbers, a passage is computed once for all positions.
         numbered = request.mode is AnswerMode.FREE
-        alone = laid_out if numbered else [ids for text in texts for ids in self._laid_out([text])]
-        return passage_spans(prompt, first, laid_out, alone, reuse.page_tokens, reuse.recompute)
+        isolated = rendered if numbered else [ids for text in texts for ids in self._rendered([text])]
+        return passage_spans(prompt, first, rendered, isolated, reuse.page_tokens, reuse.recompute)
 
-    def _laid_out(self, texts: Sequence[str]) -> list[list[int]]:
+    def _rendered(self, texts: Sequence[str]) -> list[list[int]]:
         return self._tokenizer.encode_all([passage_text(number, text) for number, text in enumerate(texts, 1)])

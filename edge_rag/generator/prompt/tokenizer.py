@@ -1,10 +1,8 @@
-"""Text to tokens, with the model's chat template. Only the template's own text can become special tokens.
+"""Encodes prompts with the model's chat template and decodes answers incrementally.
 
-The template is rendered once, around placeholders. Its special tokens become ids; all other text, the template's and
-what is put in for the placeholders, is encoded with special tokens read as plain text. So a document that holds the
-text of an end-of-turn token ends nothing.
-
-Tokens to text, a piece at a time, in whole characters.
+The template is rendered once, with placeholders. Its special tokens become ids; all other text, of the template and of
+the values, is encoded with special tokens read as plain text. So a document that contains the text of an end-of-turn
+token cannot end a turn.
 """
 
 from __future__ import annotations
@@ -25,11 +23,7 @@ from edge_rag.errors import ModelFolderInvalid
 
 
 class Detokenizer:
-    """Decodes one answer. Special tokens have no text.
-
-    Args:
-        tokenizer: Its vocabulary.
-    """
+    """Decodes one answer, in complete characters. Special tokens have no text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -39,8 +33,7 @@ class Detokenizer:
         """Takes the next tokens.
 
         Returns:
-            The text that is complete now. Bytes of an unfinished character wait for the rest of it; if the answer ends
-            first they are never shown.
+            The complete text. Bytes of an incomplete character are held back; if the answer ends, they are dropped.
         """
         pieces = (self._stream.step(self._tokenizer, token) for token in tokens)
         return "".join(piece for piece in pieces if piece)
@@ -53,7 +46,7 @@ _SLOT = re.compile(f"({_SYSTEM}|{_USER})")
 
 @dataclass(frozen=True, slots=True)
 class _Special:
-    """A token that the template put there."""
+    """A special token of the template."""
 
     id: int
 
@@ -64,17 +57,17 @@ class ChatTokenizer:
     Args:
         definition: Content of ``tokenizer.json``.
         template: The chat template, Jinja.
-        variables: Values the template may use besides the messages, such as ``bos_token``.
+        variables: Variables of the template besides the messages, such as ``bos_token``.
 
     Raises:
-        ModelFolderInvalid: One of them cannot be used; says why.
+        ModelFolderInvalid: One of them is unusable.
     """
 
     def __init__(self, definition: str, template: str, variables: Mapping[str, str]) -> None:
         try:
             parsed = json.loads(definition)
             added: list[dict[str, Any]] = parsed.get("added_tokens") or []
-            # Tokens that only count as special when marked so would still be read out of documents.
+            # Added tokens that are not marked special would still be recognized in documents.
             parsed["added_tokens"] = [{**token, "special": True} for token in added]
             self._tokenizer = Tokenizer.from_str(json.dumps(parsed))
         except Exception as error:
@@ -82,16 +75,16 @@ class ChatTokenizer:
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._layout = _layout(_render(template, variables), added)
+        self._parts = _template_parts(_render(template, variables), added)
 
     @classmethod
     def open(cls, folder: Path) -> ChatTokenizer:
         """Reads ``tokenizer.json``, ``tokenizer_config.json`` and ``chat_template.jinja`` of a verified model folder.
 
-        The template may also stand in ``tokenizer_config.json``, which may be missing otherwise.
+        The template may be in ``tokenizer_config.json`` instead, which is optional otherwise.
 
         Raises:
-            ModelFolderInvalid: A file is missing or cannot be used; names it.
+            ModelFolderInvalid: A file is missing or unusable.
         """
         try:
             definition = (folder / "tokenizer.json").read_text("utf-8")
@@ -111,23 +104,23 @@ class ChatTokenizer:
 
     @property
     def definition(self) -> str:
-        """Content of a ``tokenizer.json`` that makes the same tokenizer, but reads special tokens out of text."""
+        """Content of a ``tokenizer.json`` of the same tokenizer, with special tokens recognized in text."""
         return self._tokenizer.to_str()
 
     def encode(self, text: str) -> list[int]:
-        """Encodes plain text; the text of special tokens is text."""
+        """Encodes plain text; special tokens in it are plain text."""
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes each text on its own."""
-        # Other than encoding a single text, this lets other threads of Python run meanwhile.
+        # Unlike the encoding of a single text, this releases the GIL.
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode_chat(self, system: str, user: str) -> list[int]:
-        """Encodes a system turn, a user turn and the beginning of the answer."""
+        """Encodes a system message, a user message and the beginning of the answer."""
         texts = {_SYSTEM: system, _USER: user}
         tokens: list[int] = []
-        for part in self._layout:
+        for part in self._parts:
             if isinstance(part, _Special):
                 tokens.append(part.id)
             else:
@@ -158,17 +151,17 @@ def _refuse(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _layout(rendered: str, added: Sequence[Mapping[str, Any]]) -> tuple[_Special | tuple[str, ...], ...]:
-    """Cuts the rendered template into special tokens and, between them, runs of text and placeholders."""
+def _template_parts(rendered: str, added: Sequence[Mapping[str, Any]]) -> tuple[_Special | tuple[str, ...], ...]:
+    """Splits the rendered template into special tokens and runs of text and placeholders."""
     for slot in (_SYSTEM, _USER):
         if rendered.count(slot) != 1:
             raise ModelFolderInvalid(
-                f"chat template: holds the {slot[1:-1]} text {rendered.count(slot)} times, not once"
+                f"chat template: contains the {slot[1:-1]} text {rendered.count(slot)} times, not once"
             )
     ids = {str(token["content"]): int(token["id"]) for token in added}
     if not ids:
         return (tuple(_SLOT.split(rendered)),)
-    # A token marked rstrip or lstrip swallows the white space beside it, as the tokenizer itself would have it.
+    # A token marked rstrip or lstrip absorbs the white space beside it, as in the tokenizer.
     alternatives = "|".join(
         rf"{_blank(token, 'lstrip')}{re.escape(str(token['content']))}{_blank(token, 'rstrip')}"
         for token in sorted(added, key=lambda token: -len(str(token["content"])))
@@ -187,7 +180,7 @@ def _blank(token: Mapping[str, Any], side: str) -> str:
 
 
 def _token_variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Returns ``bos_token`` and ``eos_token`` for the template; they may be written as text or as an object."""
+    """Returns ``bos_token`` and ``eos_token`` for the template; each is a string or an object."""
     variables = {}
     for name in ("bos_token", "eos_token"):
         token = settings.get(name)

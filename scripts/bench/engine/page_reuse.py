@@ -31,23 +31,23 @@ from edge_rag.engine.kv_cache.prefix_cache import PageKey
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
 from edge_rag.engine.sequence import SequenceId
-from edge_rag.generator.prompt.passage_order import PassageHeat, PassageKey
+from edge_rag.generator.prompt.passage_order import PassageKey, PassagePopularity
 from scripts.bench.reuse.workload import Corpus, PassageLoad
 
 PAGE_TOKENS = 32
 RULES: Mapping[str, float] = {"lru": 1e-4, "uses": HALF_LIFE_POOLS, "forever": 1e6}
-Order = Callable[[PassageHeat, tuple[int, ...]], tuple[int, ...]]
+Order = Callable[[PassagePopularity, tuple[int, ...]], tuple[int, ...]]
 
 
-def _hot(heat: PassageHeat, drawn: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(drawn[place] for place in heat.arrange([PassageKey("", passage, passage) for passage in drawn]))
+def _hot(popularity: PassagePopularity, drawn: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(drawn[place] for place in popularity.arrange([PassageKey("", passage, passage) for passage in drawn]))
 
 
 ORDERS: Mapping[str, Order] = {
-    "rank": lambda heat, drawn: drawn,
-    "document": lambda heat, drawn: tuple(sorted(drawn)),
+    "rank": lambda popularity, drawn: drawn,
+    "document": lambda popularity, drawn: tuple(sorted(drawn)),
     "hot": _hot,
-    "top last": lambda heat, drawn: (*_hot(heat, drawn[1:]), drawn[0]),
+    "top last": lambda popularity, drawn: (*_hot(popularity, drawn[1:]), drawn[0]),
 }
 
 
@@ -56,11 +56,11 @@ def share_found(order: Order, half_life_pools: float, pages: int, requests: int,
     load = PassageLoad()
     corpus = Corpus(load, seed, shift)
     pool = BlockPool(pages, PAGE_TOKENS, half_life_pools=half_life_pools)
-    heat = PassageHeat()
+    popularity = PassagePopularity()
     found = asked = 0
     for number, question in enumerate(corpus.questions(requests)):
-        passages = order(heat, question.passages)
-        heat.asked(PassageKey("", passage, passage) for passage in passages)
+        passages = order(popularity, question.passages)
+        popularity.record(PassageKey("", passage, passage) for passage in passages)
         prompt = [int(token) for token in corpus.prompt(question, passages)]
         answer = [-number - 1] * load.answer_tokens
         cached = _run(pool, SequenceId(number), prompt, answer)
@@ -93,7 +93,7 @@ def _known(requests: int, shift: int, seed: int) -> Order:
             counts[number // part][passage] = counts[number // part].get(passage, 0) + 1
     numbers = iter(range(requests))
 
-    def order(heat: PassageHeat, passages: tuple[int, ...]) -> tuple[int, ...]:
+    def order(popularity: PassagePopularity, passages: tuple[int, ...]) -> tuple[int, ...]:
         known = counts[next(numbers) // part]
         return tuple(sorted(passages, key=lambda passage: (-known[passage], passage)))
 

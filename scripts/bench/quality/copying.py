@@ -14,7 +14,7 @@ from edge_rag.engine.ports import ModelRunner
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
@@ -61,7 +61,7 @@ def quoted_answers(
     engine = Engine(runner, EngineSettings(SchedulerLimits(SLOTS, 256, 128), max_waiting=len(cases)))
     grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
     settings, cite = QuoteSettings(prior_weight=prior_weight), CiteSettings(Stemmer)
-    arranger = PassageArranger(PassageOrder.RANK, PassageHeat())
+    arranger = PassageArranger(PassageOrder.RANK, PassagePopularity())
     prompts = PromptEncoder(tokenizer, PromptSettings(), arranger, None)
     generator = AnswerGenerator(
         engine, runner.end_tokens, tokenizer, grammars, PromptSettings(), settings, cite, prompts

@@ -37,7 +37,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PassageReuse, Prompt, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
@@ -182,7 +182,7 @@ class Measurement:
 
     def _prompts(self, recompute: int | None) -> PromptEncoder:
         reuse = None if recompute is None else PassageReuse(self._decoder.page_tokens, recompute)
-        arranger = PassageArranger(PassageOrder.RANK, PassageHeat())
+        arranger = PassageArranger(PassageOrder.RANK, PassagePopularity())
         return PromptEncoder(self._tokenizer, PromptSettings(), arranger, reuse)
 
     def _request(self, number: int, case: Case, recompute: int | None, mode: AnswerMode) -> GenerationRequest:

@@ -33,7 +33,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.max_sim import MaxSimReranker
@@ -170,7 +170,7 @@ def by_model(
             PromptSettings(),
             quote,
             CiteSettings(Stemmer),
-            PromptEncoder(tokenizer, PromptSettings(), PassageArranger(order, PassageHeat()), None),
+            PromptEncoder(tokenizer, PromptSettings(), PassageArranger(order, PassagePopularity()), None),
         )
     engine.start()
     try:

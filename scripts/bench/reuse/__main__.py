@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edge_rag.errors import EdgeRagError
-from edge_rag.generator.prompt.passage_order import PassageHeat, PassageKey
+from edge_rag.generator.prompt.passage_order import PassageKey, PassagePopularity
 from scripts.bench.harness.processes import ProgramFailed, run_program
 from scripts.bench.peers.contenders import ROOT, SHAPES, Contender, contenders
 from scripts.bench.peers.preparation import make_checkpoint, make_model
@@ -116,11 +116,11 @@ class Row:
 
 def make_trace(load: PassageLoad, order: str, seed: int, requests: int, covers: bool) -> Trace:
     """Lays out the prompts of a seed; equal arguments give equal traces."""
-    corpus, heat, prompts = Corpus(load, seed), PassageHeat(), []
+    corpus, popularity, prompts = Corpus(load, seed), PassagePopularity(), []
     for question in corpus.questions(requests):
         keys = [PassageKey("", passage, passage) for passage in question.passages]
-        places = heat.arrange(keys) if order == "ours" else range(len(keys))
-        heat.asked(keys)
+        places = popularity.arrange(keys) if order == "ours" else range(len(keys))
+        popularity.record(keys)
         prompts.append(corpus.prompt(question, tuple(question.passages[place] for place in places)))
     every = [tuple(range(first, first + load.per_prompt)) for first in range(0, load.passages, load.per_prompt)]
     last = next(corpus.questions(1))

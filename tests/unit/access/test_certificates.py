@@ -51,7 +51,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def test_a_client_that_trusts_the_authority_believes_the_names_and_no_others(folder: CertificateFolder) -> None:
+def test_a_client_of_the_authority_accepts_the_certificates_names_only(folder: CertificateFolder) -> None:
     client = ssl.create_default_context(cafile=str(folder.authority_certificate))
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     for host in ("box.lan", "127.0.0.1"):
@@ -60,14 +60,14 @@ def test_a_client_that_trusts_the_authority_believes_the_names_and_no_others(fol
         shake_hands(server_context(folder.server), client, "other.lan")
 
 
-def test_a_client_that_trusts_another_authority_does_not(folder: CertificateFolder, tmp_path: Path) -> None:
+def test_a_client_of_another_authority_rejects_the_certificate(folder: CertificateFolder, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     other.write_bytes(make_authority("other", NOW).certificate)
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(server_context(folder.server), ssl.create_default_context(cafile=str(other)), "box.lan")
 
 
-def test_a_client_certificate_is_of_no_use_to_a_server(folder: CertificateFolder, tmp_path: Path) -> None:
+def test_a_client_certificate_cannot_be_used_by_a_server(folder: CertificateFolder, tmp_path: Path) -> None:
     pair = folder.client("box.lan", NOW)
     (tmp_path / "c.pem").write_bytes(pair.certificate)
     (tmp_path / "c.key").write_bytes(pair.key)
@@ -87,13 +87,13 @@ def test_a_second_certificate_has_the_same_authority(folder: CertificateFolder) 
     assert 800 < (expires(folder.server.certificate.read_bytes()) - NOW).days < 826
 
 
-def test_keys_are_for_their_owner_only(folder: CertificateFolder) -> None:
+def test_keys_are_readable_by_their_owner_only(folder: CertificateFolder) -> None:
     names = {path.name: path.stat().st_mode & 0o777 for path in folder.authority_certificate.parent.iterdir()}
     assert names["ca.key"] == names["server.key"] == 0o600
     assert folder.authority_certificate.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_key_of_another_certificate_and_damaged_files_are_refused_by_name(folder: CertificateFolder) -> None:
+def test_a_mismatched_key_and_damaged_files_are_refused_with_their_path(folder: CertificateFolder) -> None:
     with pytest.raises(AccessError, match="not that of the certificate"):
         check_pair(KeyPair(folder.server.certificate.read_bytes(), folder.authority().key))
     folder.server.certificate.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
@@ -104,13 +104,13 @@ def test_a_key_of_another_certificate_and_damaged_files_are_refused_by_name(fold
         folder.server.read()
 
 
-def test_what_is_no_host_name_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_host_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="neither a host name nor an address"):
         CertificateFolder(tmp_path).make("box", ["schön.lan"], NOW)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_clients_recognize_a_box_by_a_name_that_outlasts_its_certificates(folder: CertificateFolder) -> None:
+def test_the_verification_name_survives_a_new_certificate(folder: CertificateFolder) -> None:
     authority = folder.authority_certificate
     first = folder.server.introduction(authority)
     folder.make("box", ["elsewhere.lan"], NOW)
@@ -121,9 +121,7 @@ def test_clients_recognize_a_box_by_a_name_that_outlasts_its_certificates(folder
     shake_hands(server_context(folder.server), ssl.create_default_context(cafile=str(authority)), second.server_name)
 
 
-def test_a_certificate_of_others_is_introduced_by_the_signer_that_is_known(
-    folder: CertificateFolder, tmp_path: Path
-) -> None:
+def test_a_foreign_certificate_is_introduced_by_its_known_signer(folder: CertificateFolder, tmp_path: Path) -> None:
     other = make_authority("somebody else", NOW)
     pair = issue_server(other, ["localhost", "10.0.0.7", "manuals.lan"], NOW)
     named, chained, alone = tmp_path / "ca.pem", tmp_path / "chain.pem", tmp_path / "alone.pem"

@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> PairingFile:
     return PairingFile(tmp_path / "access" / "pairings.json", lambda: NOW)
 
 
-def test_a_code_brings_what_it_was_made_for_once(file: PairingFile) -> None:
+def test_a_code_can_be_redeemed_once(file: PairingFile) -> None:
     code = made(file)
     redeemed = file.redeem(code.key, code.secret)
     assert redeemed is not None
@@ -44,7 +44,7 @@ def test_a_code_brings_what_it_was_made_for_once(file: PairingFile) -> None:
     assert file.open_pairings() == ()
 
 
-def test_the_file_holds_no_secret_and_is_for_its_owner_only(file: PairingFile, tmp_path: Path) -> None:
+def test_the_file_contains_no_secret_and_is_readable_by_its_owner_only(file: PairingFile, tmp_path: Path) -> None:
     code = made(file)
     path = tmp_path / "access" / "pairings.json"
     assert code.secret not in path.read_text()
@@ -52,7 +52,7 @@ def test_the_file_holds_no_secret_and_is_for_its_owner_only(file: PairingFile, t
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_code_is_void_after_too_many_wrong_secrets_also_over_restarts(file: PairingFile, tmp_path: Path) -> None:
+def test_a_code_is_void_after_too_many_wrong_secrets_across_restarts(file: PairingFile, tmp_path: Path) -> None:
     code = made(file)
     for _ in range(MOST_TRIES):
         again = PairingFile(tmp_path / "access" / "pairings.json", lambda: NOW)
@@ -60,14 +60,14 @@ def test_a_code_is_void_after_too_many_wrong_secrets_also_over_restarts(file: Pa
     assert file.redeem(code.key, code.secret) is None
 
 
-def test_wrong_secrets_below_the_bound_leave_it_good(file: PairingFile) -> None:
+def test_a_code_stays_valid_below_the_limit_of_wrong_secrets(file: PairingFile) -> None:
     code = made(file)
     for _ in range(MOST_TRIES - 1):
         assert file.redeem(code.key, WRONG) is None
     assert file.redeem(code.key, code.secret) is not None
 
 
-def test_guesses_at_one_code_cost_another_nothing(file: PairingFile) -> None:
+def test_guesses_at_one_code_do_not_affect_another(file: PairingFile) -> None:
     one, other = made(file), made(file, replace(WARD, name="ward-4"))
     for _ in range(2 * MOST_TRIES):
         file.redeem(one.key, WRONG)
@@ -77,7 +77,7 @@ def test_guesses_at_one_code_cost_another_nothing(file: PairingFile) -> None:
 
 
 @pytest.mark.parametrize("when", [LIFE, timedelta(days=-1)], ids=["over", "the clock was put back"])
-def test_a_code_is_good_within_its_time_only(file: PairingFile, tmp_path: Path, when: timedelta) -> None:
+def test_a_code_is_valid_only_within_its_time(file: PairingFile, tmp_path: Path, when: timedelta) -> None:
     code = made(file)
     later = PairingFile(tmp_path / "access" / "pairings.json", lambda: NOW + when)
     assert later.open_pairings() == ()
@@ -86,13 +86,13 @@ def test_a_code_is_good_within_its_time_only(file: PairingFile, tmp_path: Path, 
     assert just.redeem(code.key, code.secret) is not None
 
 
-def test_a_second_code_for_a_name_takes_the_place_of_the_first(file: PairingFile) -> None:
+def test_a_second_code_for_a_name_replaces_the_first(file: PairingFile) -> None:
     first, second = made(file), made(file)
     assert file.redeem(first.key, first.secret) is None
     assert file.redeem(second.key, second.secret) is not None
 
 
-def test_of_many_that_race_for_a_code_one_gets_it(file: PairingFile, tmp_path: Path) -> None:
+def test_concurrent_redemptions_succeed_once(file: PairingFile, tmp_path: Path) -> None:
     code = made(file)
     path = tmp_path / "access" / "pairings.json"
     with ThreadPoolExecutor(8) as threads:
@@ -100,7 +100,7 @@ def test_of_many_that_race_for_a_code_one_gets_it(file: PairingFile, tmp_path: P
     assert sum(one is not None for one in got) == 1
 
 
-def test_a_flipped_byte_lets_nobody_else_in(file: PairingFile, tmp_path: Path) -> None:
+def test_a_flipped_byte_in_the_file_admits_no_other_code(file: PairingFile, tmp_path: Path) -> None:
     made(file)
     path = tmp_path / "access" / "pairings.json"
     whole, before = path.read_bytes(), file.open_pairings()

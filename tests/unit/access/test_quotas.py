@@ -24,7 +24,7 @@ def caller(quota: Quota, name: str = "ward-3") -> Identity:
 
 
 @given(st.integers(1, 50), st.lists(st.floats(0, 30), max_size=80))
-def test_no_minute_has_more_than_twice_the_requests_and_the_long_run_not_more_than_its_share(
+def test_a_minute_has_at_most_twice_the_requests_and_the_long_run_its_rate(
     per_minute: int, pauses: list[float]
 ) -> None:
     clock = Clock()
@@ -44,7 +44,7 @@ def test_no_minute_has_more_than_twice_the_requests_and_the_long_run_not_more_th
     assert len(begun) <= per_minute + clock.now * per_minute / 60 + 1e-6
 
 
-def test_who_comes_back_when_told_to_is_let_in() -> None:
+def test_a_retry_after_the_given_delay_is_admitted() -> None:
     clock = Clock()
     ledger, who = QuotaLedger(clock), caller(Quota(requests_per_minute=6))
     for _ in range(6):
@@ -55,7 +55,7 @@ def test_who_comes_back_when_told_to_is_let_in() -> None:
     ledger.begin(who)
 
 
-def test_tokens_are_paid_when_the_request_is_over_and_a_debt_is_waited_for() -> None:
+def test_tokens_are_charged_after_the_request_and_a_debt_delays_the_next() -> None:
     clock = Clock()
     ledger, who = QuotaLedger(clock), caller(Quota(tokens_per_minute=600))
     ledger.begin(who)
@@ -67,7 +67,7 @@ def test_tokens_are_paid_when_the_request_is_over_and_a_debt_is_waited_for() -> 
     ledger.begin(who)
 
 
-def test_requests_under_way_are_bounded_and_a_refused_one_costs_nothing() -> None:
+def test_concurrent_requests_are_limited_and_a_refused_one_is_not_charged() -> None:
     ledger, who = QuotaLedger(Clock()), caller(Quota(requests_per_minute=3, concurrent_requests=1))
     ledger.begin(who)
     for _ in range(5):
@@ -79,7 +79,7 @@ def test_requests_under_way_are_bounded_and_a_refused_one_costs_nothing() -> Non
     ledger.begin(who)
 
 
-def test_one_caller_does_not_use_up_what_another_may() -> None:
+def test_quotas_of_callers_are_independent() -> None:
     ledger = QuotaLedger(Clock())
     ledger.begin(caller(Quota(requests_per_minute=1), "a"))
     ledger.begin(caller(Quota(requests_per_minute=1), "b"))

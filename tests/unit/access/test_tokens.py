@@ -35,7 +35,7 @@ def test_a_text_that_differs_in_one_character_is_not_the_token(place: int, choic
 
 
 @given(st.text())
-def test_any_text_can_be_shown(text: str) -> None:
+def test_any_text_can_be_presented(text: str) -> None:
     assert not is_shown_by(new_token(WARD, NOW)[0], text, NOW)
 
 
@@ -45,7 +45,7 @@ def test_a_token_ends_when_it_expires() -> None:
     assert not is_shown_by(token, text, NOW + timedelta(days=1))
 
 
-def test_refusing_a_text_is_the_same_work_whatever_of_it_is_right_and_however_many_tokens_there_are(
+def test_refusing_a_text_takes_the_same_work_for_any_text_and_number_of_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One digest of what was shown and one comparison of whole digests in constant time: nothing else depends on it."""
@@ -78,7 +78,7 @@ def test_refusing_a_text_is_the_same_work_whatever_of_it_is_right_and_however_ma
         assert work == ["digest", ("compare", 32, 32)], text
 
 
-def test_the_file_keeps_everything_but_the_secret(tmp_path: Path) -> None:
+def test_the_file_keeps_everything_except_the_secret(tmp_path: Path) -> None:
     path = tmp_path / "access" / "tokens.json"
     token, text = new_token(WARD, NOW)
     TokenFile(path).add(token)
@@ -91,7 +91,7 @@ def test_the_file_keeps_everything_but_the_secret(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_flipped_byte_changes_nobody_s_rights(tmp_path: Path) -> None:
+def test_a_flipped_byte_changes_no_rights(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     TokenFile(path).add(new_token(WARD, NOW)[0])
     TokenFile(path).add(new_token(replace(WARD, name="ward-4"), NOW, NOW + timedelta(days=1))[0])
@@ -108,7 +108,7 @@ def test_a_flipped_byte_changes_nobody_s_rights(tmp_path: Path) -> None:
     assert refused > len(whole) // 2
 
 
-def test_tokens_of_before_there_was_a_digest_are_still_read(tmp_path: Path) -> None:
+def test_a_file_of_format_1_without_a_digest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     token, text = new_token(WARD, NOW)
     TokenFile(path).add(token)
@@ -118,7 +118,7 @@ def test_tokens_of_before_there_was_a_digest_are_still_read(tmp_path: Path) -> N
     assert TokenFile(path, lambda: NOW).identify(text) == WARD
 
 
-def test_another_process_sees_a_token_and_its_end_at_once(tmp_path: Path) -> None:
+def test_another_process_sees_a_new_token_and_its_revocation_at_once(tmp_path: Path) -> None:
     daemon, command = TokenFile(tmp_path / "tokens.json"), TokenFile(tmp_path / "tokens.json")
     token, text = new_token(WARD, NOW)
     assert daemon.identify(text) is None
@@ -137,7 +137,7 @@ def test_a_name_has_one_token(tmp_path: Path) -> None:
         tokens.add(new_token(WARD, NOW)[0])
 
 
-def test_tokens_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+def test_concurrently_added_tokens_are_all_kept(tmp_path: Path) -> None:
     def add(number: int) -> str:
         token, text = new_token(Identity(f"client-{number}", frozenset({Role.READER})), NOW)
         TokenFile(tmp_path / "tokens.json").add(token)
@@ -153,7 +153,7 @@ def test_tokens_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     "content",
     ["", "{", "[]", '{"format": 2}', '{"format": 1, "tokens": [{}]}', '{"format": 1, "more": 0}', "\x00" * 40],
 )
-def test_a_damaged_file_lets_nobody_in(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_admits_no_caller(tmp_path: Path, content: str) -> None:
     path = tmp_path / "tokens.json"
     path.write_text(content)
     token, text = new_token(WARD, NOW)
@@ -164,7 +164,7 @@ def test_a_damaged_file_lets_nobody_in(tmp_path: Path, content: str) -> None:
     assert path.read_text() == content
 
 
-def test_a_role_that_is_not_known_lets_nobody_in(tmp_path: Path) -> None:
+def test_an_unknown_role_admits_no_caller(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     token, text = new_token(WARD, NOW)
     TokenFile(path).add(token)
@@ -175,7 +175,7 @@ def test_a_role_that_is_not_known_lets_nobody_in(tmp_path: Path) -> None:
         TokenFile(path).identify(text)
 
 
-def test_a_file_of_an_earlier_version_is_still_what_it_was(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     record: dict[str, object] = {
         "key": "0123456789abcdef",

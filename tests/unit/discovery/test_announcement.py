@@ -15,7 +15,7 @@ SHA256 = "ab" * 32
 SAID = Announcement("engine room", 7421, "0.1.0", True, SHA256, ("10.0.0.7",)).properties()
 
 
-def test_what_a_box_says_is_what_is_found() -> None:
+def test_an_announcement_is_parsed_unchanged() -> None:
     found = found_server(f"engine room.{SERVICE}", SAID, ["fe80::1%3", "10.0.0.7", "2001:db8::7"], 7421)
     assert found is not None
     assert (found.name, found.version, found.tls, found.sha256) == ("engine room", "0.1.0", True, SHA256)
@@ -37,12 +37,12 @@ def test_what_a_box_says_is_what_is_found() -> None:
         "",
     ],
 )
-def test_an_address_where_nobody_can_be_called_is_left_out(address: str) -> None:
+def test_an_unusable_address_is_dropped(address: str) -> None:
     assert found_server("box", SAID, [address], 7421) is None
 
 
 @pytest.mark.parametrize("sha256", [None, b"", b"AB" * 32, b"ab" * 31, b"ab" * 32 + b"\n", b"\xff" * 64])
-def test_who_names_no_fingerprint_is_no_box(sha256: bytes | None) -> None:
+def test_an_announcement_without_a_fingerprint_is_ignored(sha256: bytes | None) -> None:
     assert found_server("box", SAID | {b"sha256": sha256}, ["10.0.0.7"], 7421) is None
 
 
@@ -54,7 +54,7 @@ def test_who_names_no_fingerprint_is_no_box(sha256: bytes | None) -> None:
     st.lists(st.one_of(st.text(), st.ip_addresses().map(str)), max_size=40),
     st.one_of(st.none(), st.integers(-1, 70_000)),
 )
-def test_whatever_others_say_is_harmless(
+def test_arbitrary_announcements_are_harmless(
     instance: str, properties: dict[bytes, bytes | None], addresses: list[str], port: int | None
 ) -> None:
     found = found_server(instance, SAID | properties, addresses, port)
@@ -68,7 +68,7 @@ def test_whatever_others_say_is_harmless(
     assert [server_address(address) for address in found.addresses] == list(found.addresses)
 
 
-def test_what_could_steer_a_terminal_or_hide_is_marked() -> None:
+def test_control_and_invisible_characters_are_replaced() -> None:
     found = found_server("box\x1b[2J\u202e\u200b\ud800\n" + "x" * 100, SAID, ["10.0.0.7"], 7421)
     assert found is not None
     assert found.name == ("box\ufffd[2J" + "\ufffd" * 4 + "x" * 100)[:63]

@@ -57,7 +57,7 @@ def names(*expected: str) -> Callable[[tuple[FoundServer, ...]], bool]:
     return lambda found: {server.name for server in found} == set(expected)
 
 
-def test_a_box_is_found_by_what_it_says(machines: list[Machine]) -> None:
+def test_a_box_is_found_by_its_announcement(machines: list[Machine]) -> None:
     box, client, _ = machines
     with announced(box):
         (found,) = seen(client, names("engine-room"))
@@ -65,7 +65,7 @@ def test_a_box_is_found_by_what_it_says(machines: list[Machine]) -> None:
     assert (found.version, found.tls, found.sha256) == ("0.1.0", True, "a" * 64)
 
 
-def test_a_network_of_ipv6_alone_will_do(machines: list[Machine]) -> None:
+def test_an_ipv6_only_network_works(machines: list[Machine]) -> None:
     box, client, _ = machines
     for machine, address in ((box, "fd00:77::1"), (client, "fd00:77::2")):
         machine.ip("addr", "add", f"{address}/64", "dev", "net0", "nodad")
@@ -75,7 +75,7 @@ def test_a_network_of_ipv6_alone_will_do(machines: list[Machine]) -> None:
     assert found.addresses == ("[fd00:77::1]:7421",)
 
 
-def test_a_box_that_stops_is_gone_at_once_and_one_that_moves_is_followed(machines: list[Machine]) -> None:
+def test_a_stopped_box_disappears_and_a_changed_address_is_followed(machines: list[Machine]) -> None:
     box, client, _ = machines
     address = f"{box.address}:7421"
 
@@ -95,7 +95,7 @@ def test_a_box_that_stops_is_gone_at_once_and_one_that_moves_is_followed(machine
         client.run(lambda: asyncio.run(follow(announcer))).result()
 
 
-def test_of_two_boxes_of_one_name_the_second_gets_a_number(machines: list[Machine]) -> None:
+def test_a_second_box_of_the_same_name_gets_a_number(machines: list[Machine]) -> None:
     one, client, other = machines
     with announced(one):
         seen(client, names("engine-room"))
@@ -104,7 +104,7 @@ def test_of_two_boxes_of_one_name_the_second_gets_a_number(machines: list[Machin
     assert {server.name: server.sha256[0] for server in found} == {"engine-room": "a", "engine-room-2": "b"}
 
 
-def test_boxes_that_took_one_name_while_they_were_apart_sort_it_out(machines: list[Machine]) -> None:
+def test_a_name_conflict_after_a_network_split_is_resolved(machines: list[Machine]) -> None:
     one, client, other = machines
     other.plug(in_=False)
     with announced(one), announced(other, lambda: announcement(digit="b")):
@@ -115,7 +115,7 @@ def test_boxes_that_took_one_name_while_they_were_apart_sort_it_out(machines: li
     assert {server.sha256[0] for server in found} == {"a", "b"}
 
 
-def test_what_changes_of_a_box_is_announced(machines: list[Machine]) -> None:
+def test_a_change_of_the_box_is_announced(machines: list[Machine]) -> None:
     box, client, _ = machines
     digit = "a"
     with announced(box, lambda: announcement(digit=digit)):
@@ -124,7 +124,7 @@ def test_what_changes_of_a_box_is_announced(machines: list[Machine]) -> None:
         seen(client, lambda found: any(server.sha256 == "b" * 64 for server in found))
 
 
-def test_without_a_network_it_is_logged_once_and_tried_on_until_there_is_one(machines: list[Machine]) -> None:
+def test_without_a_network_it_logs_once_and_retries(machines: list[Machine]) -> None:
     box, client, _ = machines
     box.ip("link", "set", "net0", "down")
     looks = 0
@@ -147,14 +147,14 @@ def test_without_a_network_it_is_logged_once_and_tried_on_until_there_is_one(mac
             seen(client, names("engine-room"))
 
 
-def test_looking_without_a_network_says_so(machines: list[Machine]) -> None:
+def test_browsing_without_a_network_fails(machines: list[Machine]) -> None:
     _, client, _ = machines
     client.ip("link", "set", "net0", "down")
     with pytest.raises(DiscoveryUnavailable, match="no network"):
         client.run(lambda: browse(WAIT_S)).result()
 
 
-def test_addresses_are_those_of_interfaces_that_are_up_without_loopback(machines: list[Machine]) -> None:
+def test_addresses_are_of_interfaces_that_are_up_except_loopback(machines: list[Machine]) -> None:
     box, *_ = machines
     box.ip("addr", "add", "10.88.0.1/24", "dev", "net0", "label", "net0:1")
     box.ip("addr", "add", "fd00:77::1/64", "dev", "net0", "nodad")
@@ -199,7 +199,7 @@ def hostile_packets() -> Iterator[bytes]:
         yield b"\x00\x00\x84\x00\xff\xff\xff\xff" + b"\xc0\x0c" * (size // 2)
 
 
-def test_hostile_announcements_do_no_harm_to_who_looks(machines: list[Machine]) -> None:
+def test_hostile_announcements_are_harmless_to_a_browser(machines: list[Machine]) -> None:
     box, client, attacker = machines
     attacking, over = threading.Event(), threading.Event()
 
@@ -251,7 +251,7 @@ announcer.close()
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the filter is for two kinds of processor")
-def test_a_service_that_is_allowed_no_netlink_is_announced_all_the_same(machines: list[Machine]) -> None:
+def test_a_service_without_netlink_is_announced(machines: list[Machine]) -> None:
     box, client, _ = machines
     command = [sys.executable, "-c", CONFINED]
     confined = box.run(

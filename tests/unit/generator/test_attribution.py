@@ -8,7 +8,7 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
-from edge_rag.generator.citations.claims import facts_of
+from edge_rag.generator.citations.claims import claims_of
 from edge_rag.reranker.words import Stemmer
 
 PUMP = "The pump bearings must be greased every 2,000 operating hours. Use lithium grease only. Pump P1 takes 35 grams."
@@ -30,7 +30,7 @@ def support(sentence: str, *marked: int) -> list[str]:
     return [PASSAGES[place.passage].passage.text[place.start : place.end] for place in found]
 
 
-def test_a_sentence_is_supported_by_the_one_that_says_the_same() -> None:
+def test_a_sentence_is_supported_by_one_with_the_same_claims() -> None:
     assert support("Pump bearings are to be greased every 2000 hours.") == [sentence(PUMP, 0)]
     assert support("The suction valve is shut first.") == [sentence(VALVE, 1)]
 
@@ -57,11 +57,11 @@ def sentence(text: str, place: int) -> str:
         "",
     ],
 )
-def test_what_the_passages_do_not_say_has_no_support(claim: str) -> None:
+def test_a_claim_that_is_not_in_the_passages_has_no_support(claim: str) -> None:
     assert support(claim) == []
 
 
-def test_two_sentences_that_follow_each_other_support_what_neither_does_alone() -> None:
+def test_two_consecutive_sentences_support_a_claim_together() -> None:
     assert support("Use lithium grease only, 35 grams for P1.") == [sentence(PUMP, 1), sentence(PUMP, 2)]
 
 
@@ -72,13 +72,13 @@ def test_a_number_of_one_thing_does_not_support_a_sentence_about_another() -> No
     assert attributor.support("Pump P1 needs 8 litres of oil.") == ()
 
 
-def test_which_of_two_sentences_is_denied_is_not_guessed() -> None:
+def test_a_negation_is_not_assigned_to_one_of_two_sentences() -> None:
     attributor = Attributor([ranked(0, "The pump bearing is greased. The pump bearing is not cooled.")], Stemmer())
     assert attributor.support("The pump bearing is not cooled.")
     assert attributor.support("The pump bearing is not greased.") == ()
 
 
-def test_a_marker_decides_between_passages_that_say_the_same_and_no_others() -> None:
+def test_a_marker_decides_only_between_passages_that_support_the_sentence() -> None:
     claim = "Pump bearings are greased every 2,000 operating hours."
     assert support(claim, 0) == [sentence(PUMP, 0)]
     assert support(claim, 2) == [AGAIN]
@@ -100,7 +100,7 @@ WORDS = st.lists(st.sampled_from(VOCABULARY.split()), max_size=10)
 
 
 @given(WORDS, st.lists(WORDS, max_size=6))
-def test_what_is_cited_holds_every_number_and_name_and_denies_as_often(
+def test_a_citation_contains_every_number_and_name_and_as_many_negations(
     claim: list[str], texts: list[list[str]]
 ) -> None:
     passages = [ranked(number, f"{' '.join(text)}. {' '.join(reversed(text))}.") for number, text in enumerate(texts)]
@@ -109,7 +109,7 @@ def test_what_is_cited_holds_every_number_and_name_and_denies_as_often(
     if found:
         assert len({place.passage for place in found}) == 1
         cited = " ".join(passages[place.passage].passage.text[place.start : place.end] for place in found)
-        said, facts = facts_of(written), facts_of(cited)
-        assert {quantity.number for quantity in said.quantities} <= {quantity.number for quantity in facts.loose}
-        assert said.names <= facts.words
-        assert said.negations == facts.negations
+        said, claims = claims_of(written), claims_of(cited)
+        assert {quantity.number for quantity in said.quantities} <= {quantity.number for quantity in claims.loose}
+        assert said.names <= claims.words
+        assert said.negations == claims.negations

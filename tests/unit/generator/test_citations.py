@@ -26,13 +26,13 @@ def test_a_marker_becomes_a_citation_of_its_passage() -> None:
     assert citation == Citation(1, "2.md", 2, 200, 207, "text 2!", 0, len("Grease it weekly"))
 
 
-def test_a_marker_supports_the_text_since_the_one_before() -> None:
+def test_a_marker_cites_for_the_text_since_the_previous_marker() -> None:
     text, citations = read(["One. [1] Two. [3]"])
     assert text == "One. Two."
     assert [text[c.answer_start : c.answer_end] for c in citations] == ["One.", "Two."]
 
 
-def test_markers_side_by_side_support_the_same_text() -> None:
+def test_adjacent_markers_cite_for_the_same_text() -> None:
     text, citations = read(["One [1][2] [3]"])
     assert text == "One"
     assert [(c.passage, c.answer_start, c.answer_end) for c in citations] == [(0, 0, 3), (1, 0, 3), (2, 0, 3)]
@@ -42,7 +42,7 @@ def test_a_number_without_a_passage_is_text() -> None:
     assert read(["see [0], [4] and [99]"]) == ("see [0], [4] and [99]", [])
 
 
-def test_a_number_is_that_of_the_prompt_and_a_citation_has_the_rank() -> None:
+def test_markers_use_prompt_numbers_and_citations_use_ranks() -> None:
     mapper = CitationMapper(PASSAGES, (2, 0))
     events = [*mapper.feed("One [1]. Two [2]. Three [3]."), *mapper.flush()]
     assert [(event.passage, event.document) for event in events if isinstance(event, Citation)] == [
@@ -51,7 +51,7 @@ def test_a_number_is_that_of_the_prompt_and_a_citation_has_the_rank() -> None:
     ]
 
 
-def test_brackets_that_are_no_markers_are_text() -> None:
+def test_other_brackets_are_text() -> None:
     assert read(["a[i] = [12345] [", "x] [1"]) == ("a[i] = [12345] [x] [1", [])
 
 
@@ -63,7 +63,7 @@ def test_text_that_cannot_become_a_marker_is_not_held_back() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", " ", "[", "]", "1", "2", "9", "[1]", " [3]", "\n", "."]), max_size=25), st.data())
-def test_how_the_text_is_cut_makes_no_difference(parts: list[str], data: st.DataObject) -> None:
+def test_the_result_does_not_depend_on_chunking(parts: list[str], data: st.DataObject) -> None:
     whole = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
     pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]

@@ -47,7 +47,7 @@ GREASED, SHUT = "The pump is greased every 2,000 hours.", "Shut the suction valv
 CHEESE = "It is made of cheese."
 
 
-def test_each_sentence_is_followed_by_what_supports_it() -> None:
+def test_each_sentence_is_followed_by_its_citations() -> None:
     assert events([f"{GREASED} {SHUT}"]) == [
         TextDelta(GREASED),
         Citation(0, "1.md", 1, 100, 138, GREASED, 0, 38),
@@ -56,20 +56,20 @@ def test_each_sentence_is_followed_by_what_supports_it() -> None:
     ]
 
 
-def test_a_finished_sentence_is_told_before_the_next_one_is() -> None:
+def test_a_complete_sentence_is_emitted_before_the_next_one_is() -> None:
     text = checked()
     assert text.feed(f"{GREASED} ") == []
     assert [type(event) for event in text.feed("Shut")] == [TextDelta, Citation]
 
 
-def test_markers_are_never_shown_and_a_wrong_one_is_replaced() -> None:
+def test_markers_are_removed_and_a_wrong_one_is_replaced() -> None:
     marked = "The pump is greased every 2,000 hours [2]. [1, 7] Shut the suction valve [99] first.[2][1–2]"
     parts = events([marked])
     assert shown(parts) == f"{GREASED} {SHUT}"
     assert [part.passage for part in parts if isinstance(part, Citation)] == [0, 1]
 
 
-def test_an_unsupported_sentence_is_marked_or_left_out() -> None:
+def test_an_unsupported_sentence_is_marked_or_dropped() -> None:
     written = [f"{GREASED} {CHEESE} {SHUT}"]
     marked = events(written)
     assert shown(marked) == f"{GREASED} {CHEESE} {SHUT}"
@@ -79,7 +79,7 @@ def test_an_unsupported_sentence_is_marked_or_left_out() -> None:
     assert not any(isinstance(part, Unsupported) for part in omitted)
 
 
-def test_unsupported_sentences_wait_for_the_first_supported_one() -> None:
+def test_unsupported_sentences_are_held_back_until_the_first_supported_one() -> None:
     text = checked()
     assert text.feed(f"{CHEESE} {CHEESE} Th") == []
     parts = text.feed(f"{GREASED[2:]} N")
@@ -87,20 +87,20 @@ def test_unsupported_sentences_wait_for_the_first_supported_one() -> None:
     assert shown(parts) == f"{CHEESE} {CHEESE} {GREASED}"
 
 
-def test_where_nothing_has_support_nothing_is_said() -> None:
+def test_without_support_nothing_is_emitted() -> None:
     text = checked()
     assert text.feed(f"{CHEESE} And {CHEESE}") + text.flush(complete=True) == []
     assert not text.supported
 
 
-def test_a_sentence_that_was_cut_off_has_no_support() -> None:
+def test_a_truncated_sentence_has_no_support() -> None:
     cut = events([f"{GREASED} Shut the suction valve"], complete=False)
     assert isinstance(cut[-1], Unsupported)
     assert isinstance(events([f"{GREASED} Shut the suction valve"])[-1], Citation)
     assert isinstance(events([f"{GREASED} {SHUT}"], complete=False)[-1], Citation)
 
 
-def test_a_list_keeps_its_lines_and_its_numbers_claim_nothing() -> None:
+def test_a_list_keeps_its_lines_and_item_numbers_are_no_claims() -> None:
     lines = ["According to Hale, use lithium grease:", "3. Use lithium grease.", "- Shut the suction valve first."]
     parts = events(["\n".join(lines)])
     assert shown(parts).splitlines() == lines
@@ -129,7 +129,7 @@ TEXTS = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=12).
 
 
 @given(TEXTS, st.data(), st.sampled_from(UnsupportedText), st.booleans())
-def test_in_whatever_pieces_a_text_comes_its_events_are_the_same(
+def test_the_events_do_not_depend_on_chunking(
     text: str, data: st.DataObject, unsupported: UnsupportedText, complete: bool
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
@@ -140,7 +140,7 @@ def test_in_whatever_pieces_a_text_comes_its_events_are_the_same(
 
 
 @given(TEXTS, st.sampled_from(UnsupportedText))
-def test_spans_are_of_the_text_shown_and_citations_of_the_passages(text: str, unsupported: UnsupportedText) -> None:
+def test_spans_refer_to_the_emitted_text_and_citations_to_the_passages(text: str, unsupported: UnsupportedText) -> None:
     parts = events([text], unsupported)
     answer = shown(parts)
     last = ""
@@ -158,14 +158,14 @@ def test_spans_are_of_the_text_shown_and_citations_of_the_passages(text: str, un
 
 
 @given(TEXTS)
-def test_sentences_hold_every_visible_character_but_the_markers(text: str) -> None:
+def test_sentences_contain_every_visible_character_except_markers(text: str) -> None:
     text = text.replace("]", ")")
     cutter = SentenceSplitter()
     sentences: list[AnswerSentence] = cutter.feed(text) + cutter.flush(complete=True)
     assert "".join("".join(each.text.split()) for each in sentences) == "".join(text.split())
 
 
-def test_markers_are_numbers_of_the_prompt_and_citations_have_ranks() -> None:
+def test_cite_mode_markers_use_prompt_numbers_and_citations_use_ranks() -> None:
     text = CheckedText(PASSAGES, (1, 0), Attributor(OFFERED, Stemmer()), UnsupportedText.MARK)
     told = [*text.feed("Never open the check valve [1]. Use lithium grease [2]."), *text.flush(complete=True)]
     assert [event.passage for event in told if isinstance(event, Citation)] == [1, 0]

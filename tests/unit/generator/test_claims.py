@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.generator.citations.claims import Quantity, facts_of
+from edge_rag.generator.citations.claims import Quantity, claims_of
 
 
 def agrees(claim: str, support: str) -> bool:
-    return facts_of(claim).agrees_with(facts_of(support))
+    return claims_of(claim).supported_by(claims_of(support))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def agrees(claim: str, support: str) -> bool:
         ("It costs $5.", "It costs 5 dollars."),
     ],
 )
-def test_a_fact_is_the_same_however_it_is_written(claim: str, support: str) -> None:
+def test_different_spellings_make_the_same_claim(claim: str, support: str) -> None:
     assert agrees(claim, support)
 
 
@@ -52,17 +52,17 @@ def test_a_fact_is_the_same_however_it_is_written(claim: str, support: str) -> N
         ("Switch it on.", "Switch it off."),
     ],
 )
-def test_a_changed_fact_is_noticed(claim: str, support: str) -> None:
+def test_a_changed_claim_is_not_supported(claim: str, support: str) -> None:
     assert not agrees(claim, support)
 
 
 @given(st.integers(0, 10**9))
 def test_separators_make_no_difference_to_a_number(number: int) -> None:
-    assert facts_of(f"{number:,} bolts").quantities == facts_of(f"{number} bolts").quantities == {(str(number), "")}
+    assert claims_of(f"{number:,} bolts").quantities == claims_of(f"{number} bolts").quantities == {(str(number), "")}
 
 
 @given(st.text())
-def test_every_text_agrees_with_itself(text: str) -> None:
-    facts = facts_of(text)
-    assert facts.agrees_with(facts)
-    assert all(isinstance(quantity, Quantity) for quantity in facts.quantities)
+def test_every_text_supports_itself(text: str) -> None:
+    claims = claims_of(text)
+    assert claims.supported_by(claims)
+    assert all(isinstance(quantity, Quantity) for quantity in claims.quantities)

@@ -10,13 +10,13 @@ TOKENIZER = ChatTokenizer.open(FIXTURES / "tiny-llama")
 
 
 @given(st.text(max_size=40))
-def test_the_pieces_add_up_to_the_text(text: str) -> None:
+def test_the_pieces_concatenate_to_the_text(text: str) -> None:
     detokenizer = TOKENIZER.detokenizer()
     assert "".join(detokenizer.feed([token]) for token in TOKENIZER.encode(text)) == text
 
 
 @given(st.text(min_size=1, max_size=10))
-def test_no_piece_holds_half_a_character(text: str) -> None:
+def test_no_piece_contains_an_incomplete_character(text: str) -> None:
     detokenizer = TOKENIZER.detokenizer()
     shown = ""
     for token in TOKENIZER.encode(text):
@@ -31,7 +31,7 @@ def test_a_character_of_several_tokens_comes_with_its_last_one() -> None:
     assert [detokenizer.feed([token]) for token in tokens] == [""] * (len(tokens) - 1) + ["\U0001f6e0"]
 
 
-def test_an_answer_that_ends_inside_a_character_does_not_show_it() -> None:
+def test_an_incomplete_last_character_is_dropped() -> None:
     tokens = TOKENIZER.encode("ok \U0001f6e0")[:-1]
     assert TOKENIZER.detokenizer().feed(tokens) == "ok "
 

@@ -25,7 +25,7 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import InvalidRequest
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.reranker.words import Stemmer
@@ -94,7 +94,7 @@ def opened(folder: Path, limits: SchedulerLimits, pages: int = 400) -> Iterator[
         PromptSettings(),
         QuoteSettings(),
         CiteSettings(Stemmer),
-        PromptEncoder(tokenizer, PromptSettings(), PassageArranger(PassageOrder.HOT, PassageHeat()), None),
+        PromptEncoder(tokenizer, PromptSettings(), PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
     )
     generator.engine.start()
     yield generator
@@ -201,20 +201,20 @@ def test_answers_under_500_random_schemas_all_validate(tiny: AnswerGenerator) ->
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_answers_under_a_regular_expression_match_it_whole(tiny: AnswerGenerator, pattern: str) -> None:
+def test_answers_under_a_regular_expression_match_it_completely(tiny: AnswerGenerator, pattern: str) -> None:
     requests = [question(Regex(pattern), temperature=2.0, seed=seed) for seed in range(8)]
     for answer in ask_all(tiny, requests):
         assert answer.end.reason is FinishReason.STOP
         assert re.fullmatch(pattern, answer.text), answer.text
 
 
-def test_the_default_model_fills_a_schema_in(quoter: AnswerGenerator) -> None:
+def test_the_default_model_fills_in_a_schema(quoter: AnswerGenerator) -> None:
     answer = ask(quoter, question(JsonSchema(json.dumps(REPORT)), passages=[ranked(1, GREASE)]))
     jsonschema.validate(json.loads(answer.text), REPORT)
     assert list(json.loads(answer.text)) == list(REPORT["properties"])
 
 
-def test_keys_of_a_schema_are_said_without_asking_the_model(quoter: AnswerGenerator) -> None:
+def test_keys_of_a_schema_take_no_model_steps(quoter: AnswerGenerator) -> None:
     usage = ask(quoter, question(JsonSchema(json.dumps(REPORT)))).end.usage
     assert usage.forced_tokens >= 30
     assert usage.generated_tokens >= 3 * usage.model_steps
@@ -229,7 +229,7 @@ def test_a_quoted_sentence_of_40_tokens_takes_at_most_6_model_steps(quoter: Answ
     assert answer.end.usage.model_steps <= 6
 
 
-def test_formatted_free_and_quoted_answers_are_the_same_together_as_alone(quoter: AnswerGenerator) -> None:
+def test_batched_answers_equal_single_ones_in_every_mode(quoter: AnswerGenerator) -> None:
     passages = [ranked(1, NOISE), ranked(2, GREASE, evidence=1.0)]
     requests = [
         question(JsonSchema(json.dumps(REPORT)), passages=passages),
@@ -246,7 +246,7 @@ def test_formatted_free_and_quoted_answers_are_the_same_together_as_alone(quoter
     assert [answer.end.reason for answer in together] == [answer.end.reason for answer in alone] * 2
 
 
-def test_an_answer_cut_at_its_length_says_so(tiny: AnswerGenerator) -> None:
+def test_an_answer_truncated_at_max_tokens_says_so(tiny: AnswerGenerator) -> None:
     answer = ask(tiny, question(JsonSchema(json.dumps(REPORT)), max_tokens=20))
     assert answer.end.reason is FinishReason.LENGTH
     assert answer.end.usage.generated_tokens == 20
@@ -254,7 +254,7 @@ def test_an_answer_cut_at_its_length_says_so(tiny: AnswerGenerator) -> None:
         json.loads(answer.text)
 
 
-def test_an_answer_that_is_complete_with_its_last_token_is_not_called_cut(tiny: AnswerGenerator) -> None:
+def test_an_answer_complete_with_its_last_token_is_not_truncated(tiny: AnswerGenerator) -> None:
     form = Regex("x{10,12}(?:y|z)")
     needed = ask(tiny, question(form)).end.usage.generated_tokens
     answer = ask(tiny, question(form, max_tokens=needed))
@@ -278,7 +278,7 @@ def test_without_passages_a_formatted_answer_is_empty(tiny: AnswerGenerator) -> 
     assert answer.end.first_token_s is None
 
 
-def test_a_grammar_that_grows_beyond_its_limits_costs_only_its_own_request(tiny: AnswerGenerator) -> None:
+def test_a_grammar_that_exceeds_its_limits_fails_only_its_own_request(tiny: AnswerGenerator) -> None:
     hostile = Answer()
     sound = question(max_tokens=60, temperature=1.0)
     expected = ask(tiny, sound).text

@@ -58,7 +58,7 @@ def schema(value: object) -> JsonSchema:
     return JsonSchema(json.dumps(value))
 
 
-def test_what_can_only_go_on_one_way_is_forced_in_the_tokens_the_model_would_use() -> None:
+def test_a_unique_continuation_is_forced_in_the_models_tokens() -> None:
     move = GRAMMARS.compile(Regex("the bearings of the pump are (greased|oiled)")).next()
     assert isinstance(move, Forced)
     assert "the bearings of the pump are ".startswith(text_of(list(move.tokens)))
@@ -66,7 +66,7 @@ def test_what_can_only_go_on_one_way_is_forced_in_the_tokens_the_model_would_use
     assert len(move.tokens) >= 5
 
 
-def test_json_is_written_on_one_line_in_the_schemas_order() -> None:
+def test_json_is_generated_on_one_line_in_the_schemas_order() -> None:
     form = schema(
         {"type": "object", "properties": {"b": {"const": [1, 2]}, "a": {"const": None}}, "required": ["b", "a"]}
     )
@@ -84,7 +84,7 @@ def test_a_schema_cannot_loosen_its_own_enforcement() -> None:
         GRAMMARS.compile(schema({"type": "array", "uniqueItems": True, "x-guidance": {"lenient": True}}))
 
 
-def test_a_text_that_may_end_or_go_on_lets_the_model_decide() -> None:
+def test_the_model_decides_whether_a_text_ends() -> None:
     state = GRAMMARS.compile(Regex("a+")).after((TOKENIZER.encode("a")[0],))
     assert END in allowed(state.next())
     assert len(allowed(state.next())) > 1
@@ -96,13 +96,13 @@ def test_a_text_that_is_complete_ends_without_an_end_token() -> None:
     assert state.after(tuple(TOKENIZER.encode("yes"))).next() == Ended(FinishReason.STOP)
 
 
-def test_a_grammar_of_nothing_but_the_empty_text_ends_at_once() -> None:
+def test_a_grammar_of_the_empty_text_ends_at_once() -> None:
     assert GRAMMARS.compile(Regex("")).next() == Ended(FinishReason.STOP)
 
 
 @given(st.integers(0, 300), st.integers(0, 10_000))
 @settings(max_examples=60, deadline=None)
-def test_special_tokens_and_ids_beyond_the_vocabulary_are_never_said(seed: int, luck: int) -> None:
+def test_special_tokens_and_invalid_ids_are_never_allowed(seed: int, luck: int) -> None:
     rng = np.random.default_rng(luck)
     for form in (schema(random_schema(seed)), Regex("(?s:.){0,12}|<\\|im_end\\|>x")):
         said, _ = write(GRAMMARS.compile(form), lambda tokens: int(rng.choice(tokens)), most=200)
@@ -114,7 +114,7 @@ def test_special_tokens_and_ids_beyond_the_vocabulary_are_never_said(seed: int, 
 
 @given(st.integers(0, 60), st.integers(0, 10_000))
 @settings(max_examples=40, deadline=None)
-def test_a_state_stays_what_it_was_when_another_way_is_tried(seed: int, luck: int) -> None:
+def test_a_state_is_unchanged_when_another_branch_is_followed(seed: int, luck: int) -> None:
     rng = np.random.default_rng(luck)
 
     def pick(tokens: list[int]) -> int:
@@ -138,7 +138,7 @@ def test_a_state_stays_what_it_was_when_another_way_is_tried(seed: int, luck: in
             assert allowed(again.next()) == allowed(expected.next())
 
 
-def test_saying_nothing_changes_nothing() -> None:
+def test_no_tokens_change_nothing() -> None:
     state = GRAMMARS.compile(Regex("ab|cd"))
     assert state.after(()) is state
 
@@ -216,7 +216,7 @@ def test_any_json_compiles_as_a_schema_or_is_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("form", [Regex("((a{1,500}){1,500}){1,500}"), Regex("(.*a.{30}|.*b.{40}|.*c.{50})+")])
-def test_a_grammar_that_grows_beyond_its_limits_says_so(form: Regex) -> None:
+def test_a_grammar_that_exceeds_its_limits_is_refused(form: Regex) -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidRequest, match="regex: lexer error: too many"):
         write(GRAMMARS.compile(form), lambda tokens: int(rng.choice([t for t in tokens if t != END])), most=5000)

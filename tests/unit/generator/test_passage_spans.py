@@ -11,7 +11,7 @@ PAGE = 8
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), BODIES, st.integers(0, 10))
-def test_a_span_is_the_same_tokens_in_the_prompt_and_alone(
+def test_a_span_has_the_same_tokens_in_the_prompt_and_in_isolation(
     beginning: list[int], bodies: list[list[int]], recompute: int
 ) -> None:
     laid_out = [[90, 91 + number, *body] for number, body in enumerate(bodies)]
@@ -30,7 +30,7 @@ def test_a_span_is_the_same_tokens_in_the_prompt_and_alone(
     ]
 
 
-def test_the_first_passage_needs_nothing_computed_again() -> None:
+def test_no_token_of_the_first_passage_is_recomputed() -> None:
     (first, second) = passage_spans(
         [1, 2, 9, 20, 21, 8, 30, 31, 5], 2, [[9, 20, 21], [8, 30, 31]], [[9, 20, 21], [9, 30, 31]], 4, 1
     )
@@ -39,5 +39,5 @@ def test_the_first_passage_needs_nothing_computed_again() -> None:
 
 
 @pytest.mark.parametrize("prompt", [[1, 2, 9, 20, 22, 5], [1, 2], []])
-def test_tokens_that_run_together_at_the_seams_are_not_copied(prompt: list[int]) -> None:
+def test_a_prompt_whose_parts_merge_tokens_has_no_spans(prompt: list[int]) -> None:
     assert passage_spans(prompt, 2, [[9, 20, 21]], [[9, 20, 21]], 4, 1) == ()

@@ -8,7 +8,7 @@ from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.ids import RequestId
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import AnswerMode, KvReuse, PassageOrder, Priority, Sampling
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PassageReuse, Prompt, PromptEncoder, PromptSettings, passage_text
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.engine.support import FIXTURES
@@ -19,7 +19,7 @@ TEXTS = ("Grease the bearings.", "Check the valve at noon.", "Close the hatch.")
 
 
 def encode(passages: tuple[RankedPassage, ...], mode: AnswerMode, recompute: int) -> Prompt:
-    arranger = PassageArranger(PassageOrder.RANK, PassageHeat())
+    arranger = PassageArranger(PassageOrder.RANK, PassagePopularity())
     encoder = PromptEncoder(TOKENIZER, PromptSettings(), arranger, PassageReuse(32, recompute))
     request = GenerationRequest(
         request_id=RequestId("1"),
@@ -46,7 +46,7 @@ def contains(tokens: tuple[int, ...], part: list[int]) -> bool:
 @pytest.mark.parametrize(
     ("mode", "own"), [(AnswerMode.FREE, True), (AnswerMode.CITE, False), (AnswerMode.QUOTE, False)]
 )
-def test_a_passage_is_computed_under_its_own_number_only_where_the_model_says_numbers(
+def test_a_passage_is_computed_with_its_number_only_in_modes_that_write_numbers(
     mode: AnswerMode, own: bool, recompute: int
 ) -> None:
     prompt = encode(tuple(ranked(n, text) for n, text in enumerate(TEXTS, 1)), mode, recompute)
@@ -56,7 +56,7 @@ def test_a_passage_is_computed_under_its_own_number_only_where_the_model_says_nu
         assert contains(span.alone, TOKENIZER.encode(passage_text(number if own else 1, text)))
 
 
-def test_where_no_numbers_are_said_a_passage_is_the_same_text_alone_in_every_place() -> None:
+def test_without_numbers_the_isolated_text_is_the_same_at_every_position() -> None:
     one, two = ranked(1, TEXTS[0]), ranked(2, TEXTS[1])
     forth, back = (encode(order, AnswerMode.QUOTE, 0) for order in ((one, two), (two, one)))
     assert [span.alone for span in forth.spans] == [span.alone for span in reversed(back.spans)]

@@ -30,13 +30,13 @@ def branches(state: Quotation) -> dict[int, float]:
     return dict(zip(move.allowed.tolist(), move.bias.tolist(), strict=True))
 
 
-def test_the_only_sentence_is_said_without_asking() -> None:
+def test_the_only_sentence_is_forced() -> None:
     state = begin(sentence((5, 6, 7)))
     assert state.next() == Forced((5, 6, 7))
     assert state.after((5, 6, 7)).next() == Ended(FinishReason.STOP)
 
 
-def test_what_all_candidates_share_is_said_without_asking() -> None:
+def test_a_common_prefix_of_all_candidates_is_forced() -> None:
     state = begin(sentence((5, 6, 7)), sentence((5, 6, 8, 9)))
     assert state.next() == Forced((5, 6))
     state = state.after((5, 6))
@@ -44,14 +44,14 @@ def test_what_all_candidates_share_is_said_without_asking() -> None:
     assert state.after((8,)).next() == Forced((9,))
 
 
-def test_a_branch_weighs_as_much_as_the_candidates_below_it() -> None:
+def test_the_bias_of_a_branch_sums_the_candidates_below_it() -> None:
     state = begin(sentence((5, 6), 1.0), sentence((5, 7), 2.0), sentence((8, 9), 3.0), weight=2.0)
     bias = branches(state)
     expected = math.log(math.exp(2.0) + math.exp(4.0)) - 6.0
     assert bias[5] - bias[8] == pytest.approx(expected)
 
 
-def test_without_weight_the_evidence_counts_only_the_candidates() -> None:
+def test_without_prior_weight_only_the_number_of_candidates_counts() -> None:
     bias = branches(begin(sentence((5, 6), 9.0), sentence((8, 9), -9.0), weight=0.0))
     assert bias[5] == bias[8]
 
@@ -63,12 +63,12 @@ def test_equal_sentences_are_one_candidate_with_the_better_evidence() -> None:
     assert state.after((5, 1)).quoted[0].tokens == (5, 1)
 
 
-def test_a_candidate_that_begins_another_is_kept_in_its_stead() -> None:
+def test_a_candidate_that_is_a_prefix_of_another_replaces_it() -> None:
     state = begin(sentence((5, 6)), sentence((5, 6, 7)))
     assert [c.tokens for c in state.left] == [(5, 6)]
 
 
-def test_after_a_sentence_the_end_competes_with_the_candidates_left() -> None:
+def test_after_a_sentence_the_end_competes_with_the_remaining_candidates() -> None:
     state = begin(sentence((5, 6), 3.0), sentence((8, 9), 1.0), sentence((8, 7), 1.0), sentences=2)
     state = state.after((5, 6))
     bias = branches(state)
@@ -77,13 +77,13 @@ def test_after_a_sentence_the_end_competes_with_the_candidates_left() -> None:
     assert state.after((END,)).next() == Ended(FinishReason.STOP)
 
 
-def test_the_more_was_said_the_nearer_to_the_best_must_be_what_is_added() -> None:
+def test_each_further_sentence_must_be_closer_to_the_best() -> None:
     state = begin(sentence((5,), 9.0), sentence((6,), 8.0), sentence((7,), 7.0), sentences=3, margin=3.0)
     ends = [branches(said)[END] - branches(said)[7] for said in (state.after((5,)), state.after((5, 6)))]
     assert ends == [pytest.approx(9.0 - 3.0 - 7.0), pytest.approx(9.0 - 1.5 - 7.0)]
 
 
-def test_a_sentence_is_not_said_twice() -> None:
+def test_a_sentence_is_not_a_candidate_twice() -> None:
     state = begin(sentence((5, 6)), sentence((8, 9)), sentences=3).after((5, 6))
     assert set(branches(state)) == {END, 8}
     assert state.after((8, 9)).next() == Ended(FinishReason.STOP)
@@ -106,7 +106,7 @@ def test_only_sentences_that_still_fit_are_candidates() -> None:
     st.integers(1, 3),
     st.data(),
 )
-def test_whatever_is_chosen_the_answer_is_whole_sentences(
+def test_any_choice_gives_complete_sentences(
     tokens: list[tuple[int, ...]], sentences: int, data: st.DataObject
 ) -> None:
     state = begin(*[sentence(t) for t in tokens], sentences=sentences)
@@ -136,5 +136,5 @@ def test_free_text_ends_with_an_end_token() -> None:
     assert state.after((7, 3)).next() == Ended(FinishReason.STOP)
 
 
-def test_silence_ends_before_it_begins() -> None:
+def test_no_generation_ends_at_once() -> None:
     assert NoGeneration(FinishReason.NOT_FOUND).next() == Ended(FinishReason.NOT_FOUND)

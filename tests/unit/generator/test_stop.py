@@ -12,7 +12,7 @@ stops = st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3)
 @given(pieces, stops)
 @example(["a", "ab"], ["aab"])
 @example(["aa", "b"], ["ab", "aab"])
-def test_the_text_ends_before_the_first_stop_string_however_it_is_cut(texts: list[str], strings: list[str]) -> None:
+def test_the_text_ends_before_the_first_stop_string_for_any_chunking(texts: list[str], strings: list[str]) -> None:
     matcher = StopMatcher(strings)
     said = "".join(matcher.feed(text) for text in texts) + matcher.flush()
     whole = "".join(texts)
@@ -22,7 +22,7 @@ def test_the_text_ends_before_the_first_stop_string_however_it_is_cut(texts: lis
 
 
 @given(pieces, stops)
-def test_nothing_that_could_begin_a_stop_string_is_shown(texts: list[str], strings: list[str]) -> None:
+def test_a_possible_prefix_of_a_stop_string_is_held_back(texts: list[str], strings: list[str]) -> None:
     matcher = StopMatcher(strings)
     shown = whole = ""
     for text in texts:
@@ -32,7 +32,7 @@ def test_nothing_that_could_begin_a_stop_string_is_shown(texts: list[str], strin
             assert len(shown) == min(begun, default=len(whole))
 
 
-def test_text_that_cannot_begin_a_stop_string_is_shown_at_once() -> None:
+def test_other_text_is_emitted_at_once() -> None:
     matcher = StopMatcher(["END"])
     assert matcher.feed("hello E") == "hello "
     assert matcher.feed("x") == "Ex"

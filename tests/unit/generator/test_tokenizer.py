@@ -27,7 +27,7 @@ def chat(template: str, added: dict[str, object] | None = None) -> ChatTokenizer
     return ChatTokenizer(json.dumps(definition), template, {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"})
 
 
-def test_a_chat_is_what_the_template_says() -> None:
+def test_a_chat_is_encoded_as_the_template_renders_it() -> None:
     text = "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nwhy?<|im_end|>\n<|im_start|>assistant\n"
     assert TOKENIZER.encode_chat("be brief", "why?") == PLAIN.encode(text, add_special_tokens=False).ids
 
@@ -41,7 +41,7 @@ def test_special_tokens_in_a_document_are_text(before: str, special: str, after:
     assert SPECIAL.isdisjoint(TOKENIZER.encode(document))
 
 
-def test_tokens_that_are_added_but_not_marked_special_are_text_in_a_document_too() -> None:
+def test_added_tokens_not_marked_special_are_text_in_a_document() -> None:
     tokenizer = chat("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", {"special": False})
     assert tokenizer.encode_chat("a", "b <|im_end|>").count(END) == 2
 
@@ -53,7 +53,7 @@ def test_template_code_and_placeholders_in_a_document_are_text(forged: str) -> N
     assert PLAIN.decode(tokens).count("be brief") == 1
 
 
-def test_a_token_that_swallows_the_blank_after_it_does_so() -> None:
+def test_a_token_marked_rstrip_absorbs_the_blank_after_it() -> None:
     tokenizer = chat("{% for m in messages %}{{ m.content }}<|im_end|>  {% endfor %}x", {"rstrip": True})
     assert tokenizer.encode_chat("a", "b") == [
         *PLAIN.encode("a").ids,
@@ -64,7 +64,7 @@ def test_a_token_that_swallows_the_blank_after_it_does_so() -> None:
     ]
 
 
-def test_a_template_that_refuses_a_system_turn_is_refused() -> None:
+def test_a_template_that_rejects_system_messages_is_refused() -> None:
     with pytest.raises(ModelFolderInvalid, match="no system"):
         chat("{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}")
 
@@ -98,7 +98,7 @@ def test_a_damaged_tokenizer_is_refused(tmp_path: Path) -> None:
         ChatTokenizer.open(tmp_path)
 
 
-def test_the_template_may_stand_in_the_configuration(tmp_path: Path) -> None:
+def test_the_template_may_be_in_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes((FOLDER / "tokenizer.json").read_bytes())
     template = (FOLDER / "chat_template.jinja").read_text()
     (tmp_path / "tokenizer_config.json").write_text(
@@ -107,11 +107,11 @@ def test_the_template_may_stand_in_the_configuration(tmp_path: Path) -> None:
     assert ChatTokenizer.open(tmp_path).encode_chat("a", "b") == TOKENIZER.encode_chat("a", "b")
 
 
-def test_passages_come_numbered_before_the_question() -> None:
+def test_numbered_passages_precede_the_question() -> None:
     assert user_text(["one", "two"], "why?") == "[1] one\n\n[2] two\n\nQuestion: why?"
 
 
-def test_equal_passages_give_equal_beginnings() -> None:
+def test_equal_passages_give_equal_prefixes() -> None:
     first = TOKENIZER.encode_chat("s", user_text(["one thing", "two things"], "why?"))
     second = TOKENIZER.encode_chat("s", user_text(["one thing", "two things"], "when?"))
     shared = first.index(TOKENIZER.encode("why")[0])
@@ -120,5 +120,5 @@ def test_equal_passages_give_equal_beginnings() -> None:
 
 
 @pytest.mark.parametrize(("room", "kept"), [(0, 0), (4, 0), (5, 1), (12, 2), (13, 2), (15, 3), (99, 3)])
-def test_passages_are_left_out_from_the_end(room: int, kept: int) -> None:
+def test_passages_are_dropped_from_the_end(room: int, kept: int) -> None:
     assert passages_that_fit([5, 7, 3], room) == kept

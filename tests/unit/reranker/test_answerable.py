@@ -17,7 +17,7 @@ COSINES = st.floats(-1, 1)
 
 
 @given(SHARES, COSINES, SHARES, COSINES, st.floats(0, 0.99))
-def test_evidence_is_a_share_that_grows_with_words_and_likeness(
+def test_evidence_is_between_0_and_1_and_grows_with_coverage_and_similarity(
     words: float, likeness: float, more_words: float, more_likeness: float, unrelated: float
 ) -> None:
     judge = Answerability(unrelated)
@@ -26,7 +26,7 @@ def test_evidence_is_a_share_that_grows_with_words_and_likeness(
     assert 0.0 <= low <= high <= 1.0
 
 
-def test_neither_words_nor_likeness_alone_make_an_answer_of_unrelated_text() -> None:
+def test_neither_coverage_nor_similarity_alone_gives_high_evidence() -> None:
     judge = Answerability(0.12)
     assert judge.evidence(0.0, 0.12) < 0.01
     assert judge.evidence(1.0, 0.12) < 0.01
@@ -34,13 +34,13 @@ def test_neither_words_nor_likeness_alone_make_an_answer_of_unrelated_text() -> 
 
 
 @given(SHARES, SHARES, st.floats(0, 0.9))
-def test_an_encoder_that_finds_everything_more_alike_is_judged_alike(words: float, above: float, shift: float) -> None:
+def test_evidence_is_invariant_to_the_encoders_baseline_similarity(words: float, above: float, shift: float) -> None:
     plain, shifted = Answerability(0.0), Answerability(shift)
     expected = plain.evidence(words, above)
     assert shifted.evidence(words, shift + above * (1.0 - shift)) == pytest.approx(expected, abs=1e-6)
 
 
-def test_unrelated_texts_are_far_less_alike_than_a_question_and_its_answer() -> None:
+def test_unrelated_texts_are_far_less_similar_than_a_question_and_its_answer() -> None:
     encoder = TextEncoder.open(REPOSITORY / "models" / "minilm-l6")
     assert 0.05 < unrelated_similarity(encoder) < 0.2
 
@@ -52,5 +52,5 @@ class Constant:
         return [TokenVectors(np.ones((1, 1), np.float32), np.array([[0, 1]], np.int32)) for _ in texts]
 
 
-def test_an_encoder_that_tells_nothing_apart_still_gives_a_share() -> None:
+def test_a_degenerate_encoder_still_gives_a_valid_evidence() -> None:
     assert 0.0 <= Answerability(unrelated_similarity(Constant())).evidence(1.0, 1.0) <= 1.0

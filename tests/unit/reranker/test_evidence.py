@@ -65,14 +65,14 @@ def test_headings_shift_the_tokens_of_a_passage_but_belong_to_no_sentence() -> N
     assert headed.cosines_of(10, 25).max() == 1.0
 
 
-def test_the_sentence_that_holds_the_questions_words_has_the_most_evidence() -> None:
+def test_the_sentence_with_the_questions_words_has_the_most_evidence() -> None:
     text = "Clean the strainer. You grease the bearings every month. Call the office."
     ((first, second, third),) = weigh("how often grease bearings", passage(text)).sentences
     assert text[second.start : second.end] == "You grease the bearings every month."
     assert second.evidence > max(first.evidence, third.evidence)
 
 
-def test_a_word_of_the_sentence_before_counts_half_and_one_further_off_nothing() -> None:
+def test_a_word_of_the_previous_sentence_counts_half_and_an_earlier_one_nothing() -> None:
     words_alone = EvidenceWeights(overlap=1.0, max_sim=0.0)
     text = "Grease the pump. It hums. It runs. It stands."
     ((named, after, later, last),) = weigh("grease", passage(text), weights=words_alone).sentences
@@ -83,14 +83,14 @@ def test_a_word_of_the_sentence_before_counts_half_and_one_further_off_nothing()
     assert after.evidence == later.evidence
 
 
-def test_the_sentence_before_is_one_of_the_same_passage() -> None:
+def test_the_previous_sentence_is_one_of_the_same_passage() -> None:
     words_alone = EvidenceWeights(overlap=1.0, max_sim=0.0)
     passages = passage("Grease it."), passage("It hums. It runs.")
     _, (first, second) = weigh("grease", *passages, weights=words_alone).sentences
     assert first.evidence == second.evidence
 
 
-def test_the_more_of_the_question_one_sentence_holds_the_more_speaks_for_an_answer() -> None:
+def test_evidence_grows_with_the_coverage_of_one_sentence() -> None:
     both, one, none = (
         weigh("grease bearings", passage(text)).evidence
         for text in ("Clean it. grease the bearings.", "Clean it. grease the valve.", "Clean it. Open the valve.")
@@ -109,7 +109,7 @@ def test_evidence_is_standardized_over_all_passages_of_the_question() -> None:
     assert [sentence.evidence for sentence in overlap_only.sentences[0]] == [pytest.approx(-1.0), pytest.approx(1.0)]
 
 
-def test_a_single_sentence_has_neither_more_nor_less_evidence_than_others() -> None:
+def test_a_single_sentence_has_evidence_zero() -> None:
     ((only,),) = weigh("grease", passage("Grease it.")).sentences
     assert only.evidence == 0.0
 

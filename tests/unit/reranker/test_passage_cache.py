@@ -43,7 +43,7 @@ def request(question: str, passages: Sequence[Passage]) -> RerankRequest:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), max_size=60), st.integers(0, 4000))
-def test_the_cache_never_takes_more_than_its_share_and_gives_back_what_was_put_last(
+def test_the_cache_stays_within_its_capacity_and_returns_the_last_entry(
     puts: list[tuple[int, int]], capacity: int
 ) -> None:
     cache = PassageCache(capacity)
@@ -59,7 +59,7 @@ def test_the_cache_never_takes_more_than_its_share_and_gives_back_what_was_put_l
             assert cache.get(passage(known, "t")) in (None, value)
 
 
-def test_a_passage_in_demand_outlives_one_that_is_not() -> None:
+def test_the_least_recently_used_passage_is_evicted_first() -> None:
     cache = PassageCache(2 * read(1).bytes)
     cache.put(passage(1, "a"), read(1))
     cache.put(passage(2, "b"), read(1))
@@ -69,7 +69,7 @@ def test_a_passage_in_demand_outlives_one_that_is_not() -> None:
     assert cache.get(passage(1, "a")) is not None
 
 
-def test_equal_texts_of_two_chunks_are_encoded_for_each() -> None:
+def test_equal_texts_of_two_chunks_are_separate_entries() -> None:
     vectorizer = CountingVectorizer()
     reranker = MaxSimReranker(vectorizer)
     reranker.rerank([request("who", [passage(1, "the same")])])
@@ -87,7 +87,7 @@ def test_a_passage_is_encoded_once_and_ranked_the_same_from_the_cache() -> None:
     assert [vectorizer.encoded.count(each.text) for each in passages] == [1, 1, 1]
 
 
-def test_without_room_every_request_is_answered_all_the_same() -> None:
+def test_without_capacity_every_request_is_answered() -> None:
     passages = [passage(1, "grease the bearing"), passage(2, "close the valve")]
     kept, unkept = MaxSimReranker(CountingVectorizer()), MaxSimReranker(CountingVectorizer(), cache_bytes=0)
     asked = [request("which bearing", passages)]

@@ -27,7 +27,7 @@ def test_standardized_values_have_mean_zero_and_deviation_one_or_are_all_zero(va
     assert all(result[i] <= result[j] for i in range(len(values)) for j in range(len(values)) if values[i] < values[j])
 
 
-def test_values_that_are_all_alike_are_standardized_to_zero() -> None:
+def test_equal_values_are_standardized_to_zero() -> None:
     assert standardize([0.3, 0.3, 0.3]).tolist() == [0.0, 0.0, 0.0]
     assert standardize([5.0]).tolist() == [0.0]
     assert standardize([]).shape == (0,)
@@ -60,7 +60,7 @@ def test_bm25_follows_its_formula() -> None:
     assert scores == [pytest.approx(expected), 0.0]
 
 
-def test_bm25_of_nothing_is_nothing() -> None:
+def test_bm25_of_no_documents_is_empty() -> None:
     assert bm25([], [], {"pump": 1.0}) == []
     assert bm25([{}, {}], [0, 0], {"pump": 1.0}) == [0.0, 0.0]
 
@@ -98,7 +98,7 @@ def test_a_stem_begins_as_its_word_does() -> None:
 
 
 @given(st.lists(st.sampled_from(["greased", "greases", "Grease", "lying", "lie", "pumps", "Pump", "valve", "P-101"])))
-def test_the_wanted_stems_of_a_text_are_found_and_no_others(words: list[str]) -> None:
+def test_exactly_the_requested_stems_of_a_text_are_found(words: list[str]) -> None:
     stemmer = Stemmer()
     for wanted in ({"greas"}, {"lie", "pump"}, {"p", "101"}, set[str]()):
         every = [stem for stem in stemmer.stems(" ".join(words)) if stem in wanted]
