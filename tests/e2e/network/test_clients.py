@@ -200,8 +200,8 @@ def programs(document: Path) -> list[str]:
     return [block.removeprefix("python\n") for block in document.read_text().split("```") if block[:7] == "python\n"]
 
 
-@pytest.mark.parametrize("program", programs(ROOT / "README.md"))
-def test_the_programs_in_the_readme_run(
+@pytest.mark.parametrize("program", [*programs(ROOT / "README.md"), *programs(ROOT / "docs" / "guide" / "api.md")])
+def test_the_programs_in_the_documentation_run(
     daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str
 ) -> None:
     monkeypatch.setenv("EDGE_RAG_SERVER", daemon.address)
