@@ -1,4 +1,4 @@
-"""Where the server is, and channels to it."""
+"""The server's address, and channels to it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DEFAULT_ADDRESS = "127.0.0.1:7421"
 ADDRESS_VARIABLE = "EDGE_RAG_SERVER"
 
 _ADDRESS: Final = re.compile(r"unix:.+|[^\s/:]+:\d{1,5}|\[[0-9A-Fa-f:.]+(?:%\w+)?\]:\d{1,5}")
-_LONGEST_REPLY_BYTES: Final = 256 << 20
+_MAX_REPLY_BYTES: Final = 256 << 20
 _CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", _LONGEST_REPLY_BYTES),
+    ("grpc.max_receive_message_length", _MAX_REPLY_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
@@ -25,30 +25,30 @@ _CHANNEL_OPTIONS: Final = (
 )
 
 
-def server_address(given: str | None) -> str:
-    """Returns the address to call: the given one, else EDGE_RAG_SERVER, else 127.0.0.1:7421.
+def server_address(address: str | None) -> str:
+    """Returns the server's address: this one, else EDGE_RAG_SERVER, else 127.0.0.1:7421.
 
     Raises:
-        ClientError: INVALID_ARGUMENT, it is neither HOST:PORT nor unix:PATH.
+        InvalidArgument: It is neither HOST:PORT nor unix:PATH.
     """
-    address = given or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    address = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
     if not _ADDRESS.fullmatch(address):
         raise ClientError(CallStatus.INVALID_ARGUMENT, f"server: {address!r} is neither HOST:PORT nor unix:PATH")
     return address
 
 
 def open_channel(address: str, credentials: Credentials | None) -> grpc.Channel:
-    """Opens a blocking channel, over TLS where there are credentials; it connects at the first call."""
+    """Opens a channel for blocking calls, over TLS if there are credentials. The first call connects it."""
     if credentials is None:
         return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
-    return grpc.secure_channel(address, _shown(credentials), options=_options(credentials))
+    return grpc.secure_channel(address, _channel_credentials(credentials), options=_options(credentials))
 
 
 def open_async_channel(address: str, credentials: Credentials | None) -> grpc.aio.Channel:
-    """Opens a channel for the running event loop, likewise."""
+    """Opens a channel for calls on the running event loop, likewise."""
     if credentials is None:
         return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
-    return grpc.aio.secure_channel(address, _shown(credentials), options=_options(credentials))
+    return grpc.aio.secure_channel(address, _channel_credentials(credentials), options=_options(credentials))
 
 
 def _options(credentials: Credentials) -> tuple[tuple[str, str | int], ...]:
@@ -57,7 +57,7 @@ def _options(credentials: Credentials) -> tuple[tuple[str, str | int], ...]:
     return (*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", credentials.server_name))
 
 
-def _shown(credentials: Credentials) -> grpc.ChannelCredentials:
+def _channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
     channel = grpc.ssl_channel_credentials(credentials.authority, credentials.key, credentials.certificate)
     if credentials.token is None:
         return channel

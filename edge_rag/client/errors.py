@@ -65,7 +65,7 @@ class ClientError(Exception):
     Args:
         status: gRPC's status.
         message: The problem, fit to show to a user.
-        advice: What to do about it; empty where the message says it.
+        advice: A remedy; empty if the message contains it.
         retry_after_s: Delay after which the server takes the call again, seconds; None if it named none.
         final: Whether the server asked the client not to repeat the call.
         connected: False where no server was reached.

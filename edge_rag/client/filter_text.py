@@ -1,4 +1,4 @@
-"""Filters as people write them: ``year >= 2020 and tag in ("a", "b") and name ~ "pump*"``."""
+"""Filters as text: ``year >= 2020 and tag in ("a", "b") and name ~ "pump*"``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _EXPECTED: Final = {
 
 
 def parse_filter(text: str) -> Filter:
-    """Reads a filter.
+    """Parses a filter.
 
     A condition is ``FIELD = VALUE`` (or ``!= < <= > >=``), ``FIELD in (VALUE, ...)``, ``FIELD not in (...)``,
     ``FIELD ~ "beginning*"`` or ``has FIELD``; ``and``, ``or``, ``not`` and parentheses combine them, ``not`` before
@@ -82,28 +82,28 @@ def parse_filter(text: str) -> Filter:
     a number, ``true``, ``false``, or a date as ISO 8601.
 
     Raises:
-        ClientError: INVALID_ARGUMENT, says what was expected and points at the character.
+        InvalidArgument: The message names what was expected and the character.
     """
     if len(text) > LONGEST_FILTER:
-        raise _refused(text[:60], 0, f"has {len(text):,} characters, at most {LONGEST_FILTER:,} are allowed")
+        raise _error(text[:60], 0, f"has {len(text):,} characters, at most {LONGEST_FILTER:,} are allowed")
     try:
         parsed = _parser().parse(text)
     except UnexpectedToken as error:
-        found = "the filter ends here" if error.token.type == "$END" else f"{error.token.value!r} cannot stand here"
+        found = "the filter ends here" if error.token.type == "$END" else f"{error.token.value!r} is not expected here"
         at = len(text.rstrip()) if error.token.type == "$END" else int(error.token.start_pos or 0)
-        raise _refused(text, at, f"{found}; expected {_names(error.accepts or error.expected)}") from error
+        raise _error(text, at, f"{found}; expected {_names(error.accepts or error.expected)}") from error
     except UnexpectedCharacters as error:
         at = int(error.pos_in_stream or 0)
-        problem = f"{text[at]!r} cannot stand here; expected {_names(error.allowed or set())}"
-        raise _refused(text, at, problem) from error
-    except _Mistake as error:
-        raise _refused(text, error.at, error.problem) from error
+        problem = f"{text[at]!r} is not expected here; expected {_names(error.allowed or set())}"
+        raise _error(text, at, problem) from error
+    except _InvalidToken as error:
+        raise _error(text, error.at, error.problem) from error
     assert isinstance(parsed, AllOf | AnyOf | Negated | Comparison | OneOf | Prefix | Present)
     return parsed
 
 
-class _Mistake(Exception):
-    """Something is wrong with a token that the grammar takes."""
+class _InvalidToken(Exception):
+    """A token that the grammar accepts has an illegal value."""
 
     def __init__(self, token: Token, problem: str) -> None:
         super().__init__(problem)
@@ -113,7 +113,7 @@ class _Mistake(Exception):
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Any]):
-    """Builds a filter while it is parsed, so that no tree has to be walked down."""
+    """Builds the filter during parsing, without a tree whose depth could exhaust the stack."""
 
     def any(self, *filters: Filter) -> Filter:
         return filters[0] if len(filters) == 1 else AnyOf(filters)
@@ -138,7 +138,7 @@ class _Builder(Transformer[Token, Any]):
     def prefix(self, field: Token, pattern: Token) -> Filter:
         text = _text(pattern)
         if not text.endswith("*") or "*" in text[:-1]:
-            raise _Mistake(pattern, 'a pattern is a beginning and one * at its end, such as "pump*"')
+            raise _InvalidToken(pattern, 'a pattern is a beginning and one * at its end, such as "pump*"')
         if text == "*":
             return Present(_field(field))
         return Prefix(_field(field), text[:-1])
@@ -161,7 +161,7 @@ class _Builder(Transformer[Token, Any]):
             moment = datetime.combine(date.fromisoformat(token), time()) if day else datetime.fromisoformat(token)
             return checked_moment("date", moment)
         except (ValueError, InvalidRequest):
-            raise _Mistake(token, f"{str(token)!r} is no date") from None
+            raise _InvalidToken(token, f"{str(token)!r} is not a date") from None
 
 
 @cache
@@ -175,7 +175,7 @@ def _field(token: Token) -> FilterField:
     try:
         return MetadataField(checked_key(token.removeprefix(_METADATA)))
     except InvalidRequest as error:
-        raise _Mistake(token, error.problem) from None
+        raise _InvalidToken(token, error.problem) from None
 
 
 def _text(token: Token) -> str:
@@ -184,7 +184,7 @@ def _text(token: Token) -> str:
     try:
         return str(json.loads(token))
     except ValueError:
-        raise _Mistake(token, r"in a text in double quotes, write \\ for \ and \" for a quote") from None
+        raise _InvalidToken(token, r"in a text in double quotes, write \\ for \ and \" for a quote") from None
 
 
 def _names(terminals: Any) -> str:
@@ -192,7 +192,7 @@ def _names(terminals: Any) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _refused(text: str, at: int, problem: str) -> ClientError:
+def _error(text: str, at: int, problem: str) -> ClientError:
     line_start = text.rfind("\n", 0, at) + 1
     line = text[line_start:].partition("\n")[0]
     first = max(0, at - line_start - 60)

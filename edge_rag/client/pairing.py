@@ -48,8 +48,8 @@ def pair(address: str, code: PairingCode, timeout_s: float) -> KnownServer:
             CallStatus.UNAUTHENTICATED,
             f"the server at {address} is not the box that the code was made on, or has a new certificate since; "
             "the code was not sent",
-            advice="Check the address. If it is right, the connection may be intercepted: find out by whom before you "
-            "make another code",
+            advice="Check the address. If it is right, the connection may be intercepted: clarify that before you make "
+            "another code",
         )
     try:
         leaf = to_pem(certificate)

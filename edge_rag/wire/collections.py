@@ -71,7 +71,7 @@ def update_to_message(
     )
 
 
-def parse_settings(given: collections_pb2.CollectionSettings) -> CollectionSettings:
+def parse_settings(message: collections_pb2.CollectionSettings) -> CollectionSettings:
     """Returns the legal settings that a message stands for.
 
     Raises:
@@ -79,15 +79,15 @@ def parse_settings(given: collections_pb2.CollectionSettings) -> CollectionSetti
     """
     default = CollectionSettings()
     return CollectionSettings(
-        description=_description(given.description),
-        fusion=_fusion(given.fusion),
-        chunk_tokens=_chunk_tokens(given.chunk_tokens) if given.HasField("chunk_tokens") else None,
-        recency=_recency(given.recency) if given.HasField("recency") else None,
-        boosts=_boosts(given),
-        merge_neighbours=given.merge_neighbours if given.HasField("merge_neighbours") else default.merge_neighbours,
-        drop_duplicates=given.drop_duplicates if given.HasField("drop_duplicates") else default.drop_duplicates,
-        offload=_offload(given.offload),
-        kv_reuse=_kv_reuse(given.kv_reuse, default.kv_reuse),
+        description=_description(message.description),
+        fusion=_fusion(message.fusion),
+        chunk_tokens=_chunk_tokens(message.chunk_tokens) if message.HasField("chunk_tokens") else None,
+        recency=_recency(message.recency) if message.HasField("recency") else None,
+        boosts=_boosts(message),
+        merge_neighbours=message.merge_neighbours if message.HasField("merge_neighbours") else default.merge_neighbours,
+        drop_duplicates=message.drop_duplicates if message.HasField("drop_duplicates") else default.drop_duplicates,
+        offload=_offload(message.offload),
+        kv_reuse=_kv_reuse(message.kv_reuse, default.kv_reuse),
     )
 
 
@@ -112,62 +112,62 @@ def _description(text: str) -> str:
     return text
 
 
-def _fusion(given: collections_pb2.Fusion) -> FusionWeights:
+def _fusion(message: collections_pb2.Fusion) -> FusionWeights:
     default, field = FusionWeights(), "settings.fusion"
     weights = FusionWeights(
-        dense=_real(f"{field}.dense", given.dense if given.HasField("dense") else default.dense, 0, 1000),
-        lexical=_real(f"{field}.lexical", given.lexical if given.HasField("lexical") else default.lexical, 0, 1000),
-        k=_real(f"{field}.k", given.k if given.HasField("k") else default.k, 1, 10_000),
+        dense=_real(f"{field}.dense", message.dense if message.HasField("dense") else default.dense, 0, 1000),
+        lexical=_real(f"{field}.lexical", message.lexical if message.HasField("lexical") else default.lexical, 0, 1000),
+        k=_real(f"{field}.k", message.k if message.HasField("k") else default.k, 1, 10_000),
     )
     if weights.dense == 0 and weights.lexical == 0:
         raise InvalidRequest(field, "dense and lexical must not both be 0")
     return weights
 
 
-def _chunk_tokens(given: int) -> int:
-    if not 16 <= given <= 8192:
-        raise InvalidRequest("settings.chunk_tokens", f"must be 16 to 8,192, is {given:,}")
-    return given
+def _chunk_tokens(message: int) -> int:
+    if not 16 <= message <= 8192:
+        raise InvalidRequest("settings.chunk_tokens", f"must be 16 to 8,192, is {message:,}")
+    return message
 
 
-def _offload(given: collections_pb2.OffloadRule.ValueType) -> OffloadRule:
-    rule = _RULES.get(given) if given else OffloadRule.NEVER
+def _offload(message: collections_pb2.OffloadRule.ValueType) -> OffloadRule:
+    rule = _RULES.get(message) if message else OffloadRule.NEVER
     if rule is None:
-        raise InvalidRequest("settings.offload", f"{given} is not an offload rule")
+        raise InvalidRequest("settings.offload", f"{message} is not an offload rule")
     return rule
 
 
-def _kv_reuse(given: collections_pb2.KvReuse.ValueType, default: KvReuse) -> KvReuse:
-    reuse = _KV_REUSE.get(given) if given else default
+def _kv_reuse(message: collections_pb2.KvReuse.ValueType, default: KvReuse) -> KvReuse:
+    reuse = _KV_REUSE.get(message) if message else default
     if reuse is None:
-        raise InvalidRequest("settings.kv_reuse", f"{given} is not a known value")
+        raise InvalidRequest("settings.kv_reuse", f"{message} is not a known value")
     return reuse
 
 
-def _recency(given: collections_pb2.RecencyBoost) -> RecencyBoost:
+def _recency(message: collections_pb2.RecencyBoost) -> RecencyBoost:
     field = "settings.recency"
     try:
-        key = checked_key(given.field) if given.field else None
+        key = checked_key(message.field) if message.field else None
     except InvalidRequest as error:
         raise InvalidRequest(f"{field}.field", error.problem) from error
-    half_life = _real(f"{field}.half_life_days", given.half_life_days, 0, 1_000_000, above=True)
-    weight = _real(f"{field}.weight", given.weight if given.HasField("weight") else 1.0, 0, 100, above=True)
+    half_life = _real(f"{field}.half_life_days", message.half_life_days, 0, 1_000_000, above=True)
+    weight = _real(f"{field}.weight", message.weight if message.HasField("weight") else 1.0, 0, 100, above=True)
     return RecencyBoost(key, half_life, weight)
 
 
-def _boosts(given: collections_pb2.CollectionSettings) -> tuple[ValueBoost, ...]:
-    if len(given.boosts) > MOST_BOOSTS:
-        raise InvalidRequest("settings.boosts", f"at most {MOST_BOOSTS}, has {len(given.boosts):,}")
-    return tuple(_boost(f"settings.boosts[{index}]", boost) for index, boost in enumerate(given.boosts))
+def _boosts(message: collections_pb2.CollectionSettings) -> tuple[ValueBoost, ...]:
+    if len(message.boosts) > MOST_BOOSTS:
+        raise InvalidRequest("settings.boosts", f"at most {MOST_BOOSTS}, has {len(message.boosts):,}")
+    return tuple(_boost(f"settings.boosts[{index}]", boost) for index, boost in enumerate(message.boosts))
 
 
-def _boost(field: str, given: collections_pb2.ValueBoost) -> ValueBoost:
+def _boost(field: str, message: collections_pb2.ValueBoost) -> ValueBoost:
     try:
-        key = checked_key(given.field)
+        key = checked_key(message.field)
     except InvalidRequest as error:
         raise InvalidRequest(f"{field}.field", error.problem) from error
     value: FilterValue
-    match parse_value(f"{field}.value", given.value):
+    match parse_value(f"{field}.value", message.value):
         case tuple():
             raise InvalidRequest(f"{field}.value", "must be a single value")
         case str() as text:
@@ -178,7 +178,7 @@ def _boost(field: str, given: collections_pb2.ValueBoost) -> ValueBoost:
             value = checked_number(f"{field}.value", number)
         case moment:
             value = moment
-    return ValueBoost(key, value, _real(f"{field}.factor", given.factor, 0.01, 100))
+    return ValueBoost(key, value, _real(f"{field}.factor", message.factor, 0.01, 100))
 
 
 def _real(field: str, value: float, least: float, most: float, *, above: bool = False) -> float:

@@ -1,4 +1,4 @@
-"""What a peer has embedded and reranked, between protobuf and core."""
+"""Texts that a peer sends to be embedded and passages that it sends to be reranked, and the results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _QUESTIONS: Final = {
 
 
 def parse_embed_request(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, ...], bool]:
-    """Returns the texts that a peer has embedded, and whether they are questions.
+    """Returns the texts to embed, and whether they are questions.
 
     Raises:
         InvalidRequest: Names the first unusable field.
@@ -53,11 +53,11 @@ def parse_embed_request(request: encoding_pb2.EmbedRequest) -> tuple[tuple[str, 
 
 
 def parse_rerank_request(request: encoding_pb2.RerankRequest, caller: Identity, limits: RequestLimits) -> RerankRequest:
-    """Returns what a peer has reranked.
+    """Returns the question and the passages to rerank.
 
     Args:
-        request: From the wire.
-        caller: Who asks; vectors of its passages are kept apart from those of everybody else's, and of any collection.
+        request: The request.
+        caller: The peer's identity. Cached vectors of its passages are not shared with other callers or collections.
         limits: Bounds.
 
     Raises:
@@ -67,7 +67,7 @@ def parse_rerank_request(request: encoding_pb2.RerankRequest, caller: Identity, 
         raise InvalidRequest("sharing", "must be up to 64 characters of 0-9 and a-f")
     bounded_int("passages", len(request.passages), 1, MOST_PASSAGES)
     bounded_int("terms", len(request.terms), 0, MOST_TERMS)
-    chunk = _stranger(f"{caller.name}/{request.sharing}")
+    chunk = _peer_chunk(f"{caller.name}/{request.sharing}")
     hits = tuple(_hit(number, passage, chunk) for number, passage in enumerate(request.passages))
     characters = sum(len(hit.passage.text) + sum(map(len, hit.passage.context)) for hit in hits)
     _bounded("passages", characters, MOST_CHARACTERS_RANKED)
@@ -98,7 +98,7 @@ def vectors_to_message(
 def ranks_to_message(
     reranker: str, reranked: Reranked, queue_s: float, compute_s: float
 ) -> encoding_pb2.RerankResponse:
-    """Returns what became of the passages of ``parse_rerank_request`` as a message."""
+    """Returns the result for the passages of ``parse_rerank_request`` as a message."""
     return encoding_pb2.RerankResponse(
         reranker=reranker,
         ranked=[
@@ -115,17 +115,17 @@ def ranks_to_message(
     )
 
 
-def _hit(number: int, given: encoding_pb2.Candidate, chunk: ChunkId) -> Hit:
+def _hit(number: int, message: encoding_pb2.Candidate, chunk: ChunkId) -> Hit:
     field = f"passages[{number}]"
-    if not 1 <= len(given.text) <= LONGEST_TEXT:
-        raise InvalidRequest(f"{field}.text", f"must be 1 to {LONGEST_TEXT:,} characters, has {len(given.text):,}")
-    if len(given.headings) > MOST_HEADINGS or any(len(heading) > LONGEST_TEXT for heading in given.headings):
+    if not 1 <= len(message.text) <= LONGEST_TEXT:
+        raise InvalidRequest(f"{field}.text", f"must be 1 to {LONGEST_TEXT:,} characters, has {len(message.text):,}")
+    if len(message.headings) > MOST_HEADINGS or any(len(heading) > LONGEST_TEXT for heading in message.headings):
         raise InvalidRequest(f"{field}.headings", f"at most {MOST_HEADINGS}, of {LONGEST_TEXT:,} characters each")
-    boost = given.boost if given.HasField("boost") else 1.0
+    boost = message.boost if message.HasField("boost") else 1.0
     if not (math.isfinite(boost) and boost > 0):
         raise InvalidRequest(f"{field}.boost", "must be finite and above 0")
     name = str(number)
-    passage = Passage(chunk, DocumentId(name), name, None, 0, len(given.text), given.text, tuple(given.headings))
+    passage = Passage(chunk, DocumentId(name), name, None, 0, len(message.text), message.text, tuple(message.headings))
     return Hit(passage, 0.0, boost=boost)
 
 
@@ -134,6 +134,6 @@ def _bounded(field: str, characters: int, most: int) -> None:
         raise InvalidRequest(field, f"at most {most:,} characters together, have {characters:,}")
 
 
-def _stranger(domain: str) -> ChunkId:
-    """Returns an id that no chunk here has, by which vectors are kept for one domain."""
+def _peer_chunk(domain: str) -> ChunkId:
+    """Returns the id under which vectors of one trust domain are cached: negative, as no id of a stored chunk is."""
     return ChunkId(-1 - int.from_bytes(hashlib.sha256(domain.encode()).digest()[:7]))

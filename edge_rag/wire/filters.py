@@ -88,75 +88,75 @@ def _field_to_message(field: FilterField) -> metadata_pb2.FilterField:
             return metadata_pb2.FilterField(metadata=key)
 
 
-def parse_filter_message(given: metadata_pb2.Filter) -> Filter:
+def parse_filter_message(message: metadata_pb2.Filter) -> Filter:
     """Returns the legal filter that a message stands for.
 
     Raises:
-        InvalidRequest: Names the first part at fault by its path, for example ``filter.all_of[1].comparison.value``.
+        InvalidRequest: Names the first illegal part by its path, for example ``filter.all_of[1].comparison.value``.
     """
-    return _Reading().filter("filter", given, 1)
+    return _FilterParser().filter("filter", message, 1)
 
 
 @dataclass(slots=True)
-class _Reading:
-    """Reads one filter, counting as it goes."""
+class _FilterParser:
+    """Parses one filter and counts its parts."""
 
     filters: int = 0
     values: int = 0
 
-    def filter(self, path: str, given: metadata_pb2.Filter, depth: int) -> Filter:
+    def filter(self, path: str, message: metadata_pb2.Filter, depth: int) -> Filter:
         self.filters += 1
         if depth > DEEPEST:
             raise InvalidRequest(path, f"lies deeper than {DEEPEST} filters")
         if self.filters > MOST_FILTERS:
             raise InvalidRequest(path, f"is one filter too many, at most {MOST_FILTERS} are allowed")
-        condition = given.WhichOneof("condition")
+        condition = message.WhichOneof("condition")
         path = f"{path}.{condition}"
         match condition:
             case "all_of":
-                return AllOf(self._several(path, given.all_of, depth))
+                return AllOf(self._filters(path, message.all_of, depth))
             case "any_of":
-                return AnyOf(self._several(path, given.any_of, depth))
+                return AnyOf(self._filters(path, message.any_of, depth))
             case "negated":
-                return Negated(self.filter(path, given.negated, depth + 1))
+                return Negated(self.filter(path, message.negated, depth + 1))
             case "comparison":
-                return self._comparison(path, given.comparison)
+                return self._comparison(path, message.comparison)
             case "one_of":
-                return self._one_of(path, given.one_of)
+                return self._one_of(path, message.one_of)
             case "prefix":
-                return _prefix(path, given.prefix)
+                return _prefix(path, message.prefix)
             case "present":
-                return Present(_field(path, given.present))
+                return Present(_field(path, message.present))
             case _:
                 raise InvalidRequest(path.removesuffix(".None"), "has no condition")
 
-    def _several(self, path: str, given: metadata_pb2.Filter.Filters, depth: int) -> tuple[Filter, ...]:
-        if not given.filters:
+    def _filters(self, path: str, message: metadata_pb2.Filter.Filters, depth: int) -> tuple[Filter, ...]:
+        if not message.filters:
             raise InvalidRequest(path, "must hold at least one filter")
-        return tuple(self.filter(f"{path}[{index}]", each, depth + 1) for index, each in enumerate(given.filters))
+        return tuple(self.filter(f"{path}[{index}]", each, depth + 1) for index, each in enumerate(message.filters))
 
-    def _comparison(self, path: str, given: metadata_pb2.Filter.Comparison) -> Comparison:
-        field = _field(f"{path}.field", given.field)
-        comparator = _COMPARATORS.get(given.comparator)
+    def _comparison(self, path: str, message: metadata_pb2.Filter.Comparison) -> Comparison:
+        field = _field(f"{path}.field", message.field)
+        comparator = _COMPARATORS.get(message.comparator)
         if comparator is None:
-            raise InvalidRequest(f"{path}.comparator", f"{given.comparator} is not a comparator")
-        value = self._value(f"{path}.value", field, given.value)
+            raise InvalidRequest(f"{path}.comparator", f"{message.comparator} is not a comparator")
+        value = self._value(f"{path}.value", field, message.value)
         if isinstance(value, bool) and comparator is not Comparator.EQUAL:
-            raise InvalidRequest(f"{path}.comparator", "true and false are only ever equal or not")
+            raise InvalidRequest(f"{path}.comparator", "true and false have no order, only COMPARATOR_EQUAL")
         return Comparison(field, comparator, value)
 
-    def _one_of(self, path: str, given: metadata_pb2.Filter.Membership) -> OneOf:
-        if not given.values:
+    def _one_of(self, path: str, message: metadata_pb2.Filter.Membership) -> OneOf:
+        if not message.values:
             raise InvalidRequest(f"{path}.values", "must hold at least one value")
-        field = _field(f"{path}.field", given.field)
-        values = (self._value(f"{path}.values[{index}]", field, each) for index, each in enumerate(given.values))
+        field = _field(f"{path}.field", message.field)
+        values = (self._value(f"{path}.values[{index}]", field, each) for index, each in enumerate(message.values))
         return OneOf(field, tuple(values))
 
-    def _value(self, path: str, field: FilterField, given: metadata_pb2.MetadataValue) -> FilterValue:
+    def _value(self, path: str, field: FilterField, message: metadata_pb2.MetadataValue) -> FilterValue:
         self.values += 1
         if self.values > MOST_VALUES:
             raise InvalidRequest(path, f"is one value too many, at most {MOST_VALUES:,} are allowed")
-        value = parse_value(path, given)
+        value = parse_value(path, message)
         if isinstance(value, tuple):
             raise InvalidRequest(path, "must be a single value; compare with each tag by itself")
         if isinstance(field, BuiltinField) and type(value) is not field.kind:
@@ -172,22 +172,22 @@ class _Reading:
                 return checked_text(path, value)
 
 
-def _prefix(path: str, given: metadata_pb2.Filter.Prefix) -> Prefix:
-    field = _field(f"{path}.field", given.field)
+def _prefix(path: str, message: metadata_pb2.Filter.Prefix) -> Prefix:
+    field = _field(f"{path}.field", message.field)
     if isinstance(field, BuiltinField) and field.kind is not str:
-        raise InvalidRequest(f"{path}.field", f"{field.value} is no text and has no beginning")
-    prefix = _bounded(f"{path}.prefix", given.prefix)
+        raise InvalidRequest(f"{path}.field", f"{field.value} is not a text")
+    prefix = _bounded(f"{path}.prefix", message.prefix)
     return Prefix(field, prefix if isinstance(field, BuiltinField) else unicodedata.normalize("NFC", prefix))
 
 
-def _field(path: str, given: metadata_pb2.FilterField) -> FilterField:
-    match given.WhichOneof("field"):
+def _field(path: str, message: metadata_pb2.FilterField) -> FilterField:
+    match message.WhichOneof("field"):
         case "metadata":
-            return MetadataField(checked_key(given.metadata))
+            return MetadataField(checked_key(message.metadata))
         case "builtin":
-            builtin = _BUILTIN.get(given.builtin)
+            builtin = _BUILTIN.get(message.builtin)
             if builtin is None:
-                raise InvalidRequest(path, f"{given.builtin} is not a field")
+                raise InvalidRequest(path, f"{message.builtin} is not a field")
             return builtin
         case _:
             raise InvalidRequest(path, "names no field")

@@ -1,4 +1,4 @@
-"""What a peer asks, between protobuf and core."""
+"""Generation requests of peers, and the events of their answers."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def parse_generate_request(
     deadline: float,
     limits: RequestLimits,
 ) -> GenerationRequest:
-    """Returns what a peer asks.
+    """Returns the generation request of a peer.
 
     Args:
-        request: From the wire.
+        request: The request.
         request_id: Its id.
-        caller: Who asks; its requests share KV with nobody else's, nor with any collection.
+        caller: The peer's identity. Its requests share no cached KV with other callers or collections.
         deadline: ``time.monotonic()`` seconds.
         limits: Bounds.
 
@@ -66,7 +66,7 @@ def parse_generate_request(
         InvalidRequest: Names the first unusable field.
     """
     if request.mode not in _MODES:
-        raise InvalidRequest("mode", "must be ANSWER_MODE_QUOTE or ANSWER_MODE_FREE; what is said, the peer checks")
+        raise InvalidRequest("mode", "must be ANSWER_MODE_QUOTE or ANSWER_MODE_FREE; the caller checks the answer")
     if not _SHARING.fullmatch(request.sharing):
         raise InvalidRequest("sharing", "must be up to 64 characters of 0-9 and a-f")
     bounded_int("passages", len(request.passages), 1, MOST_PASSAGES)
@@ -96,18 +96,18 @@ def load_to_message(load: GeneratorLoad) -> generation_pb2.GenerateResponse:
     return generation_pb2.GenerateResponse(load=_LOAD.to_message(load))
 
 
-def chunk_to_message(said: GeneratedChunk | Generated) -> generation_pb2.GenerateResponse:
+def chunk_to_message(event: GeneratedChunk | Generated) -> generation_pb2.GenerateResponse:
     """Returns one message of an answer."""
-    match said:
+    match event:
         case TextChunk():
-            return generation_pb2.GenerateResponse(text=said.text)
+            return generation_pb2.GenerateResponse(text=event.text)
         case TokenChunk():
-            return generation_pb2.GenerateResponse(tokens=generation_pb2.TokenChunk(ids=said.tokens))
+            return generation_pb2.GenerateResponse(tokens=generation_pb2.TokenChunk(ids=event.tokens))
         case QuoteChunk():
-            quoted = generation_pb2.QuotedSentence(passage=said.passage, sentence=said.sentence)
+            quoted = generation_pb2.QuotedSentence(passage=event.passage, sentence=event.sentence)
             return generation_pb2.GenerateResponse(quoted=quoted)
         case Generated():
-            return generation_pb2.GenerateResponse(finished=_finished(said))
+            return generation_pb2.GenerateResponse(finished=_finished(event))
 
 
 def _finished(event: Generated) -> rag_pb2.Finished:
@@ -115,18 +115,18 @@ def _finished(event: Generated) -> rag_pb2.Finished:
     return finished_to_message(Finished(event.reason, event.usage, (stage,), event.first_token_s))
 
 
-def _passage(number: int, given: generation_pb2.SourcePassage) -> RankedPassage:
+def _passage(number: int, message: generation_pb2.SourcePassage) -> RankedPassage:
     field = f"passages[{number}]"
-    if not 1 <= len(given.text) <= LONGEST_PASSAGE:
-        raise InvalidRequest(f"{field}.text", f"must be 1 to {LONGEST_PASSAGE:,} characters, has {len(given.text):,}")
-    if len(given.sentences) > MOST_SENTENCES:
-        raise InvalidRequest(f"{field}.sentences", f"at most {MOST_SENTENCES:,}, has {len(given.sentences):,}")
+    if not 1 <= len(message.text) <= LONGEST_PASSAGE:
+        raise InvalidRequest(f"{field}.text", f"must be 1 to {LONGEST_PASSAGE:,} characters, has {len(message.text):,}")
+    if len(message.sentences) > MOST_SENTENCES:
+        raise InvalidRequest(f"{field}.sentences", f"at most {MOST_SENTENCES:,}, has {len(message.sentences):,}")
     at, sentences = 0, []
-    for sentence in given.sentences:
-        if not at <= sentence.start < sentence.end <= len(given.text) or not math.isfinite(sentence.evidence):
+    for sentence in message.sentences:
+        if not at <= sentence.start < sentence.end <= len(message.text) or not math.isfinite(sentence.evidence):
             raise InvalidRequest(f"{field}.sentences", "must be in order and in the text, with a finite evidence")
         sentences.append(Sentence(sentence.start, sentence.end, sentence.evidence))
         at = sentence.end
     name = str(number)
-    passage = Passage(ChunkId(number), DocumentId(name), name, None, 0, len(given.text), given.text)
+    passage = Passage(ChunkId(number), DocumentId(name), name, None, 0, len(message.text), message.text)
     return RankedPassage(passage, 0.0, tuple(sentences))

@@ -17,7 +17,7 @@ from edge_rag.core.identity import Identity
 from edge_rag.core.ids import RequestId, is_model_name, is_request_id
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Query, Regex, Sampling, SearchQuery
 from edge_rag.errors import InvalidRequest
-from edge_rag.wire.codec import Codec, EnumCodec
+from edge_rag.wire.codec import EnumCodec
 from edge_rag.wire.filters import filter_to_message, parse_filter_message
 from edge_rag.wire.types import AskOptions, SearchOptions
 
@@ -35,7 +35,6 @@ _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _BACKENDS: Final = EnumCodec(BackendKind, admin_pb2.IndexBackendKind.DESCRIPTOR)
 _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 _MODES: Final = EnumCodec(AnswerMode, rag_pb2.AnswerMode.DESCRIPTOR)
-_SAMPLING: Final = Codec(Sampling, rag_pb2.Sampling)
 _SAMPLING_FIELDS: Final = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed")
 
 
@@ -54,37 +53,37 @@ class RequestLimits:
     default_passages: int
 
 
-def parse_request_id(given: str, default: RequestId) -> RequestId:
-    """Returns the client's request id, or the default where it gives none.
+def parse_request_id(value: str, default: RequestId) -> RequestId:
+    """Returns the client's request id; the default if it is empty.
 
     Raises:
         InvalidRequest: It is not 1 to 128 printable ASCII characters.
     """
-    if not given:
+    if not value:
         return default
-    if not is_request_id(given):
+    if not is_request_id(value):
         raise InvalidRequest("request_id", "must be 1 to 128 printable ASCII characters without spaces")
-    return RequestId(given)
+    return RequestId(value)
 
 
-def parse_collection(given: str) -> str:
-    """Returns the collection's name, ``default`` where none is given.
-
-    Raises:
-        InvalidRequest: It is not a legal name.
-    """
-    return parse_collection_name(given, "collection") if given else DEFAULT_COLLECTION
-
-
-def parse_collection_name(given: str, field: str = "name") -> str:
-    """Returns a collection's name where one has to be given.
+def parse_collection(value: str) -> str:
+    """Returns a collection's name; ``default`` if it is empty.
 
     Raises:
         InvalidRequest: It is not a legal name.
     """
-    if not _COLLECTION.fullmatch(given):
+    return parse_collection_name(value, "collection") if value else DEFAULT_COLLECTION
+
+
+def parse_collection_name(value: str, field: str = "name") -> str:
+    """Returns a collection's name, which is required.
+
+    Raises:
+        InvalidRequest: It is not a legal name.
+    """
+    if not _COLLECTION.fullmatch(value):
         raise InvalidRequest(field, "must be 1 to 64 characters of a-z, 0-9, - and _")
-    return given
+    return value
 
 
 def parse_query(
@@ -98,10 +97,10 @@ def parse_query(
     """Returns the legal query that a request stands for.
 
     Args:
-        request: From the wire.
+        request: The request.
         request_id: Its id.
-        collection: Where to look; checked.
-        caller: Who asks.
+        collection: Name of the collection, checked.
+        caller: The caller's identity.
         deadline: ``time.monotonic()`` seconds.
         limits: Bounds and defaults.
 
@@ -151,21 +150,21 @@ def parse_search_query(
     )
 
 
-def parse_document_name(field: str, given: str) -> str:
+def parse_document_name(field: str, value: str) -> str:
     """Returns a document's name or id.
 
     Raises:
         InvalidRequest: It is empty, too long or holds control characters.
     """
-    if not 1 <= len(given) <= 1024:
-        raise InvalidRequest(field, f"must be 1 to 1,024 characters, has {len(given):,}")
-    if any(unicodedata.category(character) == "Cc" for character in given):
+    if not 1 <= len(value) <= 1024:
+        raise InvalidRequest(field, f"must be 1 to 1,024 characters, has {len(value):,}")
+    if any(unicodedata.category(character) == "Cc" for character in value):
         raise InvalidRequest(field, "must not hold control characters")
-    return given
+    return value
 
 
 def parse_page_size(request: documents_pb2.ListDocumentsRequest) -> int:
-    """Returns the number of documents asked for.
+    """Returns the page size of a listing of documents, 100 by default.
 
     Raises:
         InvalidRequest: It is out of range.
@@ -173,19 +172,19 @@ def parse_page_size(request: documents_pb2.ListDocumentsRequest) -> int:
     return bounded_int("page_size", request.page_size if request.HasField("page_size") else 100, 1, 1000)
 
 
-def parse_job_id(given: str) -> JobId:
+def parse_job_id(value: str) -> JobId:
     """Returns a job's id.
 
     Raises:
-        InvalidRequest: It is empty or no id.
+        InvalidRequest: It is not an id.
     """
-    if not _JOB_ID.fullmatch(given):
-        raise InvalidRequest("job_id", "must be the id of a job, as StartIngest and ListJobs give it")
-    return JobId(given)
+    if not _JOB_ID.fullmatch(value):
+        raise InvalidRequest("job_id", "must be the id of a job, as StartIngest and ListJobs return it")
+    return JobId(value)
 
 
 def parse_job_limit(request: documents_pb2.ListJobsRequest) -> int:
-    """Returns the number of jobs asked for.
+    """Returns the number of jobs to list, 20 by default.
 
     Raises:
         InvalidRequest: It is out of range.
@@ -194,7 +193,7 @@ def parse_job_limit(request: documents_pb2.ListJobsRequest) -> int:
 
 
 def parse_audit_query(request: admin_pb2.ListAuditEventsRequest) -> tuple[RequestId | None, int | None]:
-    """Returns the request whose decisions are asked for, or None for all, and the most of them, or None for all.
+    """Returns the request whose entries to list and the most entries to list; None for all.
 
     Raises:
         InvalidRequest: Names the first unusable field.
@@ -204,7 +203,7 @@ def parse_audit_query(request: admin_pb2.ListAuditEventsRequest) -> tuple[Reques
 
 
 def parse_interval(request: admin_pb2.WatchStatusRequest) -> float:
-    """Returns the time between two messages, seconds.
+    """Returns the time between two status messages, seconds, 1 by default.
 
     Raises:
         InvalidRequest: It is out of range.
@@ -215,7 +214,7 @@ def parse_interval(request: admin_pb2.WatchStatusRequest) -> float:
 
 
 def parse_use_model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
-    """Returns the role and the name of the model that is to fill it.
+    """Returns a role and the name of its new model.
 
     Raises:
         InvalidRequest: The name is unusable.
@@ -226,10 +225,10 @@ def parse_use_model(request: admin_pb2.UseModelRequest) -> tuple[str, str]:
 
 
 def parse_move_index(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendKind]:
-    """Returns the collection and where its vectors are to be indexed.
+    """Returns a collection and its new index backend.
 
     Raises:
-        InvalidRequest: The place is not one.
+        InvalidRequest: There is no such backend.
     """
     backend = _BACKENDS.get(request.backend)
     if backend is None:
@@ -240,46 +239,46 @@ def parse_move_index(request: admin_pb2.MoveIndexRequest) -> tuple[str, BackendK
 def parse_format(
     request: rag_pb2.AskRequest | generation_pb2.GenerateRequest, mode: AnswerMode, sampling: Sampling
 ) -> AnswerFormat | None:
-    """Returns the format that a request asks for, or None.
+    """Returns the format of the answer, or None.
 
     Raises:
-        InvalidRequest: It goes with neither its mode nor its sampling, or is too long.
+        InvalidRequest: It does not go with the mode or the sampling, or is too long.
     """
     field = request.WhichOneof("format")
     if field is None:
         return None
-    given = request.json_schema if field == "json_schema" else request.regex
+    value = request.json_schema if field == "json_schema" else request.regex
     if mode is AnswerMode.QUOTE:
         raise InvalidRequest(field, "needs mode free; in mode quote the documents' sentences are the format")
     if mode is AnswerMode.CITE:
         raise InvalidRequest(field, "needs mode free; in mode cite an answer is sentences that documents support")
     if sampling.stop:
         raise InvalidRequest("sampling.stop", f"would cut the answer short of what {field} asks for; leave one out")
-    if not 1 <= len(given) <= LONGEST_FORMAT:
-        raise InvalidRequest(field, f"must be 1 to {LONGEST_FORMAT:,} characters, has {len(given):,}")
-    return JsonSchema(given) if field == "json_schema" else Regex(given)
+    if not 1 <= len(value) <= LONGEST_FORMAT:
+        raise InvalidRequest(field, f"must be 1 to {LONGEST_FORMAT:,} characters, has {len(value):,}")
+    return JsonSchema(value) if field == "json_schema" else Regex(value)
 
 
-def parse_priority(given: rag_pb2.Priority.ValueType) -> Priority:
-    """Returns the scheduling class that is asked for.
+def parse_priority(value: rag_pb2.Priority.ValueType) -> Priority:
+    """Returns the scheduling class, INTERACTIVE by default.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: There is no such class.
     """
-    priority = _PRIORITIES.get(given) if given else Priority.INTERACTIVE
+    priority = _PRIORITIES.get(value) if value else Priority.INTERACTIVE
     if priority is None:
-        raise InvalidRequest("priority", f"{given} is not a priority")
+        raise InvalidRequest("priority", f"{value} is not a priority")
     return priority
 
 
-def parse_sampling(given: rag_pb2.Sampling) -> Sampling:
-    """Returns how tokens are to be chosen.
+def parse_sampling(value: rag_pb2.Sampling) -> Sampling:
+    """Returns the sampling parameters.
 
     Raises:
         InvalidRequest: Names the first unusable field.
     """
     default = Sampling()
-    stop = tuple(given.stop)
+    stop = tuple(value.stop)
     if len(stop) > 8:
         raise InvalidRequest("sampling.stop", f"at most 8 texts, has {len(stop)}")
     for text in stop:
@@ -287,15 +286,15 @@ def parse_sampling(given: rag_pb2.Sampling) -> Sampling:
             raise InvalidRequest("sampling.stop", "each text must be 1 to 128 characters")
     return Sampling(
         max_tokens=bounded_int(
-            "sampling.max_tokens", given.max_tokens if given.HasField("max_tokens") else default.max_tokens, 1, 8192
+            "sampling.max_tokens", value.max_tokens if value.HasField("max_tokens") else default.max_tokens, 1, 8192
         ),
-        temperature=bounded_float("sampling.temperature", given.temperature, 0.0, 2.0),
-        top_k=given.top_k,
-        top_p=_top_p(given.top_p) if given.HasField("top_p") else default.top_p,
-        repetition_penalty=bounded_float("sampling.repetition_penalty", given.repetition_penalty, 1.0, 10.0)
-        if given.HasField("repetition_penalty")
+        temperature=bounded_float("sampling.temperature", value.temperature, 0.0, 2.0),
+        top_k=value.top_k,
+        top_p=_top_p(value.top_p) if value.HasField("top_p") else default.top_p,
+        repetition_penalty=bounded_float("sampling.repetition_penalty", value.repetition_penalty, 1.0, 10.0)
+        if value.HasField("repetition_penalty")
         else default.repetition_penalty,
-        seed=given.seed if given.HasField("seed") else None,
+        seed=value.seed if value.HasField("seed") else None,
         stop=stop,
     )
 
@@ -306,13 +305,13 @@ def _top_p(value: float) -> float:
     return bounded_float("sampling.top_p", value, 0.0, 1.0)
 
 
-def parse_text(field: str, given: str, most: int) -> str:
-    """Returns a text without white space around it.
+def parse_text(field: str, value: str, most: int) -> str:
+    """Returns a text without the white space around it.
 
     Raises:
         InvalidRequest: It is empty, longer than ``most`` characters or holds NUL.
     """
-    text = given.strip()
+    text = value.strip()
     if not text:
         raise InvalidRequest(field, "must not be empty")
     if len(text) > most:
@@ -394,11 +393,6 @@ def search_to_message(query: str, options: SearchOptions) -> rag_pb2.SearchReque
 def move_index_to_message(collection: str, backend: BackendKind) -> admin_pb2.MoveIndexRequest:
     """Returns the request of ``MoveIndex``."""
     return admin_pb2.MoveIndexRequest(collection=collection, backend=_BACKENDS.to_number(backend))
-
-
-def sampling_to_message(sampling: Sampling) -> rag_pb2.Sampling:
-    """Returns the choice of tokens as a message, with every field set."""
-    return _SAMPLING.to_message(sampling)
 
 
 def sendable(field: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Values of the API that ``core`` has no value for. Fields and units are those of ``proto/edge_rag/v1``."""
+"""Options of calls, and replies that ``core`` has no value for. Fields and units are those of ``proto/edge_rag/v1``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from edge_rag.core.query import AnswerMode, Priority
 
 @dataclass(frozen=True, slots=True)
 class AskOptions:
-    """How a question is to be answered; None takes the server's default.
+    """Options of a question; None takes the server's default.
 
     Attributes:
-        collection: Where to look.
-        mode: How much freedom the generator has; with a format, free unless given.
+        collection: Name of the collection.
+        mode: How the answer is written; ``FREE`` if there is a format and no mode.
         max_sentences: Most sentences quoted, 1 to 8.
-        passages: Most passages put before the model, 1 to 32.
+        passages: Most passages in the prompt, 1 to 32.
         max_tokens: Most tokens generated, 1 to 8,192.
         temperature: 0 is greedy; up to 2.
         top_k: Keep the k most likely tokens; 0 keeps all.
@@ -36,8 +36,8 @@ class AskOptions:
         priority: Scheduling class.
         json_schema: JSON Schema, as text, that the answer validates under unless it is cut at ``max_tokens``.
         regex: Regular expression that the whole answer matches, likewise; not together with ``json_schema``.
-        request_id: Names the request in the daemon's log and audit trail, 1 to 128 printable ASCII characters.
-        filter: Which passages may be used; ``parse_filter`` reads one from text.
+        request_id: Id of the request in the daemon's log and audit log, 1 to 128 printable ASCII characters.
+        filter: Condition on passages; ``parse_filter`` parses one from text.
     """
 
     collection: str = "default"
@@ -60,14 +60,14 @@ class AskOptions:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How a search is to be done; None takes the server's default.
+    """Options of a search; None takes the server's default.
 
     Attributes:
         collection: Where to look.
         limit: Most hits, 1 to 100.
         rerank: Whether the reranker orders the hits.
-        filter: Which passages may be found; ``parse_filter`` reads one from text.
-        explain: Whether to say how each hit got its place.
+        filter: Condition on passages; ``parse_filter`` parses one from text.
+        explain: Whether to return the ranks and scores of each hit.
     """
 
     collection: str = "default"
@@ -79,7 +79,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class FoundPassage:
-    """A piece of a document that was found.
+    """A passage of a document that a search found.
 
     Attributes:
         document_id: Id of the document.
@@ -107,7 +107,7 @@ class FoundPassage:
 
     @classmethod
     def of(cls, ranked: RankedPassage) -> FoundPassage:
-        """Returns what callers see of a ranked passage."""
+        """Returns the public part of a ranked passage."""
         passage = ranked.passage
         return cls(
             passage.document_id,
@@ -125,11 +125,11 @@ class FoundPassage:
 
 @dataclass(frozen=True, slots=True)
 class PassagesReceived:
-    """The passages an answer is drawn from; the first event of an answer.
+    """The passages that an answer is drawn from; the first event of an answer.
 
     Attributes:
         passages: Best first.
-        evidence: How much speaks for an answer being among them, 0 to 1; 0 from a daemon that does not say.
+        evidence: How likely an answer is among them, 0 to 1; 0 from a daemon that does not report it.
     """
 
     passages: tuple[FoundPassage, ...]
@@ -137,11 +137,13 @@ class PassagesReceived:
 
 
 AskEvent = PassagesReceived | TextDelta | Citation | Unsupported | Finished
+"""An event of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedPart:
-    """A chunk that a passage was merged from; spans, ranks and score as ``HitExplanation`` has them."""
+    """A chunk that a passage was merged from: its characters in the stored text, and ranks and score as in
+    ``HitExplanation``."""
 
     start: int
     end: int
@@ -152,7 +154,7 @@ class MergedPart:
 
 @dataclass(frozen=True, slots=True)
 class HitExplanation:
-    """How a hit got its place.
+    """The ranks and scores of a hit.
 
     Attributes:
         dense_rank: 1-based rank in the vector search, None if not found there.
@@ -160,10 +162,10 @@ class HitExplanation:
         lexical_rank: 1-based rank in BM25, None if not found there.
         lexical_score: BM25 score, larger is better, with ``lexical_rank``.
         fused_score: Sum over the rankings of weight / (k + rank).
-        boost: What the collection's preferences multiply that by.
-        retriever_rank: 1-based place by the fused score times the boost.
+        boost: Factor of the collection's boosts.
+        retriever_rank: 1-based rank by the fused score times the boost.
         rerank_score: The reranker's score; None where the search was not reranked.
-        merged_from: Chunks it was merged from, in order of the text; empty where it is one.
+        merged_from: Chunks that it was merged from, in order of the text; empty if it is a single chunk.
     """
 
     dense_rank: int | None
@@ -178,7 +180,7 @@ class HitExplanation:
 
     @classmethod
     def of(cls, explained: Explanation) -> HitExplanation:
-        """Returns what callers see of an explanation."""
+        """Returns the public part of an explanation."""
         hit = explained.hit
         parts = hit.parts if len(hit.parts) > 1 else ()
         return cls(
@@ -198,12 +200,12 @@ class HitExplanation:
 
 @dataclass(frozen=True, slots=True)
 class SearchReply:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         hits: Best first.
         stages: Time per stage, in pipeline order.
-        explanations: How each hit got its place, in order of the hits; empty unless asked for.
+        explanations: Ranks and scores of each hit, in order of the hits; empty unless ``SearchOptions.explain`` is set.
     """
 
     hits: tuple[FoundPassage, ...]
@@ -213,7 +215,7 @@ class SearchReply:
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document's record and the stored text that citations point into."""
+    """A document's record and its stored text, which citations point into."""
 
     info: DocumentInfo
     text: str
@@ -224,14 +226,14 @@ class JobEntry:
     """A document of a job.
 
     Attributes:
-        collection: Where it goes; empty where it was not accepted.
+        collection: Its collection; empty if it was not accepted.
         name: Its name.
         size_bytes: Size of its bytes.
-        state: What became of it.
-        reason: Why it was rejected or superseded; empty otherwise.
+        state: Its state.
+        reason: Reason of its rejection or supersession, or a note about parts that were left out; otherwise empty.
         document_id: Id of the stored document, or None.
-        chunks: Number of its chunks; None where there is none, or it was replaced or deleted since.
-        pages: Number of its pages; None also where its format has none.
+        chunks: Number of its chunks; None if it is not stored, or was replaced or deleted since.
+        pages: Number of its pages; None also if its format has none.
     """
 
     collection: str
@@ -246,13 +248,13 @@ class JobEntry:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
-        job: The job now.
-        documents: Documents that changed since the progress before, each as it is now.
-        cursor: Where to go on from.
-        work: The document in work, or None.
+        job: The job's current state.
+        documents: The current state of documents that changed since the previous progress.
+        cursor: Position to continue from.
+        work: The document that is being stored, or None.
     """
 
     job: Job
@@ -274,11 +276,11 @@ class EntriesDropped:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """What clients used of the generator.
+    """Usage of the generator by client.
 
     Attributes:
-        since: When the counting began, UTC.
-        clients: By name; all those that are not kept apart together, last, without a name.
+        since: Start of the counts, UTC.
+        clients: Usage by name; the last one has no name and stands for all clients that are not counted apart.
     """
 
     since: datetime
@@ -286,7 +288,7 @@ class UsageReport:
 
 
 class Health(Enum):
-    """What the standard health service says."""
+    """Status of the standard health service."""
 
     SERVING = "serving"
     NOT_SERVING = "not_serving"

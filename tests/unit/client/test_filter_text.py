@@ -82,7 +82,7 @@ def test_a_filter_is_read_as_it_is_meant(text: str, expected: Filter) -> None:
         ('tag ~ "p*p*"', 7, r"one \* at its end"),
         ("tag ~ 3", 7, "expected a text in quotes"),
         ('tag = "x', 7, "expected"),
-        ("created > 2020-13-01", 11, "is no date"),
+        ("created > 2020-13-01", 11, "is not a date"),
         ("(a = 1", 7, r"expected \)"),
         ("a = 1)", 6, r"expected"),
         ("a & b", 3, "expected"),

@@ -35,7 +35,7 @@ def negated(depth: int) -> str:
         ("present { builtin: BUILTIN_FIELD_UNSPECIFIED }", "filter.present", "0 is not a field"),
         ('present { metadata: "Bad Key" }', "metadata['Bad Key']", "a key is"),
         (_COMPARISON % (_YEAR, "COMPARATOR_UNSPECIFIED", "number: 1"), "filter.comparison.comparator", "0 is not"),
-        (_COMPARISON % (_YEAR, "COMPARATOR_LESS", "flag: true"), "filter.comparison.comparator", "only ever equal"),
+        (_COMPARISON % (_YEAR, "COMPARATOR_LESS", "flag: true"), "filter.comparison.comparator", "have no order"),
         (_COMPARISON % (_YEAR, "COMPARATOR_LESS", ""), "filter.comparison.value", "no value"),
         (_COMPARISON % (_YEAR, "COMPARATOR_LESS", "number: nan"), "filter.comparison.value", "finite"),
         (_COMPARISON % (_YEAR, "COMPARATOR_LESS", 'text: " "'), "filter.comparison.value", "empty"),
@@ -68,7 +68,7 @@ def negated(depth: int) -> str:
             "one value too many",
         ),
         (f"prefix {{ {_YEAR} }}", "filter.prefix.prefix", "1 to 4,096"),
-        ('prefix { field { builtin: BUILTIN_FIELD_PAGE } prefix: "1" }', "filter.prefix.field", "no beginning"),
+        ('prefix { field { builtin: BUILTIN_FIELD_PAGE } prefix: "1" }', "filter.prefix.field", "is not a text"),
         (f'prefix {{ {_YEAR} prefix: "a\\0" }}', "filter.prefix.prefix", "control"),
         (negated(17), "filter" + ".negated" * 16, "deeper than 16"),
         (
