@@ -216,7 +216,7 @@ class KvReuse(Enum):
 
 
 class SchedulingPreset(Enum):
-    """A point on the curve.
+    """Trade-off between the latency of one answer and the throughput of all.
 
     LATENCY: fewer at once, each one quicker. BALANCED: what the device profile says. THROUGHPUT: more at once, each one
     slower.

@@ -147,7 +147,7 @@ class Engine:
             self._observer.on_end()
 
     def _execute(self, commands: Commands) -> None:
-        """Carries out what other threads asked for."""
+        """Carries out the commands of other threads."""
         self._scheduler.hold_batch(commands.hold_batch)
         if commands.drop_cache:
             self._prefetcher.clear()
@@ -225,7 +225,7 @@ class Engine:
     def _report(
         self, plan: StepPlan, load: _Load, accepted: int, times: tuple[float, float, float], failed: bool
     ) -> None:
-        """Reports a step, and moves the number of slots if the slot controller says so."""
+        """Reports a step, and moves the number of slots if the slot controller decides so."""
         generated = self._events.counters["generated_tokens"]
         report = StepReport(
             tokens=plan.tokens,

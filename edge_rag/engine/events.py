@@ -98,7 +98,7 @@ class EventRecorder:
             self._record(event.kind, active[event.sequence].request, event.reason, event.numbers, now, preempted_for)
 
     def paused(self, request: ActiveRequest, numbers: Mapping[str, float], now: float) -> None:
-        """Records that a request was paused; ``numbers`` say what it gave up."""
+        """Records that a request was paused; ``numbers`` are what it gave up."""
         numbers = {"generated_tokens": request.sequence.generated, **numbers}
         self._record(AuditEventKind.PAUSED, request.request, "the client does not keep up", numbers, now)
 

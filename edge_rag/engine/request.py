@@ -133,9 +133,9 @@ class ActiveRequest:
         """
         run = list(sampled)
         self.constraint = self.constraint.after(sampled)
-        room = self.sequence.max_tokens - self.sequence.generated
-        while isinstance(following := self.constraint.next(), Forced) and len(run) < room:
-            forced = following.tokens[: room - len(run)]
+        left = self.sequence.max_tokens - self.sequence.generated
+        while isinstance(following := self.constraint.next(), Forced) and len(run) < left:
+            forced = following.tokens[: left - len(run)]
             run += forced
             self.forced += len(forced)
             self.constraint = self.constraint.after(forced)
@@ -145,7 +145,7 @@ class ActiveRequest:
             return FinishReason.STOP
         if isinstance(following, Ended):
             return following.reason
-        if isinstance(following, Forced) or len(run) >= room:
+        if isinstance(following, Forced) or len(run) >= left:
             return FinishReason.LENGTH
         self.allowed = following
         return None

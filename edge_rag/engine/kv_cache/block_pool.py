@@ -41,7 +41,7 @@ class PoolSnapshot:
         parents: Parent of each findable page, held or not; None for the first page of a prompt.
         references: Holders of each page, by page.
         tables: Block table of each sequence.
-        leases: Pages that each sequence copies from.
+        pinned: Pages that each sequence is going to copy from.
     """
 
     pages: int
@@ -234,17 +234,17 @@ class BlockPool:
         uses: Sequence[int],
         put: Callable[[int, PageId], None],
     ) -> int:
-        """Makes pages findable that nobody computed here; they are idle afterwards.
+        """Inserts pages that were computed elsewhere into the prefix index; they are idle afterwards.
 
         Args:
-            trust_domain: Who may find them.
-            keys: Keys of a sequence's first pages, these at the end.
-            first: Index of the first of these; pages before it must be findable for them to be.
-            uses: How often each of these has been used, at most as many as there are keys for.
+            trust_domain: Key of their trust domain.
+            keys: Keys of a sequence's first pages; the inserted pages are the last of them.
+            first: Index of the first inserted page; the pages before it have to be in the index.
+            uses: Uses of each inserted page; may be shorter than the keys.
             put: Writes the content of the page with an index, given the page.
 
         Returns:
-            How many were brought: those up to the first one that had no room.
+            How many were inserted before a page was missing or none could be allocated.
         """
         held: list[PageId] = []
         inserted = 0

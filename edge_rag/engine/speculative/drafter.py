@@ -1,7 +1,6 @@
-"""What a request drafts: tokens it may well say next, for the model to check several of them in one step.
+"""Drafts by prompt lookup: the tokens that followed the end of the text where it occurred before.
 
-Drafts copied from where the end of the text has stood before (prompt lookup decoding: Saxena, 2023; Yang et al.,
-Inference with Reference, 2023).
+Saxena, Prompt lookup decoding, 2023; Yang et al., Inference with reference, 2023.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from typing import Final
 from edge_rag.engine.speculative.step_cost import StepCost
 
 LONGEST_MATCH: Final = 4
-"""Tokens that are compared at most."""
+"""Most tokens that are compared."""
 
 SHORTEST_MATCH: Final = 2
-"""Tokens that must be equal before what followed them is proposed."""
+"""Fewest equal tokens for a proposal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What may come next.
+    """Tokens that may come next.
 
     Attributes:
-        tokens: The tokens in order; none where the text's end is new.
-        matched: How many tokens before them are the same at both places; 0 where the text's end is new.
+        tokens: The tokens in order; none if the end of the text did not occur before.
+        matched: Number of equal tokens before them at both places; 0 without tokens.
     """
 
     tokens: tuple[int, ...] = ()
@@ -33,9 +32,9 @@ class Proposal:
 
 
 class PromptLookup:
-    """Finds where the last tokens of a sequence stood before, the latest place of the longest match.
+    """Finds the last earlier place of the longest match of a sequence's end.
 
-    Its cost is a few dictionary entries a token, whatever the length of the sequence.
+    It costs a few dictionary entries a token, independent of the length of the sequence.
     """
 
     def __init__(self) -> None:
@@ -43,40 +42,40 @@ class PromptLookup:
         self._indexed = 0
 
     def index(self, tokens: Sequence[int]) -> None:
-        """Takes in what is new of a sequence; the end of it is left out, since nothing follows it yet.
+        """Indexes the new tokens of a sequence, except its end, which has no followers yet.
 
         Args:
-            tokens: The sequence, which only ever grows.
+            tokens: The sequence, which is only ever appended to.
         """
         for follower in range(max(self._indexed, 1), len(tokens)):
             for length in range(SHORTEST_MATCH, min(LONGEST_MATCH, follower) + 1):
                 self._followers[tuple(tokens[follower - length : follower])] = follower
         self._indexed = len(tokens)
 
-    def propose(self, tokens: Sequence[int], most: int) -> Proposal:
-        """Proposes what comes after a sequence.
+    def propose(self, tokens: Sequence[int], limit: int) -> Proposal:
+        """Proposes the tokens after a sequence.
 
         Args:
             tokens: The sequence.
-            most: Most tokens wanted, at least 1.
+            limit: Most tokens, at least 1.
         """
         self.index(tokens)
         for length in range(min(LONGEST_MATCH, len(tokens)), SHORTEST_MATCH - 1, -1):
             follower = self._followers.get(tuple(tokens[len(tokens) - length :]))
             if follower is not None:
-                return Proposal(tuple(tokens[follower : follower + most]), length)
+                return Proposal(tuple(tokens[follower : follower + limit]), length)
         return Proposal()
 
 
 _FIRST_GUESS: Final = 0.5
-_LEARNT_FROM_EACH: Final = 0.15
+_LEARNING_RATE: Final = 0.15
 
 
 class Drafter:
-    """Drafts by prompt lookup and learns how often it is right, apart for each length of the match.
+    """Drafts by prompt lookup and learns the acceptance rate for each length of the match.
 
-    It learns from every token that was said, drafted or only proposed, so that a request that begins to copy is noticed
-    while nothing is drafted.
+    It learns from every generated token, also when the proposal was not drafted, so that it notices when a request
+    begins to copy.
 
     Args:
         prompt: The prompt's tokens.
@@ -88,26 +87,26 @@ class Drafter:
         self._proposal = Proposal()
         self._acceptance = dict.fromkeys(range(SHORTEST_MATCH, LONGEST_MATCH + 1), _FIRST_GUESS)
 
-    def draft(self, tokens: Sequence[int], most: int, sequences: int, cost: StepCost) -> tuple[int, ...]:
-        """Returns what to check together with the last token.
+    def draft(self, tokens: Sequence[int], limit: int, sequences: int, cost: StepCost) -> tuple[int, ...]:
+        """Returns the tokens to verify together with the last token.
 
         Args:
             tokens: The request's tokens.
-            most: Most tokens to draft.
-            sequences: Sequences that say a token in the next step, this one included.
-            cost: What tokens cost.
+            limit: Most tokens to draft.
+            sequences: Sequences that decode in the next step, this one included.
+            cost: Cost of tokens in a step.
         """
-        self._proposal = proposal = self._lookup.propose(tokens, most + 1)
+        self._proposal = proposal = self._lookup.propose(tokens, limit + 1)
         if not proposal.tokens:
             return ()
-        return proposal.tokens[: cost.worthwhile(self._acceptance[proposal.matched], sequences, most)]
+        return proposal.tokens[: cost.worthwhile(self._acceptance[proposal.matched], sequences, limit)]
 
-    def learn(self, said: Sequence[int]) -> None:
-        """Compares what was proposed last with what the model said."""
+    def learn(self, generated: Sequence[int]) -> None:
+        """Compares the last proposal with the generated tokens."""
         proposal, self._proposal = self._proposal, Proposal()
-        for proposed, token in zip(proposal.tokens, said, strict=False):
+        for proposed, token in zip(proposal.tokens, generated, strict=False):
             right = proposed == token
             before = self._acceptance[proposal.matched]
-            self._acceptance[proposal.matched] = before + _LEARNT_FROM_EACH * (right - before)
+            self._acceptance[proposal.matched] = before + _LEARNING_RATE * (right - before)
             if not right:
                 break

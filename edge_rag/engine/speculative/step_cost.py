@@ -1,25 +1,24 @@
-"""What one more token in a step costs, learnt from the steps."""
+"""The cost of one more token in a step, learned from the steps."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
-_KEPT: Final = 0.98
-_ENOUGH_SPREAD: Final = 0.25
+_DECAY: Final = 0.98
+_MIN_SPREAD: Final = 0.25
 _OUTLIER: Final = 3.0
 _FIRST_GUESS: Final = 1 / 8
-_DOUBT: Final = 0.01
-_WORTH_MORE_BY: Final = 1.25
+_GUESS_RATE: Final = 0.01
+_MIN_GAIN: Final = 1.25
 
 
 class StepCost:
-    """A line through the latest steps, time over tokens: least squares with older steps forgotten.
+    """A line fitted to the latest steps, time over tokens: least squares with exponential decay.
 
-    While all steps have about as many tokens, the slope cannot be seen. It then goes slowly to what is assumed at
-    first, that a token adds an eighth to what a step costs without any, so that a wrong slope is put to the test again.
-    A step that took three times as long as expected counts as three times, so that a machine that was busy with
-    something else does not decide.
+    While all steps have about the same number of tokens, the slope is undetermined. It then decays to the first guess,
+    that a token adds an eighth to the cost of an empty step, so that a wrong slope is tested again. The time of a step
+    counts as at most three times the expected one, which limits the influence of other load on the machine.
     """
 
     def __init__(self) -> None:
@@ -28,50 +27,50 @@ class StepCost:
         self._token_s = 0.0
 
     def observe(self, tokens: int, seconds: float) -> None:
-        """Takes in a step that computed no prompt.
+        """Adds a step without prefill.
 
         Args:
-            tokens: How many it computed, each with its logits.
-            seconds: How long it took.
+            tokens: Tokens computed, each with its logits.
+            seconds: Time of the step.
         """
         if self._weight:
             seconds = min(seconds, _OUTLIER * self.step_s(tokens))
-        self._weight = _KEPT * self._weight + 1
-        self._tokens = _KEPT * self._tokens + tokens
-        self._squares = _KEPT * self._squares + tokens * tokens
-        self._time = _KEPT * self._time + seconds
-        self._products = _KEPT * self._products + tokens * seconds
+        self._weight = _DECAY * self._weight + 1
+        self._tokens = _DECAY * self._tokens + tokens
+        self._squares = _DECAY * self._squares + tokens * tokens
+        self._time = _DECAY * self._time + seconds
+        self._products = _DECAY * self._products + tokens * seconds
         mean, mean_s = self._tokens / self._weight, self._time / self._weight
         spread = self._squares / self._weight - mean * mean
-        if spread > _ENOUGH_SPREAD:
+        if spread > _MIN_SPREAD:
             self._token_s = max(0.0, (self._products / self._weight - mean * mean_s) / spread)
         else:
             guess = mean_s * _FIRST_GUESS / (1 + _FIRST_GUESS * mean)
-            self._token_s += (guess - self._token_s) * (_DOUBT if self._weight > 1 else 1)
+            self._token_s += (guess - self._token_s) * (_GUESS_RATE if self._weight > 1 else 1)
         self._token_s = min(self._token_s, mean_s / mean)
         self._fixed_s = mean_s - self._token_s * mean
 
     def step_s(self, tokens: int) -> float:
-        """Returns how long a step of so many tokens takes, seconds; 0 before anything was observed."""
+        """Returns the expected time of a step with so many tokens, seconds; 0 before the first observation."""
         return self._fixed_s + self._token_s * tokens
 
-    def worthwhile(self, acceptance: float, sequences: int, most: int) -> int:
-        """Returns how many drafted tokens pay for themselves.
+    def worthwhile(self, acceptance: float, sequences: int, limit: int) -> int:
+        """Returns how many drafted tokens save more than they cost.
 
-        The i-th is kept with probability ``acceptance ** i`` and then saves its sequence a step, of which each of the
-        sequences in it bears its share. It costs what a token costs. It has to save a quarter more than that.
+        The i-th is accepted with probability ``acceptance ** i`` and then saves its sequence a step, divided by the
+        sequences in the step. It has to save a quarter more than a token costs.
 
         Args:
-            acceptance: Probability that a drafted token is what would have been said, 0 to 1.
-            sequences: Sequences that say a token in each step, at least 1.
-            most: Most tokens that can be drafted.
+            acceptance: Probability that a drafted token is accepted, 0 to 1.
+            sequences: Sequences that decode in each step, at least 1.
+            limit: Most tokens that can be drafted.
         """
         if acceptance <= 0 or not self._weight:
             return 0
         saves_s = self.step_s(sequences) / sequences
-        costs_s = _WORTH_MORE_BY * self._token_s
+        costs_s = _MIN_GAIN * self._token_s
         if acceptance >= 1 or not costs_s:
-            return most if saves_s >= costs_s else 0
+            return limit if saves_s >= costs_s else 0
         if acceptance * saves_s < costs_s:
             return 0
-        return min(most, int(math.log(costs_s / saves_s) / math.log(acceptance)))
+        return min(limit, int(math.log(costs_s / saves_s) / math.log(acceptance)))
