@@ -168,7 +168,7 @@ class GeneratorFactory:
                 )
             )
         except OSError as error:
-            self._disk_failed(f"no KV pages are kept on disk: {error}")
+            self._disk_failed(f"KV pages cannot be kept on disk: {error}")
 
     @staticmethod
     def _disk_failed(problem: str) -> None:
@@ -279,7 +279,7 @@ class GeneratorFactory:
 
 
 def paged_opener(folder: Path, pages: int) -> Callable[[ProviderChoice], ModelRunner]:
-    """Returns a function that opens a paged generator, with so many KV pages, on a provider."""
+    """Returns a function that opens a paged generator with ``pages`` KV pages on a provider."""
 
     def open_on(choice: ProviderChoice) -> ModelRunner:
         precisions = SPECS[choice.provider].decoder_precisions

@@ -100,11 +100,11 @@ def _run_trial(settings: Settings, stage: ModelStage, number: int) -> ProviderTr
     configure_thread_pool(settings.threads or profile.threads(facts))
     # Not the daemon's folder: another user may run the trial, and the daemon could not read that user's files.
     with tempfile.TemporaryDirectory() as compiled:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         run = _opened(settings, stage, choice, EncoderOpener(Path(compiled), lambda _: None, facts))
         opened = time.perf_counter()
         run()
-        return ProviderTrial(True, "", opened - begun, time.perf_counter() - opened)
+        return ProviderTrial(True, "", opened - started, time.perf_counter() - opened)
 
 
 def _opened(

@@ -122,7 +122,7 @@ class PairEncoder:
         self.max_tokens = tokenizer.max_tokens
 
     def keep_memory(self, keep: bool) -> None:
-        """Says whether memory of intermediate results is kept between runs; it is at first."""
+        """Sets whether memory of intermediate results is kept between runs; it is at first."""
         self._graph.keep_memory(keep)
 
     @classmethod
@@ -135,7 +135,7 @@ class PairEncoder:
         [pairs] or [pairs, 1]. The manifest's parameters are ``max_tokens``.
 
         Raises:
-            ModelFolderInvalid: The folder is not what its manifest says, or not such a model.
+            ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
             ModelError: ONNX Runtime cannot run the graph.
         """
         manifest = verify_model_folder(folder, ModelRole.RERANKER, required=(_MODEL, _TOKENIZER))

@@ -66,7 +66,7 @@ def lower_folder(folder: Path) -> PagedGeometry:
         try:
             lower_weights(lowered, stored, weights)
         except ValueError as error:
-            raise ModelFolderInvalid(f"{graph_file}: its weights are not of the sizes it says: {error}") from error
+            raise ModelFolderInvalid(f"{graph_file}: the sizes of its weights do not match: {error}") from error
         # Removed before any other file is replaced, and written last: where it exists, the other files belong to it.
         (folder / GEOMETRY_FILE).unlink(missing_ok=True)
     replace_file(folder / GRAPH_FILE, lowered.SerializeToString(deterministic=True))

@@ -43,7 +43,7 @@ def check_token_independence(graph: onnx.GraphProto, exempt: frozenset[str]) -> 
     for node in graph.node:
         made = node.output[0]
         if made not in exempt and not walk.is_constant(made) and not _is_token_independent(node, walk):
-            raise ModelNotLowerable(f"{node.name}: it is not known whether this {node.op_type} keeps tokens apart")
+            raise ModelNotLowerable(f"{node.name}: this {node.op_type} may mix tokens")
         for name in node.input:
             if name not in known:
                 raise ModelNotLowerable(f"{node.name}: depends on {name}, which has no paged form")

@@ -204,7 +204,7 @@ def _open_plain(folder: Path, path: str) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _invalid(folder, path, f"cannot be read: {error.strerror}", "check who may read it") from error
+        raise _invalid(folder, path, f"cannot be read: {error.strerror}", "check its permissions") from error
     return descriptor
 
 

@@ -104,7 +104,7 @@ def _check_tensor(tensor: TensorProto, sizes: Mapping[str, int]) -> None:
         raise ValueError(f"{where}: the shape {list(tensor.dims)} is not one")
     external = tensor.data_location == TensorProto.EXTERNAL
     if tensor.external_data and not external:
-        raise ValueError(f"{where}: name external data and say that there is none")
+        raise ValueError(f"{where}: has external data entries without external location")
     if tensor.HasField("segment"):
         raise ValueError(f"{where}: are a segment, which is not allowed")
     elements = prod(tensor.dims)
@@ -127,7 +127,7 @@ def _check_tensor(tensor: TensorProto, sizes: Mapping[str, int]) -> None:
 def _check_external(tensor: TensorProto, needed: int, where: str, sizes: Mapping[str, int]) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if len(entries) != len(tensor.external_data):
-        raise ValueError(f"{where}: say something of their external data twice")
+        raise ValueError(f"{where}: repeat an entry of their external data")
     for key in sorted(entries.keys() - _EXTERNAL_KEYS):
         raise ValueError(f"{where}: the external-data key {key!r} is not allowed")
     if tensor.HasField("raw_data") or _typed_elements(tensor):
@@ -135,9 +135,9 @@ def _check_external(tensor: TensorProto, needed: int, where: str, sizes: Mapping
     try:
         location = plain_relative_path(entries.get("location", ""))
     except ValueError as error:
-        raise ValueError(f"{where}: external data lies outside the folder: {error}") from error
+        raise ValueError(f"{where}: external data is outside the folder: {error}") from error
     if location not in sizes:
-        raise ValueError(f"{where}: external data lies in {location!r}, which is not a file of the folder")
+        raise ValueError(f"{where}: external data is in {location!r}, which is not a file of the folder")
     offset = _natural(entries.get("offset", "0"), "offset", where)
     length = _natural(entries.get("length", str(needed)), "length", where)
     if length != needed:

@@ -253,7 +253,7 @@ def provider_failure(error: Exception, target: SessionTarget, what: str) -> Prov
     """
     if "fallback to CPU EP has been explicitly disabled" in str(error):
         return _unavailable(
-            target, f"it does not take all of {what}; it may know an operator in it not, or only with fixed shapes"
+            target, f"it does not take all of {what}; it may lack an operator, or support it only with fixed shapes"
         )
     return _unavailable(target, f"{what} cannot be opened there: {error}")
 

@@ -60,13 +60,13 @@ def test_another_library_driver_or_gpu_makes_another_identity(facts: DeviceFacts
     assert len(set(identities)) == len(identities)
 
 
-def test_what_does_not_take_part_changes_no_identity(facts: DeviceFacts) -> None:
+def test_an_unrelated_library_does_not_change_the_identity(facts: DeviceFacts) -> None:
     other = replace(facts.drivers, libraries={**facts.drivers.libraries, "libQnnHtp": "99.1"})
     assert identity(replace(facts, drivers=other)) == engine_identity(Provider.TENSORRT, facts)
 
 
 @pytest.mark.parametrize("name", ["cuda", "jetson-orin-nano-8g", "jetson-thor", "openvino"])
-def test_a_profile_of_a_gpu_steps_down_only_because_its_provider_is_not_installed(
+def test_a_gpu_profile_falls_back_only_because_its_provider_is_not_installed(
     name: str, facts: DeviceFacts, tmp_path: Path
 ) -> None:
     (profile,) = (profile for profile in builtin_profiles() if profile.name == name)

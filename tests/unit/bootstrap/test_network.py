@@ -23,11 +23,11 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:7421", "[::1]:7421", "localhost:7421", "unix:/run/edge-rag.sock"])
-def test_what_no_other_machine_could_reach_is_not_announced(settings: Settings, address: str) -> None:
+def test_a_local_address_is_not_announced(settings: Settings, address: str) -> None:
     assert make_announcer(settings, address) is None
 
 
-def test_what_is_to_keep_quiet_is_not_announced(settings: Settings) -> None:
+def test_a_daemon_with_announcing_off_is_not_announced(settings: Settings) -> None:
     quiet = settings.model_copy(update={"discovery": DiscoverySettings(announce=False)})
     assert make_announcer(quiet, "0.0.0.0:7421") is None
     assert make_announcer(settings, "0.0.0.0:7421") is not None
@@ -37,16 +37,16 @@ def test_what_is_to_keep_quiet_is_not_announced(settings: Settings) -> None:
     ("address", "addresses"),
     [("0.0.0.0:7500", ()), ("[::]:7500", ()), ("10.0.0.7:7500", ("10.0.0.7",)), ("[fd00::7]:7500", ("fd00::7",))],
 )
-def test_a_box_says_its_name_its_version_and_whom_to_believe(
+def test_an_announcement_has_name_version_and_certificate_fingerprint(
     settings: Settings, tmp_path: Path, address: str, addresses: tuple[str, ...]
 ) -> None:
-    said = announcement(settings, address)
-    assert (said.name, said.version, said.tls) == ("engine-room", edge_rag.__version__, True)
-    assert (said.port, said.addresses) == (7500, addresses)
-    assert said.sha256 == fingerprint((tmp_path / "tls" / "ca.pem").read_bytes())
+    found = announcement(settings, address)
+    assert (found.name, found.version, found.tls) == ("engine-room", edge_rag.__version__, True)
+    assert (found.port, found.addresses) == (7500, addresses)
+    assert found.sha256 == fingerprint((tmp_path / "tls" / "ca.pem").read_bytes())
 
 
-def test_an_address_that_is_a_name_is_for_others_to_announce(settings: Settings) -> None:
+def test_a_host_name_as_listen_address_cannot_be_announced(settings: Settings) -> None:
     with pytest.raises(AccessError, match="is a name"):
         announcement(settings, "box.lan:7421")
 

@@ -13,7 +13,7 @@ from edge_rag.errors import ConfigurationError
 from edge_rag.telemetry.tracing import UNTRACED
 
 
-def test_without_an_endpoint_nothing_of_opentelemetry_is_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_endpoint_opentelemetry_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "edge_rag.telemetry.otlp", None)
     assert make_traces(TraceSettings()) is UNTRACED
 
@@ -29,7 +29,7 @@ def test_a_missing_extra_is_named_with_what_to_install(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://collector:4317", "http://"])
-def test_an_endpoint_that_is_no_url_is_refused_by_its_key(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+def test_an_endpoint_that_is_not_a_url_is_refused_with_its_key(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setenv("EDGE_RAG_TRACES__ENDPOINT", endpoint)
     with pytest.raises(ConfigurationError, match=r"traces\.endpoint"):
         load_settings()

@@ -19,7 +19,7 @@ def advice(facts: DeviceFacts, plan: MemoryPlan | None = None) -> tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    ("board", "said"),
+    ("board", "advised"),
     [
         ("pc-nvidia-no-driver", "an NVIDIA card at 0000:01:00.0 without its driver: install it, and onnxruntime-gpu"),
         ("jetson-orin-nano-4g", "the GPU is not used: install onnxruntime-gpu instead of onnxruntime"),
@@ -33,22 +33,22 @@ def advice(facts: DeviceFacts, plan: MemoryPlan | None = None) -> tuple[str, ...
         ("container-1g", "pod7.slice/memory.max leaves 768 MiB"),
     ],
 )
-def test_a_board_is_told_what_would_make_it_faster(board: str, said: str, tmp_path: Path) -> None:
-    assert any(said in line for line in advice(recorded(board, tmp_path)))
+def test_advice_names_what_would_make_a_board_faster(board: str, advised: str, tmp_path: Path) -> None:
+    assert any(advised in line for line in advice(recorded(board, tmp_path)))
 
 
-def test_a_board_with_everything_in_place_is_told_nothing(tmp_path: Path) -> None:
+def test_a_fully_equipped_board_gets_no_advice(tmp_path: Path) -> None:
     assert advice(recorded("pc-nvidia", tmp_path)) == ()
 
 
-def test_the_governor_powersave_is_told_unless_the_driver_raises_the_clock_all_the_same(tmp_path: Path) -> None:
+def test_the_governor_powersave_is_advised_unless_the_driver_raises_the_clock(tmp_path: Path) -> None:
     facts = recorded("intel-n100-openvino", tmp_path)
     assert any("governor is powersave" in line for line in advice(facts))
     dynamic = replace(facts, processor=replace(facts.processor, frequency_driver="intel_pstate"))
     assert advice(dynamic) == ()
 
 
-def test_swap_on_a_memory_card_heat_and_want_of_memory_are_told(tmp_path: Path) -> None:
+def test_swap_on_a_memory_card_heat_and_short_memory_are_advised(tmp_path: Path) -> None:
     facts = recorded("raspberry-pi-5-8g", tmp_path)
     facts = replace(
         facts,
@@ -63,7 +63,7 @@ def test_swap_on_a_memory_card_heat_and_want_of_memory_are_told(tmp_path: Path) 
     ]
 
 
-def test_the_processor_has_nothing_in_its_way_and_every_other_provider_says_what_it_lacks(tmp_path: Path) -> None:
+def test_the_cpu_has_no_obstacles_and_other_providers_list_theirs(tmp_path: Path) -> None:
     facts = recorded("virtual-machine", tmp_path)
     assert obstacles(Provider.CPU, facts) == ()
     assert obstacles(Provider.TENSORRT, facts) == (
@@ -79,14 +79,14 @@ def test_the_processor_has_nothing_in_its_way_and_every_other_provider_says_what
     )
 
 
-def test_libraries_of_another_cuda_than_onnx_runtime_was_built_for_are_in_the_way(tmp_path: Path) -> None:
+def test_libraries_of_another_cuda_version_are_an_obstacle(tmp_path: Path) -> None:
     facts = recorded("pc-nvidia-old-cuda", tmp_path)
     assert obstacles(Provider.CUDA, facts) == ("CUDA 12.6.68 is there, this ONNX Runtime was built for 13.0",)
     wanted = choose("auto", facts, builtin_profiles()).profile.stages[ModelStage.GENERATOR]
     assert expected_provider(ModelStage.GENERATOR, wanted, facts)[0] is Provider.CPU
 
 
-def test_a_card_whose_files_a_service_may_not_see_is_still_its_card_and_says_so(tmp_path: Path) -> None:
+def test_a_card_whose_device_file_is_hidden_is_an_obstacle(tmp_path: Path) -> None:
     recorded("pc-nvidia", tmp_path)
     (tmp_path / "dev" / "nvidia0").unlink()
     facts = read_facts(tmp_path, "x86_64", None, {"onnxruntime-gpu": "1.31.1"}, (ProviderDevice(Provider.CUDA, "gpu"),))
@@ -96,7 +96,7 @@ def test_a_card_whose_files_a_service_may_not_see_is_still_its_card_and_says_so(
     )
 
 
-def test_the_outlook_of_a_stage_is_the_first_provider_with_nothing_in_its_way(tmp_path: Path) -> None:
+def test_the_expected_provider_is_the_first_without_obstacles(tmp_path: Path) -> None:
     thor = recorded("jetson-agx-thor", tmp_path)
     embedder = choose("auto", thor, builtin_profiles()).profile.stages[ModelStage.EMBEDDER]
     assert expected_provider(ModelStage.EMBEDDER, embedder, thor) == (

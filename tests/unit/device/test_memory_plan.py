@@ -34,7 +34,7 @@ def bounds(budget_mib: int, kv_mib: int | None = None) -> MemoryBounds:
     return MemoryBounds(budget_mib * MIB, 256 * MIB, 0.25, None if kv_mib is None else kv_mib * MIB)
 
 
-def test_a_box_with_memory_enough_gets_all_that_was_wanted_and_twice_the_pages_of_full_slots() -> None:
+def test_with_enough_memory_all_sizes_and_twice_the_pages_of_full_slots_are_planned() -> None:
     plan = plan_memory(bounds(16_384), [PROCESS], RERANKER, GENERATOR, SIZES)
     assert (plan.sizes, plan.shrink_steps, plan.pages) == (SIZES, 0, 2 * 8 * 64)
 
@@ -53,14 +53,14 @@ def test_half_the_memory_halves_slots_step_batch_and_cache_and_still_fits() -> N
     assert half.planned_bytes + half.spare_bytes == half.budget_bytes
 
 
-def test_a_model_that_can_read_much_more_than_is_asked_of_it_does_not_cost_slots() -> None:
+def test_a_long_context_does_not_cost_slots() -> None:
     long = replace(GENERATOR, max_context=32_768, least_context=32_768)
     plan = plan_memory(bounds(1500), [PROCESS], RERANKER, long, SIZES)
     assert (plan.sizes.slots, plan.shrink_steps) == (8, 0)
     assert plan.pages >= long.sequence_pages
 
 
-def test_what_the_settings_say_is_not_halved() -> None:
+def test_configured_sizes_are_not_halved() -> None:
     fixed = BatchSizes(8, 512, 4, 64 * MIB, least_slots=8, least_step_tokens=512)
     plan = plan_memory(bounds(780), [PROCESS], RERANKER, GENERATOR, fixed)
     assert (plan.sizes.slots, plan.sizes.step_tokens, plan.sizes.questions) == (8, 512, 1)
@@ -76,7 +76,7 @@ def test_where_nothing_fits_the_error_has_every_number_and_what_to_change() -> N
     )
 
 
-def test_pages_that_the_settings_ask_for_are_had_or_refused() -> None:
+def test_configured_pages_are_planned_or_refused() -> None:
     plan = plan_memory(bounds(900, kv_mib=100), [PROCESS], RERANKER, GENERATOR, SIZES)
     assert plan.pages == 100 * MIB // (400 * 1024)
     with pytest.raises(ConfigurationError, match=r"KV pages 400; lower generator\.kv_memory_mib, give the device"):
@@ -112,7 +112,7 @@ def test_a_plan_is_within_the_budget_and_holds_a_whole_sequence_or_there_is_none
 
 
 @given(small=st.integers(300, 4000), more=st.integers(0, 4000))
-def test_more_memory_never_makes_for_fewer_slots(small: int, more: int) -> None:
+def test_more_memory_never_means_fewer_slots(small: int, more: int) -> None:
     def slots(budget_mib: int) -> int:
         try:
             return plan_memory(bounds(budget_mib), [PROCESS], RERANKER, GENERATOR, SIZES).sizes.slots

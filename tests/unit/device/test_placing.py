@@ -25,7 +25,7 @@ def open_with(*available: Provider) -> Callable[[ProviderChoice], str]:
 
 
 @pytest.mark.parametrize("on_unavailable", OnUnavailable)
-def test_a_stage_runs_on_the_provider_it_wants_where_that_can_be_had(on_unavailable: OnUnavailable) -> None:
+def test_a_stage_runs_on_its_preferred_provider_where_that_works(on_unavailable: OnUnavailable) -> None:
     opened, placement = place(ModelStage.EMBEDDER, StageProfile(CHAIN, on_unavailable), open_with(*Provider))
     assert opened == "opened on tensorrt"
     assert placement == Placement(
@@ -34,7 +34,7 @@ def test_a_stage_runs_on_the_provider_it_wants_where_that_can_be_had(on_unavaila
     assert not placement.is_fallback
 
 
-def test_a_step_down_says_what_was_in_the_way_of_every_provider_before() -> None:
+def test_a_fallback_has_the_reason_of_every_provider_before() -> None:
     _, placement = place(ModelStage.GENERATOR, StageProfile(CHAIN, OnUnavailable.FALLBACK), open_with(Provider.CPU))
     assert (placement.wanted, placement.used, placement.precision) == (
         Provider.TENSORRT,
@@ -48,7 +48,7 @@ def test_a_step_down_says_what_was_in_the_way_of_every_provider_before() -> None
     )
 
 
-def test_a_profile_that_stops_tries_no_other_provider_and_says_how_to_go_on() -> None:
+def test_a_profile_that_stops_tries_no_other_provider_and_names_the_key() -> None:
     with pytest.raises(ConfigurationError, match=r"embedder: tensorrt .*no libnvinfer; set stages\.embedder\.on_unav"):
         place(ModelStage.EMBEDDER, StageProfile(CHAIN, OnUnavailable.STOP), open_with(Provider.CPU))
 

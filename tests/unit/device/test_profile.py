@@ -53,7 +53,7 @@ def test_a_stage_lists_providers_in_order_each_with_precision_and_options() -> N
     assert profile.stages[ModelStage.EMBEDDER].on_unavailable is OnUnavailable.STOP
 
 
-def test_a_file_of_the_operators_replaces_any_key_of_a_profile_and_leaves_the_others(tmp_path: Path) -> None:
+def test_a_profile_file_replaces_its_keys_and_leaves_the_others(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
         'on_unavailable = "stop"\n[batch]\nmax_slots = 3\n[stages.embedder]\nproviders = ["cuda", "cpu"]\n'
@@ -80,9 +80,7 @@ def test_a_file_of_the_operators_replaces_any_key_of_a_profile_and_leaves_the_ot
         ("\udce9", r"profile_file: .*mine\.toml cannot be read"),
     ],
 )
-def test_an_unusable_file_of_the_operators_is_refused_with_its_name_and_key(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_an_invalid_profile_file_is_refused_with_its_name_and_key(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigurationError, match=message):

@@ -25,7 +25,7 @@ def write(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(content)
 
 
-def test_a_jetson_tells_release_power_mode_libraries_and_temperatures(tmp_path: Path) -> None:
+def test_release_power_mode_libraries_and_temperatures_of_a_jetson_are_read(tmp_path: Path) -> None:
     facts = recorded("jetson-orin-nano-8g", tmp_path)
     assert facts.board.model == "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"
     assert facts.board.compatible == ("nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005", "nvidia,tegra234")
@@ -50,13 +50,13 @@ def test_an_integrated_gpu_is_not_taken_for_a_card(tmp_path: Path) -> None:
     assert recorded("jetson-agx-thor", tmp_path).drivers.accelerators == {TEGRA_GPU}
 
 
-def test_a_card_without_a_driver_is_told_and_not_counted(tmp_path: Path) -> None:
+def test_a_card_without_a_driver_is_reported_and_not_counted(tmp_path: Path) -> None:
     drivers = recorded("pc-nvidia-no-driver", tmp_path).drivers
     assert drivers.accelerators == frozenset()
     assert drivers.without_driver == ("an NVIDIA card at 0000:01:00.0",)
 
 
-def test_a_driver_tells_its_version(tmp_path: Path) -> None:
+def test_the_version_of_a_driver_is_read(tmp_path: Path) -> None:
     drivers = recorded("pc-nvidia", tmp_path).drivers
     assert drivers.driver == "580.95.05"
     assert drivers.gpus == ("NVIDIA RTX A2000 12GB",)
@@ -69,7 +69,7 @@ def test_a_plugin_package_counts_as_an_installed_provider(tmp_path: Path) -> Non
     assert facts.drivers.accelerators == {QUALCOMM_NPU}
 
 
-def test_cores_of_several_kinds_are_told_apart_and_the_fast_ones_are_big(tmp_path: Path) -> None:
+def test_cores_of_several_kinds_form_clusters_and_the_fast_ones_are_big(tmp_path: Path) -> None:
     processor = recorded("qcs8550-aim300", tmp_path).processor
     assert [core.cluster for core in processor.cores] == [2, 2, 2, 1, 1, 1, 1, 0]
     assert [core.number for core in processor.big] == [3, 4, 5, 6, 7]
@@ -227,7 +227,7 @@ DAMAGED = st.one_of(
 
 @settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(READ), DAMAGED, max_size=8))
-def test_whatever_the_files_hold_there_are_facts(contents: dict[str, bytes]) -> None:
+def test_damaged_files_still_give_facts(contents: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name, content in contents.items():

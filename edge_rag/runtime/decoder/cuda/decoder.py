@@ -139,7 +139,7 @@ class CudaDecoder(PagedModel):
             folder: Holds ``cuda.onnx``, its weights, ``cuda.json`` and ``kv_scales.json``.
             pages: Number of pages, at least 1.
             options: Options of the CUDA provider, among them ``device_id``, ``gpu_mem_limit`` (bytes of the arena
-                of weights and intermediate values; pages lie beside it) and ``arena_extend_strategy``.
+                of weights and intermediate values; pages are separate) and ``arena_extend_strategy``.
 
         Raises:
             ModelFolderInvalid: The form is damaged, or was made from other files than those in the folder.

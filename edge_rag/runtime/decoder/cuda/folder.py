@@ -66,7 +66,7 @@ def write_cuda_form(folder: Path, target: Path, scales: KvScales, made: Mapping[
         try:
             lower_for_cuda(model, StoredTensors(original, folder), geometry, scales, weights)
         except ValueError as error:
-            raise ModelFolderInvalid(f"{path}: its weights are not of the sizes it says: {error}") from error
+            raise ModelFolderInvalid(f"{path}: the sizes of its weights do not match: {error}") from error
         # Removed before any other file is replaced, and written last: where it exists, the other files belong to it.
         (target / CUDA_DESCRIPTION_FILE).unlink(missing_ok=True)
     replace_file(target / SCALES_FILE, render_scales(scales, made).encode())
@@ -96,7 +96,7 @@ def read_cuda_form(folder: Path) -> PagedGeometry:
         raise ModelFolderInvalid(f"{path} is of format {found!r}, {FORMAT} is read: make the form for cuda again")
     sources = description.get("lowered_from")
     if not isinstance(sources, dict):
-        raise ModelFolderInvalid(f"{path} does not say what it was made from")
+        raise ModelFolderInvalid(f"{path} does not name its source files")
     for name in (GEOMETRY_FILE, SCALES_FILE):
         if not (folder / name).is_file() or sources.get(name) != _sha256(folder / name):
             raise ModelFolderInvalid(f"{path} was made from another {name}: make the form for cuda again")

@@ -141,7 +141,7 @@ def open_text_encoder_on_gpu(folder: Path, target: GpuTarget, on_progress: OnPro
         on_progress: Called when an engine's build starts, and for each length after its first run.
 
     Raises:
-        ModelFolderInvalid: The folder is not what its manifest says, or not such a model.
+        ModelFolderInvalid: The folder does not match its manifest, or has another kind of model.
         ProviderUnavailable: The provider is missing, does not take the graph, has too little memory for it, or computes
             values that are not finite; or the model has no form for it.
         StorageError: Compiled graphs cannot be stored.
@@ -152,7 +152,7 @@ def open_text_encoder_on_gpu(folder: Path, target: GpuTarget, on_progress: OnPro
     parts = _parts(folder, target.provider)
     dimension = manifest.integer("dimension", 1, 65_536)
     if parts.pooling is None or parts.hidden != dimension:
-        raise ModelFolderInvalid(f"{folder}: {_MODEL} is not a text encoder of the dimension its manifest says")
+        raise ModelFolderInvalid(f"{folder}: {_MODEL} is not a text encoder of the dimension in its manifest")
     runner = _open(parts, manifest, tokenizer, target, "sentence_vectors", on_progress)
     return TextEncoder(PaddedTextGraph(runner, dimension), tokenizer, manifest, vector_form(target.precision))
 
@@ -343,7 +343,7 @@ def _open(
 
 
 def _cache(manifest: ModelManifest, target: GpuTarget, session_target: SessionTarget) -> CompiledGraphs | None:
-    """Opens the folder of a provider that keeps what it compiles; returns None for one that does not."""
+    """Opens the cache of a provider that writes compiled graphs to a folder; returns None for others."""
     spec = SPECS[target.provider]
     if spec.cache is None:
         return None

@@ -89,7 +89,7 @@ def open_text_encoder_on_npu(
     tokenizer = _tokenizer(folder, manifest)
     parts = _parts(folder)
     if parts.pooling is None or parts.hidden != manifest.integer("dimension", 1, 65_536):
-        raise ModelFolderInvalid(f"{folder}: {_MODEL} is not a text encoder of the dimension its manifest says")
+        raise ModelFolderInvalid(f"{folder}: {_MODEL} is not a text encoder of the dimension in its manifest")
     texts = [window for text in (*QUESTIONS, *PASSAGES) for window in tokenizer.windows(text)]
     graphs = _open(parts, manifest, tokenizer, texts, npu_target(options), cache, on_progress)
     return TextEncoder(FixedTextGraph(graphs, parts.pooling), tokenizer, manifest, FORM)
@@ -149,9 +149,9 @@ def _open(
     on_progress: OnProgress,
 ) -> FixedGraphs:
     lengths = graph_lengths(tokenizer.max_tokens)
-    kept = CompiledGraphs(cache, f"{manifest.name}-{target.provider.value}", _key(manifest, target))
-    mask = kept.value(_MASK)
-    found = {length: kept.find(f"{length}.onnx") if mask is not None else None for length in lengths}
+    compiled = CompiledGraphs(cache, f"{manifest.name}-{target.provider.value}", _key(manifest, target))
+    mask = compiled.value(_MASK)
+    found = {length: compiled.find(f"{length}.onnx") if mask is not None else None for length in lengths}
     calibration: Calibration | None = None
     sessions = {}
     for number, (length, there) in enumerate(found.items(), start=1):
@@ -160,11 +160,11 @@ def _open(
             calibration = calibration or calibrate(parts, texts)
             graph = fixed_graph(parts, length, calibration.ranges).model
             content = compile_graph(graph.SerializeToString(deterministic=True), target)
-            path = kept.store(f"{length}.onnx", content, {_MASK: calibration.mask})
+            path = compiled.store(f"{length}.onnx", content, {_MASK: calibration.mask})
             mask = calibration.mask
         sessions[length] = open_session(path, target=target)
         on_progress(GraphReady(manifest.name, length, number, len(found), compiled=there is None))
-    kept.remove_other_keys()
+    compiled.remove_other_keys()
     if calibration is not None:
         # Compiling takes three times the memory of running.
         trim_malloc()

@@ -125,8 +125,8 @@ def _graphs() -> Iterator[Attack]:
         ("elements that do not fill the shape", lying_floats, "their shape takes"),
         ("texts that do not fill the shape", lying_text, "elements"),
         ("weights in two places", both, "external data too"),
-        ("external data that is denied", denied, "say that there is none"),
-        ("two locations", twice, "twice"),
+        ("external data that is denied", denied, "without external location"),
+        ("two locations", twice, "repeat an entry"),
         ("a segment", segment, "segment"),
         ("subgraphs without end", deep, "nested deeper"),
     ):

@@ -46,7 +46,7 @@ def _configs() -> Iterator[Attack]:
 
 def _graphs() -> Iterator[Attack]:
     for location in ("../model.data", "/etc/passwd", "a/../../x", "*/x/*", "absent.data"):
-        yield Attack(f"serial: weights in {location!r}", _external("location", location), "external data lies")
+        yield Attack(f"serial: weights in {location!r}", _external("location", location), "external data is")
     yield Attack("serial: weights behind the end", _external("offset", str(1 << 40)), "behind the end")
 
     def foreign(model: onnx.ModelProto) -> None:

@@ -27,11 +27,11 @@ def check(step: PackedStep) -> None:
     check_step(step, vocabulary_size=10, max_context=60, page_tokens=32, pages=4)
 
 
-def test_a_step_that_adds_up_passes() -> None:
+def test_a_consistent_step_passes() -> None:
     check(a_step())
 
 
-def test_a_step_may_ask_for_no_logits() -> None:
+def test_a_step_may_have_no_logits() -> None:
     check(dataclasses.replace(a_step(), logits_indices=np.array([], np.int64)))
 
 
@@ -59,7 +59,7 @@ def test_a_step_may_ask_for_no_logits() -> None:
         ("logits_indices", [-1], "logits_indices has a value outside"),
     ],
 )
-def test_a_step_that_does_not_add_up_is_refused(name: str, values: list[int], message: str) -> None:
+def test_an_inconsistent_step_is_refused(name: str, values: list[int], message: str) -> None:
     dtype = getattr(a_step(), name).dtype
     with pytest.raises(InferenceFailed, match=message):
         check(dataclasses.replace(a_step(), **{name: np.array(values, dtype)}))

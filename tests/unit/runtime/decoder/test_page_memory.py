@@ -22,7 +22,7 @@ def resident_bytes() -> int:
     return int(found[1]) << 10
 
 
-def test_what_is_given_back_is_no_longer_resident_and_the_rest_stays() -> None:
+def test_released_memory_is_not_resident_and_the_rest_stays() -> None:
     memory = PageMemory(SIZE)
     assert memory.array.ctypes.data % mmap.PAGESIZE == 0
     memory.array[:] = 7
@@ -46,7 +46,7 @@ def test_more_than_there_is_address_space_for_is_a_memory_error() -> None:
         PageMemory(1 << 62)
 
 
-def test_a_decoder_gives_back_the_pages_it_is_told_and_no_others() -> None:
+def test_a_decoder_releases_only_the_given_pages() -> None:
     decoder = tiny_decoder(pages=64)
     for layer in decoder._layers:
         layer[:] = 5

@@ -51,7 +51,7 @@ def test_the_sizes_are_known_before_and_after_opening(decoder: PagedDecoder) -> 
     assert decoder.page_bytes == geometry.page_bytes == 2 * 2 * 32 * (64 + 4)
 
 
-def test_logits_come_in_the_order_asked_for(decoder: PagedDecoder) -> None:
+def test_logits_come_in_the_requested_order(decoder: PagedDecoder) -> None:
     sequence = Sequence(TEXT, np.arange(3, dtype=np.int32))
     every = run(decoder, [(sequence, 80)])[0]
     order = np.arange(80, dtype=np.int32)
@@ -69,7 +69,7 @@ def test_a_step_may_have_any_shape_after_any_other(decoder: PagedDecoder) -> Non
         np.testing.assert_allclose(np.concatenate(parts), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_step_that_asks_for_no_logits_still_stores_its_tokens(decoder: PagedDecoder) -> None:
+def test_a_step_without_logits_still_stores_its_tokens(decoder: PagedDecoder) -> None:
     expected = run(decoder, [(Sequence(TEXT, np.arange(3, dtype=np.int32)), 80)])[0]
     order = np.arange(79, dtype=np.int32)
     pages = np.array([[5, 6, 7]], np.int32)
@@ -80,7 +80,7 @@ def test_a_step_that_asks_for_no_logits_still_stores_its_tokens(decoder: PagedDe
     np.testing.assert_allclose(logits, expected[79:], rtol=1e-4, atol=1e-4)
 
 
-def test_a_copied_page_stands_in_for_the_one_it_was_copied_from(decoder: PagedDecoder) -> None:
+def test_a_copied_page_replaces_its_source(decoder: PagedDecoder) -> None:
     sequence = Sequence(TEXT, np.array([0, 1, 2], np.int32))
     run(decoder, [(sequence, 79)])
     expected = decoder.run(last_token(sequence)).copy()
@@ -126,7 +126,7 @@ def test_a_folder_that_was_not_lowered_is_refused(folder: Path) -> None:
         PagedDecoder.open(folder, pages=8)
 
 
-def test_a_graph_that_is_not_what_its_description_says_is_refused(folder: Path) -> None:
+def test_a_graph_that_differs_from_its_description_is_refused(folder: Path) -> None:
     description = json.loads((folder / "paged.json").read_text())
     (folder / "paged.json").write_text(json.dumps(description | {"kv_heads": 2}))
     with pytest.raises(ModelFolderInvalid, match="disagree"):

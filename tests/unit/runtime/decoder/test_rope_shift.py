@@ -70,7 +70,7 @@ def test_a_move_touches_no_other_slot_in_any_layer() -> None:
             np.testing.assert_array_equal(one, two)
 
 
-def test_keys_are_only_turned_however_large_the_tables_make_them() -> None:
+def test_keys_are_rotated_without_the_scaling_of_the_tables() -> None:
     decoder = PagedDecoder.open(FIXTURES / "tiny-llama", PAGES)
     tables = read_rotary_tables(FIXTURES / "tiny-llama")
     sources = store(decoder, np.array([0, 1], np.int32), 0)
@@ -85,7 +85,7 @@ def test_keys_are_only_turned_however_large_the_tables_make_them() -> None:
 
 @pytest.mark.parametrize(("heads", "size", "tokens"), [(2, 64, 32), (1, 8, 16), (3, 80, 64), (1, 256, 32)])
 @pytest.mark.parametrize("share", [0.5, 0.25])
-def test_the_library_turns_keys_as_numpy_does(heads: int, size: int, tokens: int, share: float) -> None:
+def test_the_library_rotates_keys_as_numpy_does(heads: int, size: int, tokens: int, share: float) -> None:
     random = np.random.default_rng(size)
     geometry = replace(read_geometry(FIXTURES / "tiny-llama"), kv_heads=heads, head_size=size, page_tokens=tokens)
     pages = random.integers(-127, 128, (6, geometry.layer_page_bytes)).astype(np.int8)
@@ -114,7 +114,7 @@ def test_the_library_turns_keys_as_numpy_does(heads: int, size: int, tokens: int
     ("sources", "targets", "distance"),
     [([0], [PAGES * 32], 1), ([-1], [0], 1), ([0, 1], [2], 1), ([0], [40], -1), ([0], [40], 100_000)],
 )
-def test_what_is_not_there_is_refused(sources: list[int], targets: list[int], distance: int) -> None:
+def test_missing_slots_and_positions_are_refused(sources: list[int], targets: list[int], distance: int) -> None:
     decoder = PagedDecoder.open(FIXTURES / "tiny-llama", PAGES)
     with pytest.raises(InferenceFailed):
         decoder.move_tokens(np.array(sources), np.array(targets), distance)

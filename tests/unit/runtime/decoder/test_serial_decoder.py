@@ -38,7 +38,7 @@ def two_sequences() -> PackedStep:
     )
 
 
-def test_the_sizes_are_those_of_the_configuration_and_a_token_takes_what_its_keys_and_values_take(folder: Path) -> None:
+def test_sizes_and_bytes_of_a_token_come_from_the_configuration(folder: Path) -> None:
     sizes = read_serial_sizes(folder)
     assert (sizes.vocabulary_size, sizes.context_length, sizes.end_tokens) == (512, 512, frozenset({2}))
     assert sizes.token_bytes == 2 * 2 * 2 * 32 * 4
@@ -51,7 +51,7 @@ def test_two_sequences_in_one_step_are_refused(decoder: SerialDecoder) -> None:
 
 
 @pytest.mark.parametrize("first", [3, 10, 30])
-def test_a_sequence_goes_on_only_where_it_ended(decoder: SerialDecoder, first: int) -> None:
+def test_a_sequence_continues_only_at_its_end(decoder: SerialDecoder, first: int) -> None:
     decoder.feed(TOKENS[:5], 0)
     with pytest.raises(InferenceFailed, match="5 tokens"):
         decoder.feed(TOKENS[first : first + 2], first)
@@ -67,7 +67,7 @@ def test_logits_of_a_token_before_the_last_are_refused(decoder: SerialDecoder) -
     assert decoder.run(replace(step, logits_indices=np.array([3], np.int64))).shape == (1, 512)
 
 
-def test_a_model_that_promises_other_logits_than_it_gives_fails_its_runs_and_not_the_process(tmp_path: Path) -> None:
+def test_a_model_with_other_logits_than_declared_fails_its_runs_and_not_the_process(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "tiny-llama", tmp_path / "model")
     path = tmp_path / "model" / "genai_config.json"
     document = json.loads(path.read_text())
@@ -88,7 +88,7 @@ def test_a_graph_that_cannot_be_opened_is_a_model_error_that_names_the_folder(tm
         SerialDecoder.open(folder, 64)
 
 
-def test_a_model_that_names_no_end_is_not_one(tmp_path: Path) -> None:
+def test_a_model_without_end_tokens_is_refused(tmp_path: Path) -> None:
     folder = unlowerable_folder(tmp_path / "endless")
     path = folder / "genai_config.json"
     document = json.loads(path.read_text())

@@ -48,7 +48,7 @@ def test_scores_of_the_int8_form_agree_with_hugging_face_in_fp32() -> None:
     np.testing.assert_allclose(PairEncoder.open(PACKED).score(pairs), scores, atol=0.04)
 
 
-def test_a_pair_scores_the_same_bits_end_to_end_with_others_as_alone() -> None:
+def test_a_packed_pair_gets_the_same_bits_as_alone() -> None:
     encoder = PairEncoder.open(PACKED)
     pairs = [("how often", "every month of the year, never later"[:count]) for count in range(36)] * 2
     alone = [encoder.score([pair])[0] for pair in pairs]

@@ -153,7 +153,7 @@ def test_a_text_longer_than_the_model_has_a_vector_for_every_token(encoder: Text
     np.testing.assert_allclose(np.linalg.norm(made.vectors, axis=1), 1.0, atol=1e-5)
 
 
-def test_no_token_is_computed_that_is_not_a_text_s_own(encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_tokens_of_texts_are_computed(encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [*TEXTS, "pump " * 900]
     computed: list[int] = []
 

@@ -22,7 +22,7 @@ GEOMETRY = PagedGeometry(
 )
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_written_description_is_read_back(tmp_path: Path) -> None:
     (tmp_path / "paged.json").write_text(describe(GEOMETRY, {}))
     assert read_geometry(tmp_path) == GEOMETRY
 

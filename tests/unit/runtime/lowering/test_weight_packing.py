@@ -55,12 +55,12 @@ def nibbles(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], bits: int) 
 
 
 @given(matrix=matrices())
-def test_unpacking_gives_back_what_was_packed(matrix: QuantizedMatrix) -> None:
+def test_unpacking_inverts_packing(matrix: QuantizedMatrix) -> None:
     assert_same(unpack(pack(matrix)), matrix)
 
 
 @given(matrix=matrices())
-def test_weights_stored_for_matmul_nbits_are_packed_as_what_they_stand_for(matrix: QuantizedMatrix) -> None:
+def test_packing_matmul_nbits_keeps_the_values(matrix: QuantizedMatrix) -> None:
     form = matrix.form
     filled = np.zeros((form.columns, form.blocks * form.block_size), np.uint8)
     filled[:, : form.rows] = matrix.values.T
@@ -72,7 +72,7 @@ def test_weights_stored_for_matmul_nbits_are_packed_as_what_they_stand_for(matri
 
 @settings(max_examples=20)
 @given(matrix=matrices(), data=st.data())
-def test_every_weight_lies_where_the_layout_says(matrix: QuantizedMatrix, data: st.DataObject) -> None:
+def test_every_weight_is_where_the_layout_puts_it(matrix: QuantizedMatrix, data: st.DataObject) -> None:
     form, packed = matrix.form, pack(matrix)
     k, n = data.draw(st.integers(0, form.rows - 1)), data.draw(st.integers(0, form.columns - 1))
     panel, lane = divmod(n, 16)
@@ -86,7 +86,7 @@ def test_every_weight_lies_where_the_layout_says(matrix: QuantizedMatrix, data: 
 
 
 @given(matrix=matrices())
-def test_what_fills_a_panel_up_stands_for_zero(matrix: QuantizedMatrix) -> None:
+def test_panel_padding_has_the_value_0(matrix: QuantizedMatrix) -> None:
     form, packed = matrix.form, pack(matrix)
     whole = BlockFormat(-(-form.rows // 8) * 8, form.panels * 16, form.bits, form.block_size)
     last = (whole.rows - 1) // form.block_size == form.blocks - 1
@@ -106,7 +106,7 @@ def test_a_matrix_of_many_columns_is_packed_in_pieces_that_fit_together(bits: in
 
 
 @given(matrix=matrices())
-def test_gate_and_up_take_turns_by_panels(matrix: QuantizedMatrix) -> None:
+def test_gate_and_up_alternate_by_panels(matrix: QuantizedMatrix) -> None:
     form = matrix.form
     whole = BlockFormat(form.rows, form.panels * 16, form.bits, form.block_size)
     packed = pack(matrix)

@@ -54,7 +54,7 @@ def list_file(folder: Path, path: str, content: bytes) -> None:
     rewrite(folder, change)
 
 
-def test_a_written_folder_verifies_and_says_what_it_is(folder: Path) -> None:
+def test_a_written_folder_verifies_and_its_manifest_is_read_back(folder: Path) -> None:
     manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=("model.data",))
     assert (manifest.name, manifest.role, manifest.licence) == ("tiny", ModelRole.EMBEDDER, "Apache-2.0")
     assert {path: record.bytes for path, record in manifest.files.items()} == {
@@ -226,7 +226,7 @@ def test_a_parameter_of_the_wrong_kind_or_size_is_refused_by_name(folder: Path, 
         verify_model_folder(folder).integer("dimension", 1, 10)
 
 
-def test_a_manifest_is_not_written_for_what_would_not_verify(folder: Path) -> None:
+def test_a_manifest_that_would_not_verify_is_not_written(folder: Path) -> None:
     before = (folder / "manifest.json").read_bytes()
     with pytest.raises(ModelFolderInvalid, match="name"):
         write_manifest(

@@ -144,7 +144,7 @@ def test_an_engine_of_another_model_version_or_gpu_is_not_where_the_provider_loo
     assert not old.exists()
 
 
-def test_a_foreign_altered_or_half_written_engine_is_removed_before_the_provider_reads_it(tmp_path: Path) -> None:
+def test_an_unknown_altered_or_partial_engine_is_removed_before_the_provider_reads_it(tmp_path: Path) -> None:
     folder = engines(tmp_path).folder
     (folder / "whole.engine").write_bytes(b"whole.enginE")
     (folder / "foreign.engine").write_bytes(b"from elsewhere")

@@ -16,9 +16,7 @@ def test_the_library_is_among_the_files_of_its_package() -> None:
     assert str(ops_library().parent) in edge_rag.ops.__path__
 
 
-def test_a_library_that_was_not_built_is_an_error_that_says_how(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_library_is_an_error_with_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(edge_rag.ops, "__path__", [str(tmp_path)])
     with pytest.raises(ModelError, match="pip install"):
         ops_library()

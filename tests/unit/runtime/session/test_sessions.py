@@ -19,6 +19,7 @@ from edge_rag.runtime.session.sessions import (
     compile_graph,
     open_session,
     pool_threads,
+    provider_devices,
 )
 from tests.support.npu import needs_npu
 
@@ -61,7 +62,7 @@ def test_a_graph_with_shapes_that_are_not_fixed_is_refused_by_the_npu() -> None:
 
 
 @needs_npu
-def test_a_graph_with_an_operator_the_npu_does_not_know_is_refused_and_nothing_is_left_to_the_cpu() -> None:
+def test_a_graph_with_an_unsupported_operator_is_refused_and_not_split_with_the_cpu() -> None:
     with pytest.raises(ProviderUnavailable, match="does not take all of the graph"):
         open_session(graph("Shrink"), target=npu_target({}))
     with pytest.raises(ProviderUnavailable, match="does not take all of the graph"):
@@ -69,7 +70,7 @@ def test_a_graph_with_an_operator_the_npu_does_not_know_is_refused_and_nothing_i
 
 
 @needs_npu
-def test_a_session_whose_nodes_went_elsewhere_is_found_out() -> None:
+def test_a_session_with_nodes_on_another_provider_is_refused() -> None:
     pool_threads()
     options = ort.SessionOptions()
     options.use_per_session_threads = False
@@ -80,24 +81,24 @@ def test_a_session_whose_nodes_went_elsewhere_is_found_out() -> None:
 
 
 @needs_npu
-def test_options_that_the_npu_does_not_know_of_are_told_with_the_provider(tmp_path: Path) -> None:
+def test_a_missing_backend_is_an_error_of_the_provider(tmp_path: Path) -> None:
     with pytest.raises(ProviderUnavailable, match=r"qnn cannot be used: its backend .* is not there"):
         npu_target({"backend_path": str(tmp_path / "libQnnHtp.so")})
 
 
-def test_a_plugin_that_is_not_there_is_named() -> None:
+def test_a_plugin_path_without_a_file_is_named() -> None:
     target = SessionTarget(Provider.QNN, {LIBRARY_OPTION: "/nowhere/plugin.so"})
     with pytest.raises(ProviderUnavailable, match=r"qnn .*/nowhere/plugin\.so is not there; install onnxruntime-qnn"):
         open_session(graph("Relu"), target=target)
 
 
-def test_a_plugin_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_plugin_is_an_error_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime_qnn", None)
     with pytest.raises(ProviderUnavailable, match=r"plugin is not installed .*install onnxruntime-qnn"):
         open_session(graph("Relu"), target=SessionTarget(Provider.QNN, {}))
 
 
-def test_a_library_that_is_no_plugin_is_refused_with_both_versions() -> None:
+def test_a_library_that_is_not_a_plugin_is_refused_with_both_versions() -> None:
     library = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_shared.so"
     target = SessionTarget(Provider.OPENVINO, {LIBRARY_OPTION: str(library)})
     with pytest.raises(ProviderUnavailable, match=f"does not go with ONNX Runtime {ort.__version__}"):
@@ -111,6 +112,10 @@ def test_a_provider_that_onnx_runtime_was_built_without_is_refused_rather_than_r
         open_session(graph("Relu"), target=SessionTarget(provider, {}))
 
 
-def test_what_cannot_be_opened_on_the_cpu_is_an_error_of_the_model() -> None:
+def test_a_graph_that_the_cpu_cannot_open_is_a_model_error() -> None:
     with pytest.raises(ModelError, match="cannot open"):
         open_session(b"nothing")
+
+
+def test_the_processor_is_always_among_the_devices_once() -> None:
+    assert [device.kind for device in provider_devices() if device.provider is Provider.CPU] == ["cpu"]

@@ -41,7 +41,7 @@ def test_past_lengths_and_bounds_follow_from_the_positions() -> None:
     assert inputs["attention_metadata"].tolist() == [3, 32, 32]
 
 
-def test_a_step_without_rows_asks_for_one() -> None:
+def test_a_step_without_logits_computes_one_row() -> None:
     assert step_inputs(replace(STEP, logits_indices=np.array([], np.int64)))["logits_indices"].tolist() == [0]
 
 
@@ -57,7 +57,7 @@ def test_without_the_provider_it_says_what_to_install() -> None:
     assert refused.value.provider == Provider.CUDA.value
 
 
-def test_pages_are_copied_where_they_lie() -> None:
+def test_pages_are_copied_in_place() -> None:
     geometry = read_geometry(DEFAULT)
     memory = DevicePages(geometry, 4, "cpu", 0, ON_CPU)
     assert memory.page_bytes == 2 * 6 * 32 * 2 * 64
@@ -72,7 +72,7 @@ def test_pages_are_copied_where_they_lie() -> None:
 
 
 @needs_cuda
-def test_a_model_without_a_form_for_it_says_how_to_make_one() -> None:
+def test_a_model_without_a_cuda_form_is_refused_with_how_to_make_one() -> None:
     with pytest.raises(ProviderUnavailable, match=r"scripts/calibrate_kv\.py"):
         CudaDecoder.open(DEFAULT, 4, {})
 
@@ -84,7 +84,7 @@ def test_captured_graphs_are_refused() -> None:
 
 
 @needs_cuda
-def test_on_a_card_the_default_model_writes_the_same_text_as_on_processor_cores(tmp_path: Path) -> None:
+def test_on_a_gpu_the_default_model_writes_the_same_text_as_on_processor_cores(tmp_path: Path) -> None:
     with np.load(FIXTURES / "quoter.npz") as stored:
         prompt = stored["token_ids"][:96]
     folder = cuda_copy(DEFAULT, tmp_path / "quoter", prompt)
@@ -94,7 +94,7 @@ def test_on_a_card_the_default_model_writes_the_same_text_as_on_processor_cores(
 
 
 @needs_cuda
-def test_on_a_card_a_copied_page_stands_in_for_the_one_it_was_copied_from(tmp_path: Path) -> None:
+def test_on_a_gpu_a_copied_page_replaces_its_source(tmp_path: Path) -> None:
     token_ids = reference("tiny-qwen2").token_ids[:33]
     folder = cuda_copy(FIXTURES / "tiny-qwen2", tmp_path / "model", token_ids)
     decoder = CudaDecoder.open(folder, 4, {})

@@ -172,7 +172,7 @@ def test_scales_outlive_their_file(folder: Path) -> None:
         ({"scales": {"k_scales": "many"}}, "not a list of numbers"),
     ],
 )
-def test_a_scale_file_that_does_not_go_with_the_model_is_refused(
+def test_a_scale_file_of_another_model_is_refused(
     folder: Path, tmp_path: Path, change: dict[str, object], problem: str
 ) -> None:
     path = tmp_path / "scales.json"
@@ -191,7 +191,7 @@ def test_a_scale_is_a_finite_number_above_0(folder: Path, tmp_path: Path, wrong:
         read_scales(path, read_geometry(folder))
 
 
-def test_a_file_with_another_divisor_stands_for_the_same_range(folder: Path, tmp_path: Path) -> None:
+def test_a_file_with_another_divisor_has_the_same_range(folder: Path, tmp_path: Path) -> None:
     content = json.loads((folder / "kv_scales.json").read_text())
     path = tmp_path / "scales.json"
     path.write_text(json.dumps(content | {"qmax": 64.0}))

@@ -30,14 +30,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_embedder(tmp_path_factory.mktemp("models") / "small")
 
 
-def test_every_length_is_run_before_an_encoder_is_there_and_reported(small: Path, tmp_path: Path) -> None:
+def test_every_length_is_run_and_reported_before_an_encoder_is_returned(small: Path, tmp_path: Path) -> None:
     events: list[EngineBuildStarted | ShapeReady] = []
     open_text_encoder_on_gpu(small, place(tmp_path), events.append)
     assert events == [ShapeReady("small", Provider.CPU, tokens, n, 2, False) for n, tokens in ((1, 32), (2, 48))]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_vectors_have_a_name_that_says_what_they_were_computed_in(small: Path, tmp_path: Path) -> None:
+def test_the_name_of_vectors_contains_the_precision(small: Path, tmp_path: Path) -> None:
     names = {
         open_text_encoder_on_gpu(small, place(tmp_path, precision=precision), ignore).name
         for precision in (Precision.FP16, Precision.FP32)
@@ -82,7 +82,7 @@ def test_a_provider_that_is_not_there_is_refused_before_anything_is_prepared(
     assert not compiled.exists()
 
 
-def test_openvino_that_is_not_installed_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_openvino_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime_ep_openvino", None)
     with pytest.raises(ProviderUnavailable, match=r"openvino cannot be used: .*install onnxruntime-ep-openvino"):
         open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.OPENVINO), ignore)
@@ -95,7 +95,7 @@ def test_a_model_of_the_other_kind_is_refused(small: Path, tmp_path: Path) -> No
         open_text_encoder_on_gpu(CROSS_ENCODER, place(tmp_path), ignore)
 
 
-def test_an_export_of_others_is_refused_so_that_another_provider_can_have_it(tmp_path: Path) -> None:
+def test_a_foreign_export_is_unavailable_so_that_the_next_provider_is_tried(tmp_path: Path) -> None:
     with pytest.raises(ProviderUnavailable, match="models add"):
         open_pair_encoder_on_gpu(CROSS_ENCODER.with_name("tiny-cross-encoder"), place(tmp_path), ignore)
 
@@ -107,7 +107,7 @@ def test_cuda_runs_the_whole_graph_as_the_cores_do(tmp_path: Path) -> None:
 
 
 @needs_tensorrt
-def test_tensorrt_builds_an_engine_once_and_anew_when_it_was_altered(tmp_path: Path) -> None:
+def test_tensorrt_builds_an_engine_once_and_again_when_it_was_altered(tmp_path: Path) -> None:
     def begun() -> bool:
         events: list[EngineBuildStarted | ShapeReady] = []
         encoder = open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.TENSORRT), events.append)

@@ -125,7 +125,7 @@ def test_the_default_embedder_gives_the_vectors_of_the_packed_path(precision: Pr
 
 @pytest.mark.parametrize("pooling", list(Pooling))
 @pytest.mark.parametrize(("precision", "least"), [(Precision.FP32, 1 - 1e-5), (Precision.FP16, 1 - 1e-4)])
-def test_an_embedder_whose_weights_are_exact_gives_the_very_vectors_however_it_pools(
+def test_an_embedder_with_exact_weights_gives_equal_vectors_for_each_pooling(
     pooling: Pooling, precision: Precision, least: float
 ) -> None:
     model = build_encoder(random_weights(32, 2, 48), SHAPE, None, pooling)
@@ -165,7 +165,7 @@ def test_the_cross_encoder_at_hand_scores_as_the_packed_one() -> None:
         np.testing.assert_allclose(padded_pair_encoder(precision).score(pairs), expected, atol=0.03)
 
 
-def test_a_text_gets_the_same_bits_whoever_shares_its_rectangle() -> None:
+def test_a_text_gets_the_same_bits_whatever_shares_its_rectangle() -> None:
     model = build_encoder(random_weights(32, 2, 48), SHAPE, None)
     graph = PaddedTextGraph(runs(take_apart(model), Precision.FP32), 32)
     texts = texts_by_chance() * 9

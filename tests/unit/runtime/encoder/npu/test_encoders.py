@@ -53,7 +53,7 @@ def test_graphs_are_compiled_once_and_then_taken_from_the_folder(small: Path, tm
     assert first.name == second.name
 
 
-def test_another_option_or_model_has_them_compiled_anew_and_the_old_ones_removed(small: Path, tmp_path: Path) -> None:
+def test_graphs_are_compiled_again_for_another_option_or_model(small: Path, tmp_path: Path) -> None:
     opened(small, tmp_path / "cache")
     _, compiled = opened(small, tmp_path / "cache", htp_graph_finalization_optimization_mode="1")
     assert compiled == [True, True]
@@ -63,7 +63,7 @@ def test_another_option_or_model_has_them_compiled_anew_and_the_old_ones_removed
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_a_damaged_graph_is_compiled_anew_and_the_others_are_not(small: Path, tmp_path: Path) -> None:
+def test_only_a_damaged_graph_is_compiled_again(small: Path, tmp_path: Path) -> None:
     first, _ = opened(small, tmp_path)
     (damaged,) = tmp_path.glob("*/32.onnx")
     content = bytearray(damaged.read_bytes())
@@ -79,7 +79,7 @@ def test_vectors_of_the_npu_have_a_name_of_their_own(small: Path, tmp_path: Path
     assert encoder.name != TextEncoder.open(small).name
 
 
-def test_an_export_of_others_is_refused_so_that_another_provider_can_have_it(tmp_path: Path) -> None:
+def test_a_foreign_export_is_unavailable_so_that_the_next_provider_is_tried(tmp_path: Path) -> None:
     with pytest.raises(ProviderUnavailable, match=r"qnn cannot be used: .*models add"):
         open_pair_encoder_on_npu(CROSS_ENCODER.with_name("tiny-cross-encoder"), {}, tmp_path, lambda _: None)
 

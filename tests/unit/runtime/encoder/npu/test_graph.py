@@ -61,7 +61,7 @@ def test_a_cross_encoder_of_fixed_length_scores_as_the_graph_it_was_taken_from_d
         assert session.run(None, padded_inputs(vectors, 48, -1e4))[0][0, 0] == pytest.approx(score, abs=0.03)
 
 
-def test_what_fills_a_text_up_changes_nothing(parts: BertParts, tokenizer: TextTokenizer) -> None:
+def test_padding_does_not_change_the_result(parts: BertParts, tokenizer: TextTokenizer) -> None:
     vectors = looked_up(parts, tokenizer, TEXTS[0])
     short, long = (
         open_session(fixed_graph(parts, tokens, None).model.SerializeToString()).run(
@@ -91,7 +91,7 @@ def test_the_same_model_gets_the_same_graph_to_the_byte(parts: BertParts, tokeni
     assert len(made) == 1
 
 
-def test_a_graph_that_this_product_did_not_build_is_refused_with_what_to_do() -> None:
+def test_a_graph_from_elsewhere_is_refused_with_what_to_do() -> None:
     foreign = onnx.load(CROSS_ENCODER.with_name("tiny-cross-encoder") / "model.onnx")
     with pytest.raises(ModelNotLowerable, match="edge-rag models add"):
         take_apart(foreign)
@@ -113,7 +113,7 @@ def test_the_longest_graph_holds_the_longest_text_that_is_read(longest: int, len
 
 
 @pytest.mark.parametrize("extent", [(-1.0, 3.0), (0.0, 0.0), (2.0, 5.0), (-7.0, -1.0), (-1e-12, 0.0), (-3e4, 1e-3)])
-def test_a_scale_holds_its_range_and_exactly_nothing(extent: tuple[float, float]) -> None:
+def test_a_scale_covers_its_range_and_represents_0_exactly(extent: tuple[float, float]) -> None:
     scale = Scale.over(extent)
     low, high = scale.extent
     step = float(scale.step)
@@ -127,7 +127,7 @@ def test_a_calibration_text_may_be_longer_than_what_is_run(parts: BertParts, tok
     assert calibrate(parts, [window]).mask < -24
 
 
-def test_filling_up_repeats_the_first_token_and_masks_it() -> None:
+def test_padding_repeats_the_first_token_and_is_masked() -> None:
     inputs = padded_inputs(np.arange(6, dtype=np.float32).reshape(2, 3), 4, -50.0)
     np.testing.assert_array_equal(inputs["embedded"][2:], [[0, 1, 2], [0, 1, 2]])
     np.testing.assert_array_equal(inputs["bias"].reshape(-1), [0, 0, -50, -50])

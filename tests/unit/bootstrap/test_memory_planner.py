@@ -16,7 +16,7 @@ FOLDERS = RoleFolders(MODELS / "minilm-l6", None, MODELS / "quoter")
 
 
 @pytest.mark.parametrize("board", sorted(path.stem for path in BOARDS.glob("*.toml")))
-def test_the_models_that_came_along_fit_every_recorded_board(board: str, tmp_path: Path) -> None:
+def test_the_bundled_models_fit_every_recorded_board(board: str, tmp_path: Path) -> None:
     facts = recorded(board, tmp_path / "board")
     profile = choose("auto", facts, builtin_profiles()).profile
     settings = load_settings(None, {"data_directory": tmp_path})
@@ -27,7 +27,7 @@ def test_the_models_that_came_along_fit_every_recorded_board(board: str, tmp_pat
     assert parsing_bytes(plan) >= profile.reserve_bytes // 2
 
 
-def test_what_lies_in_the_data_directory_is_counted(tmp_path: Path) -> None:
+def test_indexes_in_the_data_directory_are_counted(tmp_path: Path) -> None:
     facts = recorded("raspberry-pi-5-8g", tmp_path / "board")
     profile = choose("auto", facts, builtin_profiles()).profile
     settings = load_settings(None, {"data_directory": tmp_path})
@@ -42,7 +42,7 @@ def test_what_lies_in_the_data_directory_is_counted(tmp_path: Path) -> None:
     assert indexes() == before + 1000
 
 
-def test_what_a_running_daemon_would_give_back_can_be_planned_again(tmp_path: Path) -> None:
+def test_memory_of_a_running_daemon_counts_as_available(tmp_path: Path) -> None:
     settings = load_settings(None, {"data_directory": tmp_path})
     alone, beside = inspect_device(settings), inspect_device(settings, held_bytes=1 << 40)
     assert isinstance(alone.plan, MemoryPlan)

@@ -141,17 +141,17 @@ def forget_layers(graph: onnx.GraphProto) -> None:
         (set_input(7, "computed_cos"), "computed_cos is not a stored table"),
         (use_present, r"present\.0\.key is used inside"),
         (read_from_mask, "depends on attention_mask"),
-        (mix_tokens("CumSum"), "whether this CumSum keeps tokens"),
-        (mix_tokens("Softmax", axis=1), "whether this Softmax keeps tokens"),
-        (mix_tokens("Transpose", perm=[1, 0, 2]), "whether this Transpose keeps tokens"),
-        (cut(axis=1), "whether this Slice keeps tokens"),
-        (reshape_tokens, "whether this Reshape keeps tokens"),
+        (mix_tokens("CumSum"), "this CumSum may mix tokens"),
+        (mix_tokens("Softmax", axis=1), "this Softmax may mix tokens"),
+        (mix_tokens("Transpose", perm=[1, 0, 2]), "this Transpose may mix tokens"),
+        (cut(axis=1), "this Slice may mix tokens"),
+        (reshape_tokens, "this Reshape may mix tokens"),
         (last_row_only, "the head is not understood"),
         (half_precision_logits, "not float32"),
         (forget_layers, "no GroupQueryAttention"),
     ],
 )
-def test_what_has_no_paged_form_is_refused_with_the_reason(change: Change, message: str) -> None:
+def test_graphs_without_a_paged_form_are_refused_with_the_reason(change: Change, message: str) -> None:
     model = original()
     change(model.graph)
     with pytest.raises(ModelNotLowerable, match=message):
@@ -169,7 +169,7 @@ def test_a_head_narrower_than_its_rotary_table_is_refused() -> None:
         lower(original(), DecoderSizes(head_size=16, context_length=400, end_tokens=frozenset()))
 
 
-def test_the_original_is_left_as_it_is() -> None:
+def test_the_original_is_not_changed() -> None:
     model = original()
     before = model.SerializeToString(deterministic=True)
     lower(model, SIZES)
@@ -218,7 +218,7 @@ def test_a_graph_whose_windows_are_not_those_of_its_configuration_is_refused(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rows_are_picked_before_the_head(family: str) -> None:
+def test_rows_are_selected_before_the_head(family: str) -> None:
     graph = lower(original(family), DecoderSizes(80, 512, frozenset()))[0].graph
     pick = next(node for node in graph.node if "logits_indices" in node.input)
     after = list(graph.node)[list(graph.node).index(pick) + 1 :]

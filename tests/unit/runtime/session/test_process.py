@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+import threading
 import weakref
 
-from edge_rag.runtime.session.process import freeze_gc, raise_gc_threshold
+import pytest
+
+from edge_rag.runtime.session.process import NICENESS, freeze_gc, lower_priority, raise_gc_threshold
 
 
 class Cyclic:
@@ -53,3 +58,27 @@ def test_a_few_thousand_new_objects_do_not_start_a_collection() -> None:
     finally:
         gc.callbacks.remove(note)
         gc.set_threshold(*before)
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
+def test_lower_priority_applies_to_a_thread_and_those_it_starts_only() -> None:
+    found: dict[str, int] = {}
+
+    def compute() -> None:
+        found["before"] = niceness()
+        lower_priority()
+        lower_priority()
+        started = threading.Thread(target=lambda: found.update(started=niceness()))
+        started.start()
+        started.join()
+        found["after"] = niceness()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    thread.join()
+    assert found["after"] == found["started"] == min(19, found["before"] + NICENESS)
+    assert niceness() == found["before"]

@@ -69,7 +69,7 @@ def test_a_graph_outside_the_folder_is_refused(folder: Path, name: object) -> No
         lower_folder(folder)
 
 
-def test_a_window_that_the_graph_gives_to_no_layer_bounds_the_context(folder: Path) -> None:
+def test_a_window_without_layers_in_the_graph_bounds_the_context(folder: Path) -> None:
     set_config(folder, "decoder", "sliding_window", {"window_size": 128, "layers": []})
     assert lower_folder(folder).max_context == 128
 
@@ -124,7 +124,7 @@ def write_as_format_1(folder: Path) -> None:
     (folder / "paged.json").write_text(json.dumps(description | {"format": 1}))
 
 
-def test_a_paged_form_of_an_older_format_is_made_anew(folder: Path) -> None:
+def test_a_paged_form_of_an_older_format_is_made_again(folder: Path) -> None:
     geometry = lower_folder(folder)
     write_as_format_1(folder)
     (folder / "paged.onnx").write_bytes(b"of the older format")
@@ -152,7 +152,7 @@ def test_other_weights_are_lowered_again(folder: Path) -> None:
     assert (folder / "paged.onnx.data").read_bytes() != (FIXTURES / "tiny-llama" / "paged.onnx.data").read_bytes()
 
 
-def test_truncated_weights_are_refused_and_leave_what_was_there(folder: Path) -> None:
+def test_truncated_weights_are_refused_and_leave_the_present_form(folder: Path) -> None:
     lower_folder(folder)
     kept = {name: (folder / name).read_bytes() for name in LOWERED}
     weights = folder / "model.onnx.data"
