@@ -1,0 +1,155 @@
+"""Every call is admitted, counted and, where it is refused, recorded once, over any transport."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from edge_rag.access.quotas import QuotaLedger
+from edge_rag.core.identity import Identity, Quota, Role
+from edge_rag.core.monitoring.event import AuditEventKind
+from edge_rag.errors import CollectionNotFound, DocumentNotFound, Overloaded, PermissionDenied
+from edge_rag.service.call import CallContext, CallFailed, CallRequest, Credentials, Operation
+from edge_rag.service.codes import Code
+from edge_rag.service.lifecycle import Backend, Lifecycle
+from edge_rag.service.limits import ConcurrencyLimiter, Timeouts
+from edge_rag.service.refusals import RefusalRecorder
+from edge_rag.telemetry.audit_log import AuditLog
+from edge_rag.telemetry.latencies import Latencies
+from edge_rag.telemetry.metrics.calls import Metrics
+
+READ = Operation("Read", Role.READER)
+WRITE = Operation("Write", Role.WRITER)
+REGISTER = Operation("Register", None, anonymous=True)
+REQUEST = CallRequest(Credentials("ipv4:192.0.2.7:5000", tls=True), "chosen-id")
+
+
+class Fixed:
+    """Authenticates every caller as one identity, and refuses anonymous ones."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    def authenticate(self, credentials: Credentials) -> Identity:
+        return self._identity
+
+    def anonymous(self, credentials: Credentials) -> Identity:
+        raise PermissionDenied("this needs TLS")
+
+
+class Context:
+    """A call context over parts that tests read."""
+
+    def __init__(self, quota: Quota = Quota(), collections: frozenset[str] | None = None) -> None:  # noqa: B008 - frozen
+        self.audit = AuditLog(100)
+        self.registry = CollectorRegistry()
+        self.lifecycle = Lifecycle()
+        self.lifecycle.open(cast(Backend, object()))
+        identity = Identity("reader", frozenset({Role.READER}), collections, quota=quota)
+        self.limiter = ConcurrencyLimiter(1)
+        self.calls = CallContext(
+            self.lifecycle,
+            Fixed(identity),
+            QuotaLedger(),
+            self.limiter,
+            Timeouts(60, 600),
+            Metrics(self.registry, Latencies()),
+            RefusalRecorder(self.audit),
+        )
+
+    def count(self, method: str, code: Code) -> float | None:
+        return self.registry.get_sample_value("edge_rag_requests_total", {"method": method, "status": code.name})
+
+    def failure(
+        self, operation: Operation, request: CallRequest = REQUEST, error: Exception | None = None
+    ) -> CallFailed:
+        with pytest.raises(CallFailed) as failed, self.calls.handle(operation, request):
+            raise error or AssertionError("the call was admitted")
+        return failed.value
+
+    def reasons(self) -> list[str]:
+        entries = self.audit.entries().entries
+        assert all(entry.decision.kind is AuditEventKind.REFUSED for entry in entries)
+        return [entry.decision.reason for entry in entries]
+
+
+async def test_a_call_keeps_the_id_of_its_client_and_is_counted_once() -> None:
+    context = Context()
+    with context.calls.handle(READ, REQUEST) as call:
+        assert call.request_id == "chosen-id"
+        assert 59 < call.deadline - call.started <= 60
+    assert context.count("Read", Code.OK) == 1
+    assert context.reasons() == []
+
+
+async def test_a_call_over_its_quota_is_recorded_once_with_its_id() -> None:
+    context = Context(Quota(requests_per_minute=1))
+    with context.calls.handle(READ, REQUEST):
+        pass
+    failed = context.failure(READ)
+    assert (failed.code, failed.request_id) == (Code.RESOURCE_EXHAUSTED, "chosen-id")
+    assert failed.retry_after_s is not None
+    (entry,) = context.audit.entries(failed.request_id).entries
+    assert (entry.decision.client, entry.decision.reason) == ("reader", "Read: the client's quota is used up")
+    assert context.count("Read", Code.RESOURCE_EXHAUSTED) == 1
+
+
+async def test_a_call_without_a_slot_is_recorded_with_the_address_of_its_client() -> None:
+    context = Context()
+    context.limiter.acquire("another client")
+    with pytest.raises(CallFailed) as failed:
+        context.calls.acquire("Ask", "192.0.2.7", "ipv4:192.0.2.7:5000")
+    (entry,) = context.audit.entries(failed.value.request_id).entries
+    assert (entry.decision.client, entry.decision.kind) == ("ipv4:192.0.2.7", AuditEventKind.REFUSED)
+    assert context.count("Ask", Code.RESOURCE_EXHAUSTED) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [(WRITE, "Write: the client is not permitted"), (REGISTER, "Register: the client is not permitted")],
+)
+async def test_a_call_that_is_not_permitted_is_recorded(operation: Operation, reason: str) -> None:
+    context = Context()
+    assert context.failure(operation).code is Code.PERMISSION_DENIED
+    assert context.reasons() == [reason]
+
+
+async def test_a_draining_daemon_refuses_calls_and_waits_for_those_in_flight() -> None:
+    context = Context()
+    with context.calls.handle(READ, REQUEST):
+        context.lifecycle.drain()
+        assert context.failure(READ).code is Code.UNAVAILABLE
+    await context.lifecycle.drained()
+    assert context.reasons() == ["Read: the daemon is starting or shutting down"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (Overloaded("generator", 2.0), Code.RESOURCE_EXHAUSTED, "the generator queue is full"),
+        (DocumentNotFound("a"), Code.NOT_FOUND, "a"),
+        (ValueError("secret"), Code.INTERNAL, "internal error; the daemon's log has it under request id chosen-id"),
+    ],
+)
+async def test_an_error_of_an_admitted_call_is_no_refusal(error: Any, code: Code, message: str) -> None:
+    context = Context()
+    failed = context.failure(READ, error=error)
+    assert failed.code is code
+    assert message in failed.message
+    assert context.reasons() == []
+
+
+async def test_an_illegal_request_id_is_replaced_and_not_recorded() -> None:
+    context = Context()
+    failed = context.failure(READ, CallRequest(REQUEST.credentials, "two words"))
+    assert failed.code is Code.INVALID_ARGUMENT
+    assert failed.request_id != "two words"
+    assert context.reasons() == []
+
+
+async def test_a_caller_without_access_learns_nothing_of_other_collections() -> None:
+    context = Context(collections=frozenset({"manuals"}))
+    failed = context.failure(READ, error=CollectionNotFound("secret", ("manuals", "other")))
+    assert "other" not in failed.message
