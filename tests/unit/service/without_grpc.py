@@ -21,11 +21,11 @@ from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import AnswerMode, PassageOrder, Priority, Query, Sampling, SearchQuery
-from edge_rag.engine.engine import Engine
+from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.generator.constraints.grammar import GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSettings
-from edge_rag.generator.prompt.passage_order import PassageArranger, PassageHeat
+from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.pipeline.ingest import IngestStage, IngestWorker
@@ -55,7 +55,7 @@ READER = Identity("reader", frozenset({Role.READER}), quota=Quota(requests_per_m
 def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitStack) -> Backend:
     embedder = TextEncoder.open(MODELS / "minilm-l6")
     decoder = PagedDecoder.open(MODELS / "quoter", 40)
-    engine = Engine(decoder, SchedulerLimits(4, 96, 16), 8)
+    engine = Engine(decoder, EngineSettings(SchedulerLimits(4, 96, 16), 8))
     tokenizer, settings = ChatTokenizer.open(MODELS / "quoter"), PromptSettings(not_found="Nothing of the kind.")
     generator = AnswerGenerator(
         engine,
@@ -65,7 +65,7 @@ def open_backend(folder: Path, metrics: Metrics, audit: AuditLog, opened: ExitSt
         settings,
         QuoteSettings(prior_weight=4.0, not_found_below=0.1),
         CiteSettings(Stemmer),
-        PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassageHeat()), None),
+        PromptEncoder(tokenizer, settings, PassageArranger(PassageOrder.HOT, PassagePopularity()), None),
     )
     engine.start()
     opened.callback(engine.close)
