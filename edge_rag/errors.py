@@ -1,49 +1,49 @@
 """The error tree.
 
 EdgeRagError
-├── InvalidRequest          a field of a request is unusable; names the field
+├── InvalidRequest          a field of a request is invalid; names the field
 ├── NotFound                names what does not exist
 │   ├── CollectionNotFound
 │   ├── DocumentNotFound
 │   ├── JobNotFound
 │   ├── ModelNotFound
 │   └── TokenNotFound
-├── CollectionExists        a collection of that name is there already
-├── JobClosed                 was cancelled and takes no documents any more
-├── RequestTooLarge               larger than this device could ever hold, refused at admission
-├── Unauthenticated         no credentials, or none that are known
+├── CollectionExists        a collection of that name exists
+├── JobClosed               the job was cancelled and accepts no documents
+├── RequestTooLarge         larger than this device can ever hold; refused at admission
+├── Unauthenticated         no credentials, or unknown ones
 ├── PermissionDenied        the caller's role does not allow this
-├── Overloaded              a queue is full; says when to come back
-│   ├── QuotaExceeded       the caller has used what it may
-│   └── MemoryPressure         work that can wait is not taken while memory is short
-├── DeadlineExceeded        the caller's time is up
-│   └── CallTimeout         the longest time of a call, or of a client's silence in it, is over
-├── SlowConsumer                  the caller does not read what it is sent
-├── RequestCancelled        the caller went away
-├── NotReady                starting, warming or draining
-├── RemoteFailed            a machine that was to compute something failed, and nothing here could go on
-│   └── RemoteIncompatible         it cannot do what is asked, and would not if it were asked again
-├── DocumentRejected        this document cannot be taken; the others are unaffected
+├── Overloaded              a queue is full; has the time after which to retry
+│   ├── QuotaExceeded       the caller's quota is used up
+│   └── MemoryPressure      memory is short; batch requests are refused
+├── DeadlineExceeded        the request's deadline passed
+│   └── CallTimeout         a call, or its client's silence, lasted too long
+├── SlowConsumer            the client does not read the stream
+├── RequestCancelled        the client cancelled
+├── NotReady                the daemon is starting or draining
+├── RemoteFailed            another machine failed, and this one could not continue
+│   └── RemoteIncompatible  another machine cannot do this, and a retry will not help
+├── DocumentRejected        this document cannot be ingested; others are not affected
 │   ├── UnsupportedFormat
 │   ├── EncryptedDocument
 │   ├── BrokenDocument
 │   ├── EmptyDocument
-│   └── DocumentTooLarge    a size, time or memory limit was reached while parsing
-├── ConfigurationError      a configuration key, file or command-line value
-├── ProviderUnavailable     an execution provider cannot run a stage here; names it and the reason
+│   └── DocumentTooLarge    a size, time or memory limit was reached during parsing
+├── ConfigurationError      a configuration key, file or command-line value is invalid
+├── ProviderUnavailable     an execution provider cannot run a stage here; has the reason
 ├── AccessError             the files of tokens or certificates cannot be used
-├── DiscoveryUnavailable    the network does not let boxes be looked for or announced
+├── DiscoveryUnavailable    the network does not allow multicast DNS
 ├── ModelError
-│   ├── ModelFolderInvalid  a file is missing, changed, or not allowed in a model folder
+│   ├── ModelFolderInvalid  a file of a model folder is missing, changed or not allowed
 │   ├── ModelNotLowerable   the graph has no paged form
-│   ├── ModelNotAdded       a source cannot be taken into the model store, or not from here
+│   ├── ModelNotAdded       a source cannot be added to the model store
 │   ├── ModelNeeded         a model that fills a role cannot be removed
-│   └── InferenceFailed     the runtime refused or failed a run
+│   └── InferenceFailed     ONNX Runtime failed
 └── StorageError
     ├── DataDirectoryInUse  another daemon holds it
     ├── StorageFull
     ├── StorageCorrupt
-    └── BackupInvalid       a file is no whole backup, or not one that can be put back here
+    └── BackupInvalid       not a complete backup, or not one that can be restored here
 
 ``edge_rag.service.codes`` maps every class to one status code; a test proves that table total.
 """
@@ -52,21 +52,21 @@ from __future__ import annotations
 
 
 class EdgeRagError(Exception):
-    """Base of every error this package raises on purpose. ``str(error)`` is fit to show to a user."""
+    """Base of every error that this package raises deliberately. ``str(error)`` can be shown to users."""
 
 
-def class_of(error: BaseException) -> str:
-    """Returns an error's class, and that of what led to it: to be told where a message may hold what was asked."""
+def error_class(error: BaseException) -> str:
+    """Returns the classes of an error and its cause, for places where messages may contain text of questions."""
     cause = error.__cause__
     return type(error).__name__ + ("" if cause is None else f" after {type(cause).__name__}")
 
 
 class InvalidRequest(EdgeRagError):
-    """A field of a request is unusable.
+    """A field of a request is invalid.
 
     Args:
         field: Name of the field as the caller knows it, for example ``question``.
-        problem: What is wrong and what would be right.
+        problem: What is wrong and what is allowed.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -80,14 +80,14 @@ class NotFound(EdgeRagError):
 
 
 class CollectionNotFound(NotFound):
-    """No collection of that name."""
+    """No collection has that name."""
 
     def __init__(self, collection: str, known: tuple[str, ...] | None = ()) -> None:
-        """Makes the error.
+        """Creates the error.
 
         Args:
             collection: The name.
-            known: Those that exist; None where the caller is not to be told.
+            known: Names that exist; None if the caller may not learn them.
         """
         hint = f" (known collections: {', '.join(known)})" if known else " (no documents have been ingested yet)"
         super().__init__(f"collection {collection!r} does not exist{'' if known is None else hint}")
@@ -95,15 +95,15 @@ class CollectionNotFound(NotFound):
 
 
 class CollectionExists(EdgeRagError):
-    """A collection of that name is there already."""
+    """A collection of that name exists."""
 
     def __init__(self, collection: str) -> None:
-        super().__init__(f"collection {collection!r} exists already")
+        super().__init__(f"collection {collection!r} already exists")
         self.collection = collection
 
 
 class DocumentNotFound(NotFound):
-    """No document of that id or name in the collection."""
+    """No document of the collection has that id or name."""
 
     def __init__(self, document: str) -> None:
         super().__init__(f"document {document!r} does not exist")
@@ -111,7 +111,7 @@ class DocumentNotFound(NotFound):
 
 
 class JobNotFound(NotFound):
-    """No job of that id; those that ended long ago are forgotten."""
+    """No job has that id; old finished jobs are deleted."""
 
     def __init__(self, job: str) -> None:
         super().__init__(f"job {job!r} does not exist")
@@ -119,18 +119,18 @@ class JobNotFound(NotFound):
 
 
 class JobClosed(EdgeRagError):
-    """A job takes no documents any more.
+    """A job accepts no more documents.
 
     Args:
-        job_id: The job.
+        job_id: Id of the job.
     """
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"the job {job_id} was cancelled and takes no documents any more")
+        super().__init__(f"the job {job_id} was cancelled and accepts no more documents")
 
 
 class ModelNotFound(NotFound):
-    """No model of that name, neither in the store nor among those that came along."""
+    """No added or bundled model has that name."""
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
         hint = f"known models: {', '.join(known)}" if known else "no model has been added yet"
@@ -139,7 +139,7 @@ class ModelNotFound(NotFound):
 
 
 class TokenNotFound(NotFound):
-    """Nobody of that name has a token."""
+    """No token has that name."""
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
         hint = f"there are tokens for {', '.join(known)}" if known else "there are no tokens"
@@ -148,24 +148,24 @@ class TokenNotFound(NotFound):
 
 
 class Unauthenticated(EdgeRagError):
-    """The caller showed no credentials, or none that are known."""
+    """The caller sent no credentials, or unknown ones."""
 
 
 class PermissionDenied(EdgeRagError):
-    """The caller is known, but its role does not allow this."""
+    """The caller's role does not allow this."""
 
 
 class RequestTooLarge(EdgeRagError):
-    """The request needs more than the device could ever give it.
+    """The request needs more than the device can ever provide.
 
     Args:
         resource: What is short, for example ``tokens``.
-        needed: Amount the request needs.
-        available: The most that could ever be available.
+        needed: Amount that the request needs.
+        available: Largest amount that can be available.
     """
 
     def __init__(self, resource: str, needed: int, available: int) -> None:
-        super().__init__(f"request needs {needed} {resource}, at most {available} can be had on this device")
+        super().__init__(f"request needs {needed} {resource}, this device can provide at most {available}")
         self.resource = resource
         self.needed = needed
         self.available = available
@@ -176,7 +176,7 @@ class Overloaded(EdgeRagError):
 
     Args:
         queue: Name of the queue.
-        retry_after_s: When a retry is likely to be admitted, seconds.
+        retry_after_s: Time after which a retry is likely to be admitted, seconds.
     """
 
     def __init__(self, queue: str, retry_after_s: float) -> None:
@@ -186,11 +186,11 @@ class Overloaded(EdgeRagError):
 
 
 class QuotaExceeded(Overloaded):
-    """The caller has used what it may for now.
+    """The caller's quota is used up.
 
     Args:
-        bound: What was reached, for example ``60 requests a minute``.
-        retry_after_s: When there is room again, seconds.
+        bound: The limit reached, for example ``60 requests a minute``.
+        retry_after_s: Time until it allows a call again, seconds.
     """
 
     def __init__(self, bound: str, retry_after_s: float) -> None:
@@ -200,16 +200,14 @@ class QuotaExceeded(Overloaded):
 
 
 class MemoryPressure(Overloaded):
-    """Memory is short, and work that can wait is not taken.
+    """Memory is short, and batch requests are refused.
 
     Args:
-        retry_after_s: When to try again, seconds.
+        retry_after_s: Time after which to retry, seconds.
     """
 
     def __init__(self, retry_after_s: float) -> None:
-        EdgeRagError.__init__(
-            self, f"memory is short, batch requests are not taken meanwhile; retry in {retry_after_s:.0f} s"
-        )
+        EdgeRagError.__init__(self, f"memory is short, batch requests are refused; retry in {retry_after_s:.0f} s")
         self.queue = "generator"
         self.retry_after_s = retry_after_s
 
@@ -223,7 +221,7 @@ class DeadlineExceeded(EdgeRagError):
 
 
 class CallTimeout(DeadlineExceeded):
-    """A call, or its client's silence in it, lasted longer than the daemon allows.
+    """A call, or its client's silence, lasted longer than the daemon allows.
 
     Args:
         problem: What lasted how long.
@@ -235,32 +233,32 @@ class CallTimeout(DeadlineExceeded):
 
 
 class SlowConsumer(EdgeRagError):
-    """The caller does not read what it is sent.
+    """The client does not read the stream.
 
     Args:
-        seconds: For how long it has not.
-        how_far: How far the answer came; empty where nothing is known of it.
+        seconds: How long it has not read, seconds.
+        how_far: How far the answer had got; empty if that is not known.
     """
 
     def __init__(self, seconds: float, how_far: str = "") -> None:
-        super().__init__(f"what was sent was not read for {seconds:g} s{'; ' if how_far else ''}{how_far}")
+        super().__init__(f"the client did not read the stream for {seconds:g} s{'; ' if how_far else ''}{how_far}")
         self.seconds = seconds
 
 
 class RequestCancelled(EdgeRagError):
-    """The caller cancelled."""
+    """The client cancelled."""
 
 
 class NotReady(EdgeRagError):
-    """The daemon is starting, warming or draining."""
+    """The daemon is starting or draining."""
 
 
 class RemoteFailed(EdgeRagError):
-    """A machine that was to compute something failed, was too slow, or said what it must not.
+    """Another machine failed, was too slow, or sent an invalid result.
 
     Args:
         problem: What went wrong.
-        busy: Whether it only had no room, which says nothing against it.
+        busy: Whether the machine only had no capacity, which does not count as a failure.
     """
 
     def __init__(self, problem: str, busy: bool = False) -> None:
@@ -269,15 +267,15 @@ class RemoteFailed(EdgeRagError):
 
 
 class RemoteIncompatible(RemoteFailed):
-    """A machine cannot do what is asked: it has other models, or an older version."""
+    """Another machine cannot do this: it has other models, or an older version."""
 
 
 class DocumentRejected(EdgeRagError):
-    """This document cannot be taken; what was stored before is unchanged."""
+    """This document cannot be ingested; stored documents are unchanged."""
 
 
 class UnsupportedFormat(DocumentRejected):
-    """Neither the name nor the content is of a format that can be read."""
+    """Neither name nor content is of a format that is read."""
 
 
 class EncryptedDocument(DocumentRejected):
@@ -285,19 +283,19 @@ class EncryptedDocument(DocumentRejected):
 
 
 class BrokenDocument(DocumentRejected):
-    """The document is damaged or not what its name says."""
+    """The document is damaged, or not of the format that its name states."""
 
 
 class EmptyDocument(DocumentRejected):
-    """The document holds no text."""
+    """The document has no text."""
 
 
 class DocumentTooLarge(DocumentRejected):
-    """A size, time or memory limit was reached while the document was read."""
+    """A size, time or memory limit was reached during parsing."""
 
 
 class ConfigurationError(EdgeRagError):
-    """A configuration key, file or command-line value is unusable."""
+    """A configuration key, file or command-line value is invalid."""
 
 
 class ProviderUnavailable(EdgeRagError):
@@ -305,7 +303,7 @@ class ProviderUnavailable(EdgeRagError):
 
     Args:
         provider: Name of the provider.
-        reason: What is in the way.
+        reason: The obstacle.
     """
 
     def __init__(self, provider: str, reason: str) -> None:
@@ -315,27 +313,29 @@ class ProviderUnavailable(EdgeRagError):
 
 
 class AccessError(EdgeRagError):
-    """The files of tokens or certificates cannot be used; nobody is let in by them."""
+    """The files of tokens or certificates cannot be used; access by them is denied."""
 
 
 class DiscoveryUnavailable(EdgeRagError):
-    """The network does not let boxes be looked for or announced."""
+    """The network does not allow multicast DNS."""
 
 
 class ModelError(EdgeRagError):
-    """Something about a model."""
+    """Base of errors of models."""
 
 
 class ModelFolderInvalid(ModelError):
-    """A model folder is incomplete, altered, or holds something that is not allowed."""
+    """A model folder is incomplete, changed, or has a file that is not allowed."""
 
 
 class ModelNotLowerable(ModelError):
-    """The graph cannot be put into the paged form; the reason is the message."""
+    """The graph cannot be converted to the paged form; the message has the reason."""
 
 
 class ModelNotAdded(ModelError):
-    """A source cannot be taken into the model store; the store is as it was. Says why and what would work."""
+    """A source cannot be added to the model store, which is unchanged. The message has the reason and what would
+    work.
+    """
 
 
 class ModelNeeded(ModelError):
@@ -343,11 +343,11 @@ class ModelNeeded(ModelError):
 
 
 class InferenceFailed(ModelError):
-    """ONNX Runtime refused or failed a run."""
+    """ONNX Runtime failed to run a model."""
 
 
 class StorageError(EdgeRagError):
-    """Something about the data directory."""
+    """Base of errors of the data directory."""
 
 
 class DataDirectoryInUse(StorageError):
@@ -355,12 +355,12 @@ class DataDirectoryInUse(StorageError):
 
 
 class StorageFull(StorageError):
-    """No room is left on the device; nothing acknowledged is lost."""
+    """No space is left on the device; acknowledged data is not lost."""
 
 
 class StorageCorrupt(StorageError):
-    """Stored bytes are not what was written."""
+    """Stored bytes are damaged."""
 
 
 class BackupInvalid(StorageError):
-    """A file is no whole backup, or was made by a newer version; nothing was changed."""
+    """A file is not a complete backup, or a newer version wrote it; nothing was changed."""

@@ -21,7 +21,7 @@ from edge_rag.client import parse_filter
 from edge_rag.client.channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from edge_rag.core.documents.collection import CollectionSettings, RecencyBoost, ValueBoost
 from edge_rag.core.documents.filters import Filter
-from edge_rag.core.documents.metadata import MetadataValue, checked_metadata
+from edge_rag.core.documents.metadata import MetadataValue, validate_metadata
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
@@ -117,7 +117,7 @@ def metadata_of(pairs: Iterable[str], option: str = "--meta") -> dict[str, Metad
         for key, several in texts.items()
     }
     try:
-        return checked_metadata(values)
+        return validate_metadata(values)
     except InvalidRequest as error:
         raise click.BadParameter(str(error), param_hint=option) from error
 

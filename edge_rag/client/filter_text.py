@@ -25,7 +25,7 @@ from edge_rag.core.documents.filters import (
     Prefix,
     Present,
 )
-from edge_rag.core.documents.metadata import checked_key, checked_moment
+from edge_rag.core.documents.metadata import validate_key, validate_moment
 from edge_rag.errors import InvalidRequest
 
 LONGEST_FILTER: Final = 65_536
@@ -159,7 +159,7 @@ class _Builder(Transformer[Token, Any]):
         try:
             day = len(token) == 10
             moment = datetime.combine(date.fromisoformat(token), time()) if day else datetime.fromisoformat(token)
-            return checked_moment("date", moment)
+            return validate_moment("date", moment)
         except (ValueError, InvalidRequest):
             raise _InvalidToken(token, f"{str(token)!r} is not a date") from None
 
@@ -173,7 +173,7 @@ def _field(token: Token) -> FilterField:
     if token in _BUILTIN:
         return _BUILTIN[str(token)]
     try:
-        return MetadataField(checked_key(token.removeprefix(_METADATA)))
+        return MetadataField(validate_key(token.removeprefix(_METADATA)))
     except InvalidRequest as error:
         raise _InvalidToken(token, error.problem) from None
 

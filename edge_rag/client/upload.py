@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.client.errors import invalid_argument
-from edge_rag.core.documents.metadata import checked_metadata
+from edge_rag.core.documents.metadata import validate_metadata
 from edge_rag.wire.metadata import metadata_to_message
 from edge_rag.wire.requests import sendable
 
@@ -65,7 +65,7 @@ def upload_requests(documents: Iterable[OutgoingDocument], collection: str) -> I
                 collection=collection,
                 name=sendable("name", document.name),
                 media_type=document.media_type,
-                metadata=metadata_to_message(checked_metadata(document.metadata)),
+                metadata=metadata_to_message(validate_metadata(document.metadata)),
             )
         with closing(document.open_content()) as content:
             left = header.size_bytes = content.seek(0, os.SEEK_END)

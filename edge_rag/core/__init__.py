@@ -1,1 +1,1 @@
-"""Values every room shares. Standard library only."""
+"""Values and ports shared by all rooms. No other room is imported here."""

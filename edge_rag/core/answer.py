@@ -1,4 +1,4 @@
-"""What an answer is made of, in the order in which it is streamed."""
+"""The events of an answer, in the order in which they are streamed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PassagesFound:
-    """The passages the answer is drawn from.
+    """The passages that the answer is based on.
 
     Attributes:
         passages: Best first; citations refer to them by position.
-        evidence: How much speaks for an answer being among them, 0 to 1.
+        evidence: Evidence that an answer is among them, 0 to 1.
     """
 
     passages: tuple[RankedPassage, ...]
@@ -32,14 +32,14 @@ class PassagesFound:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of the answer; whole characters only. The answer is the concatenation of all deltas."""
+    """The next part of the answer, whole characters only. The answer is the concatenation of all deltas."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """Where a part of the answer is from.
+    """The source of a part of the answer.
 
     Attributes:
         passage: 0-based position in ``PassagesFound.passages``.
@@ -67,7 +67,7 @@ class Unsupported:
     """A part of the answer that no passage supports.
 
     Attributes:
-        answer_start: First character of the answer that this is about.
+        answer_start: First character of the part.
         answer_end: One past the last.
     """
 
@@ -76,7 +76,7 @@ class Unsupported:
 
 
 class UnsupportedText(Enum):
-    """What becomes of sentences in CITE mode that no passage supports."""
+    """What happens to sentences in CITE mode that no passage supports."""
 
     MARK = "mark"
     OMIT = "omit"
@@ -84,16 +84,16 @@ class UnsupportedText(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request used, in tokens of the generator's vocabulary.
+    """Tokens and steps that a request used, in tokens of the generator's vocabulary.
 
     Attributes:
         prompt_tokens: Length of the prompt.
-        cached_prompt_tokens: How many of those were found in the cache, computed in a text that begins alike.
-        copied_prompt_tokens: How many were copied from where their passage was computed alone; where there are any, the
-            answer is an approximation.
+        cached_prompt_tokens: Prompt tokens found in the prefix cache.
         generated_tokens: Sampled and forced tokens.
-        forced_tokens: Those of them that a constraint left no choice about.
-        model_steps: Model runs the request took part in.
+        forced_tokens: Generated tokens for which a constraint allowed one choice only.
+        model_steps: Model runs that the request took part in.
+        copied_prompt_tokens: Prompt tokens copied from a passage that was computed alone; if there are any, the answer
+            is an approximation.
     """
 
     prompt_tokens: int = 0
@@ -110,8 +110,8 @@ class StageTime:
 
     Attributes:
         stage: ``retriever``, ``reranker`` or ``generator``.
-        queue_s: Waiting, seconds.
-        compute_s: Being worked on, seconds; shared steps count in full for everyone in them.
+        queue_s: Waiting time, seconds.
+        compute_s: Processing time, seconds; the time of a shared step counts in full for each request in it.
     """
 
     stage: str
@@ -127,7 +127,7 @@ class Finished:
         reason: Why it ended.
         usage: What it used.
         stages: Time per stage, in pipeline order.
-        first_token_s: From submission to the first text, seconds; None where there was none.
+        first_token_s: From submission to the first text, seconds; None without text.
     """
 
     reason: FinishReason | Unrecognized

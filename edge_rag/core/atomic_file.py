@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole and durably, and locks on files that several processes change."""
+"""Files that are replaced atomically and durably, and file locks between processes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from edge_rag.errors import AccessError
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Replaces a file as a whole: a reader, and whoever comes after a loss of power, sees the old bytes or the new.
+    """Replaces a file atomically: readers see the old bytes or the new ones, also after a loss of power.
 
     Args:
-        path: The file; made if it does not exist.
-        content: What it is to hold.
-        mode: Permissions, less those the process masks.
+        path: The file; created if it does not exist.
+        content: The new content.
+        mode: Permissions, before the process's umask.
 
     Raises:
-        OSError: It could not be written; what was there before is unharmed.
+        OSError: It could not be written; the old content is unharmed.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -38,10 +38,10 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def sync(path: Path) -> None:
-    """Brings a file, or a folder's list of names, to the disk.
+    """Syncs a file, or the entries of a folder, to the disk.
 
     Raises:
-        OSError: It could not be, or the path is a symbolic link.
+        OSError: It failed, or the path is a symbolic link.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
@@ -52,13 +52,13 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Holds a file's lock, against other processes; makes its folder, readable by its owner only, if there is none.
+    """Locks a file against other processes; creates its folder, readable by its owner only, if necessary.
 
     Args:
-        path: The file; it need not exist. The lock is another file beside it, since the file itself is replaced.
+        path: The file; it need not exist. The lock is another file beside it, because the file itself is replaced.
 
     Raises:
-        AccessError: The lock cannot be had, or the body raised OSError.
+        AccessError: The lock could not be taken, or the block raised OSError.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

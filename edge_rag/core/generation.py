@@ -14,24 +14,24 @@ from edge_rag.errors import EdgeRagError
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A question with its evidence, ready to be answered.
+    """A question with its passages, ready for the generator.
 
     Attributes:
-        request_id: Identifies the request.
+        request_id: Id of the request.
         question: The question.
-        passages: Best first; may be empty, then the answer is the not-found answer.
-        evidence: How much speaks for an answer being among them, 0 to 1.
-        mode: How much freedom the model has.
+        passages: Best first; without passages the answer is the not-found answer.
+        evidence: Evidence that an answer is among the passages, 0 to 1.
+        mode: How freely the answer is written.
         max_sentences: Most sentences quoted in QUOTE mode.
         sampling: How tokens are chosen.
         priority: Scheduling class.
-        client: Who asks.
+        client: Name of the client.
         trust_domain: Requests share cached KV only within one trust domain; the collection's name.
         deadline: ``time.monotonic()`` seconds, or None.
-        format: What the answer must look like in FREE mode; None where it may look like anything.
-        epoch: Epoch of the collection that the passages are from; cached KV is shared only inside one.
-        offload: What of the passages may leave the box.
-        kv_reuse: What of other prompts' KV it takes over.
+        format: Format of the answer in FREE mode; None for any.
+        epoch: Epoch of the collection when the passages were read; cached KV is shared only within one epoch.
+        offload: Which text of the collection may leave the box.
+        kv_reuse: Which KV of other prompts is reused.
     """
 
     request_id: RequestId
@@ -53,14 +53,14 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The generator is done with a request.
+    """The generator finished a request.
 
     Attributes:
         reason: Why it ended.
         usage: What it used.
-        queue_s: Waiting for a slot, seconds.
+        queue_s: Waiting time for a slot, seconds.
         compute_s: From the first step to the last, seconds.
-        first_token_s: From submission to the first text, seconds; None where there was none.
+        first_token_s: From submission to the first text, seconds; None without text.
     """
 
     reason: FinishReason
@@ -72,10 +72,10 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class GenerationFailed:
-    """The generator gave up on a request; nothing follows.
+    """A request failed in the generator; no event follows.
 
     Attributes:
-        error: Why, fit to be raised to the caller.
+        error: The error to raise to the caller.
     """
 
     error: EdgeRagError
@@ -139,4 +139,4 @@ class GeneratorLoad:
 GeneratedChunk = TextChunk | TokenChunk | QuoteChunk
 
 ChunkEvent = GeneratedChunk | Generated | GenerationFailed
-"""The last event is ``Generated`` or ``GenerationFailed``, exactly one of them, exactly once."""
+"""The last event is ``Generated`` or ``GenerationFailed``; there is exactly one of them."""

@@ -1,4 +1,4 @@
-"""Who calls, and what they may do; pure."""
+"""Callers, their roles and quotas; pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Role(Enum):
     """What a caller may do.
 
     READER: ask, search and read documents.
-    WRITER: bring in, replace and remove documents.
-    PEER: have answers written about passages they bring along, and texts embedded and reranked; nothing of what is kept
-    here.
-    ADMIN: everything, in every collection; look into the daemon, change its models, make collections.
+    WRITER: add, replace and remove documents.
+    PEER: have answers generated from passages in the request, and texts embedded and reranked; no access to stored
+        data.
+    ADMIN: everything in every collection: read the daemon's state, change its models, create collections.
     """
 
     READER = "reader"
@@ -27,12 +27,12 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much a caller may use; None is no bound.
+    """Usage limits of a caller; None is unlimited.
 
     Attributes:
-        requests_per_minute: Calls begun within a minute, at least 1.
+        requests_per_minute: Calls started within a minute, at least 1.
         tokens_per_minute: Prompt and generated tokens within a minute, at least 1.
-        concurrent_requests: Calls under way at once, at least 1.
+        concurrent_requests: Calls in progress at once, at least 1.
     """
 
     requests_per_minute: int | None = None
@@ -45,11 +45,11 @@ class Identity:
     """A caller.
 
     Attributes:
-        name: Unique among all that have credentials; shares and usage are counted by it.
-        roles: What they may do.
-        collections: Where; None is everywhere.
-        priority_ceiling: Most urgent class their requests get.
-        quota: How much they may use.
+        name: Unique among all credentials; fair shares and usage are counted by it.
+        roles: What the caller may do.
+        collections: Collections it may access; None for all.
+        priority_ceiling: Most urgent scheduling class of its requests.
+        quota: Its usage limits.
     """
 
     name: str
@@ -59,25 +59,25 @@ class Identity:
     quota: Quota = Quota()
 
     def is_a(self, role: Role) -> bool:
-        """Whether they have a role."""
+        """Whether the caller has a role; ADMIN has all."""
         return role in self.roles or Role.ADMIN in self.roles
 
     @property
-    def seen(self) -> frozenset[str] | None:
-        """The collections that exist for them; None where all do."""
+    def visible_collections(self) -> frozenset[str] | None:
+        """Collections that the caller can see; None for all."""
         return None if Role.ADMIN in self.roles else self.collections
 
-    def sees(self, collection: str) -> bool:
-        """Whether a collection exists for them."""
-        return self.seen is None or collection in self.seen
+    def can_see(self, collection: str) -> bool:
+        """Whether the caller can see a collection."""
+        return self.visible_collections is None or collection in self.visible_collections
 
-    def at_most(self, wanted: Priority) -> Priority:
-        """Returns the class that a request gets for which one is wanted."""
-        return max(wanted, self.priority_ceiling)
+    def capped_priority(self, priority: Priority) -> Priority:
+        """Returns the scheduling class of a request that asks for ``priority``."""
+        return max(priority, self.priority_ceiling)
 
 
 def local_identity(name: str) -> Identity:
-    """Returns who calls from this box, where no credentials are asked for."""
+    """Returns the identity of callers on this box, where no credentials are required."""
     return Identity(name, EVERY_ROLE)
 
 

@@ -1,11 +1,4 @@
-"""Identifier types, so that one kind of id cannot stand in for another.
-
-What a model may be called, wherever a name is read: it is also the name of a folder.
-
-The number of the form that a file of this program has.
-
-What a newer daemon says and an older client has no word for.
-"""
+"""Types of identifiers, model names, file format versions, and unrecognized enum values."""
 
 from __future__ import annotations
 
@@ -22,7 +15,7 @@ ChunkId = NewType("ChunkId", int)
 """Positive 63-bit integer, never reused; the FAISS id and the SQLite row id."""
 
 RequestId = NewType("RequestId", str)
-"""Opaque; made by the server where the client sends none."""
+"""Opaque; created by the server if the client sends none."""
 
 
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
@@ -33,23 +26,25 @@ def is_request_id(text: str) -> bool:
     return _REQUEST_ID.fullmatch(text) is not None
 
 
-LONGEST_MODEL_NAME: Final = 64
-"""Most characters of a model's name."""
+MAX_MODEL_NAME: Final = 64
+"""Most characters of a model's name, which is also the name of a folder."""
 
-_NAME: Final = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_MODEL_NAME - 1}}}")
+_NAME: Final = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{MAX_MODEL_NAME - 1}}}")
 
 
 def is_model_name(text: str) -> bool:
-    """Whether a model may have this name: 1 to 64 of a-z, 0-9, ``.``, ``_`` and ``-``, the first a letter or digit."""
+    """Whether a text is a valid model name: 1 to 64 of a-z, 0-9, ``.``, ``_`` and ``-``, the first a letter or
+    digit.
+    """
     return _NAME.fullmatch(text) is not None
 
 
 def is_newer(content: bytes, newest: int) -> bool:
-    """Whether a JSON file says that it has a form that this version does not know yet.
+    """Whether a JSON file has a format version that this version of edge-rag does not know.
 
     Args:
-        content: The file; anything.
-        newest: Number of the newest form this version knows.
+        content: Content of the file; need not be valid JSON.
+        newest: Newest format version known.
     """
     try:
         document = json.loads(content)
@@ -59,27 +54,26 @@ def is_newer(content: bytes, newest: int) -> bool:
     return isinstance(number, int) and number > newest
 
 
-_Word = TypeVar("_Word", bound=Enum)
+_EnumT = TypeVar("_EnumT", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
 class Unrecognized:
-    """A value of an enumeration that the daemon knows and this version does not. Only clients meet one.
+    """An enum value of a newer daemon that this version does not know. Only clients receive it.
 
     Attributes:
-        value: What stands where a known one has its value: ``unrecognized_`` and its number in the API, or
-            ``unspecified`` where the daemon says nothing, as one that is older may.
+        value: ``unrecognized_`` and the number in the API, or ``unspecified`` if the daemon sends none.
     """
 
     value: str
 
 
-def recognized(word: _Word | Unrecognized) -> _Word:
-    """Returns what is known, as everything is that this version says itself.
+def require_recognized(value_: _EnumT | Unrecognized) -> _EnumT:
+    """Returns a value that is not ``Unrecognized``.
 
     Raises:
-        ValueError: It was heard from a newer version.
+        ValueError: It is.
     """
-    if isinstance(word, Unrecognized):
-        raise ValueError(f"{word.value} cannot be passed on")
-    return word
+    if isinstance(value_, Unrecognized):
+        raise ValueError(f"{value_.value} is not a value that this version can send")
+    return value_

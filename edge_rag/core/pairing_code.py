@@ -1,25 +1,25 @@
-"""The one-time code with which a newcomer gets its credentials; pure but for the random numbers.
+"""The one-time code with which a new client gets its credentials; pure except for random numbers.
 
 A code has 42 symbols of Crockford's base 32 (https://www.crockford.com/base32.html), 5 bits each, in groups of six:
 
-    100 bits  the beginning of the SHA-256 of the certificate that the daemon serves TLS with
+    100 bits  the start of the SHA-256 of the daemon's TLS certificate
      20 bits  the key: which code it is
      60 bits  the secret
      30 bits  checksum
 
-The first part is for the client alone. It takes the certificate off the connection, compares, and says nothing more to
-a server with another one; what it then sends goes over TLS that only the holder of that certificate's key can have set
-up. So who sits in between learns neither key nor secret. k3s puts the hash of its authority into its secure tokens
-(https://docs.k3s.io/cli/token) and kubeadm takes it beside the token
-(https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-join/), for the same reason. To deceive a client, a
-certificate would have to be found whose SHA-256 begins as that of the box's, 2**100 hashes on average; and there is
-nothing in the code that could be tried without asking the box.
+The first part is for the client only. It takes the certificate from the connection, compares it, and ends the
+connection if it differs; what it sends afterwards goes over TLS that only the holder of the certificate's key can have
+established. A man in the middle therefore learns neither key nor secret. k3s puts the hash of its authority into its
+secure tokens (https://docs.k3s.io/cli/token) and kubeadm takes it beside the token
+(https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-join/), for the same reason. To deceive a client, an
+attacker needs a certificate whose SHA-256 starts like that of the box, 2**100 hashes on average, and nothing in the
+code can be tested without calling the box.
 
-The secret is tried at the box, which counts: with five tries at 60 bits a guess succeeds once in 2**57. Nor is it found
-from its hash, which is all the box keeps, within the minutes that it is good for.
+The box counts attempts at the secret: with five attempts at 60 bits a guess succeeds once in 2**57. The secret cannot
+be found from its hash, which is all that the box stores, within the minutes that a code is valid.
 
-The checksum is Bech32m's (BIP 350): up to four mistyped symbols are always noticed, before anything is sent, so that
-they cost none of the tries and are not taken for an attack.
+The checksum is Bech32m's (BIP 350): up to four mistyped symbols are always detected before anything is sent, so typing
+errors do not count as attempts.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _CHECK_SYMBOLS: Final = 6
 _GROUP: Final = 6
 _LENGTH: Final = _SERVER_SYMBOLS + _KEY_SYMBOLS + _SECRET_SYMBOLS + _CHECK_SYMBOLS
 
-_READ_AS: Final = str.maketrans("ILO", "110")
+_ALIASES: Final = str.maketrans("ILO", "110")
 _GENERATOR: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
 _BECH32M: Final = 0x2BC830A3
 
 
 @dataclass(frozen=True, slots=True)
 class PairingCode:
-    """A code.
+    """A pairing code.
 
     Attributes:
         server: First 100 bits of the SHA-256 of the daemon's certificate, DER, as symbols.
@@ -62,19 +62,19 @@ class PairingCode:
 
     @classmethod
     def make(cls, certificate_sha256: bytes) -> Self:
-        """Makes a code for a daemon with this SHA-256, 32 bytes, of its certificate."""
+        """Creates a code for the daemon whose certificate has this SHA-256, 32 bytes."""
         return cls(_server_part(certificate_sha256), _random(_KEY_SYMBOLS), _random(_SECRET_SYMBOLS))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads a code as people type it: in either case, with O for 0, I and L for 1, hyphens and spaces anywhere.
+        """Parses a code as typed: upper or lower case, O for 0, I and L for 1, hyphens and spaces anywhere.
 
         Raises:
-            ValueError: It is no code, or was mistyped.
+            ValueError: It is not a code, or was mistyped.
         """
-        symbols = re.sub(r"[\s-]", "", text).upper().translate(_READ_AS)
+        symbols = re.sub(r"[\s-]", "", text).upper().translate(_ALIASES)
         if any(symbol not in SYMBOLS for symbol in symbols):
-            raise ValueError("it has characters that no code has")
+            raise ValueError("it has characters that are not in any code")
         if len(symbols) != _LENGTH:
             raise ValueError(f"a code has {_LENGTH} letters and digits, this has {len(symbols)}")
         if _remainder(SYMBOLS.index(symbol) for symbol in symbols) != _BECH32M:
@@ -83,15 +83,17 @@ class PairingCode:
         return cls(symbols[:key_at], symbols[key_at:secret_at], symbols[secret_at : secret_at + _SECRET_SYMBOLS])
 
     def text(self) -> str:
-        """Returns the code as it is shown."""
+        """Returns the code as displayed."""
         symbols = self.server + self.key + self.secret
         values = [SYMBOLS.index(symbol) for symbol in symbols]
         check = _remainder([*values, *[0] * _CHECK_SYMBOLS]) ^ _BECH32M
-        symbols += "".join(SYMBOLS[check >> 5 * (_CHECK_SYMBOLS - 1 - place) & 31] for place in range(_CHECK_SYMBOLS))
+        symbols += "".join(
+            SYMBOLS[check >> 5 * (_CHECK_SYMBOLS - 1 - position) & 31] for position in range(_CHECK_SYMBOLS)
+        )
         return "-".join(symbols[start : start + _GROUP] for start in range(0, _LENGTH, _GROUP))
 
     def is_for(self, certificate: bytes) -> bool:
-        """Whether the code was made on the daemon that serves this certificate, DER."""
+        """Whether the code was created by the daemon with this certificate, DER."""
         return hmac.compare_digest(self.server, _server_part(hashlib.sha256(certificate).digest()))
 
 
@@ -115,7 +117,7 @@ def _random(length: int) -> str:
 
 def _server_part(sha256: bytes) -> str:
     number = int.from_bytes(sha256, "big") >> 8 * len(sha256) - 5 * _SERVER_SYMBOLS
-    return "".join(SYMBOLS[number >> 5 * (_SERVER_SYMBOLS - 1 - place) & 31] for place in range(_SERVER_SYMBOLS))
+    return "".join(SYMBOLS[number >> 5 * (_SERVER_SYMBOLS - 1 - position) & 31] for position in range(_SERVER_SYMBOLS))
 
 
 def _remainder(values: Iterable[int]) -> int:
@@ -124,6 +126,6 @@ def _remainder(values: Iterable[int]) -> int:
     for value in values:
         top = remainder >> 25
         remainder = (remainder & 0x1FFFFFF) << 5 ^ value
-        for place, generator in enumerate(_GENERATOR):
-            remainder ^= generator if top >> place & 1 else 0
+        for position, generator in enumerate(_GENERATOR):
+            remainder ^= generator if top >> position & 1 else 0
     return remainder

@@ -1,4 +1,4 @@
-"""Passages: retrieved chunks on their way into a prompt, with the evidence gathered about them."""
+"""Passages on their way from the index into a prompt, with ranks, scores and evidence."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from edge_rag.core.query import NO_CONTEXT, KvReuse, RequestContext
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A passage of another document with nearly the same text, which was left out for a better one.
+    """A passage of another document with nearly the same text, left out for a better one.
 
     Attributes:
-        document_id: Document it belongs to.
-        document: Name of that document.
+        document_id: Id of its document.
+        document: Name of the document.
         page: 1-based page on which it starts, or None.
         start: First character in the document's stored text.
         end: One past the last character.
@@ -33,19 +33,19 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk as the query path sees it.
+    """A chunk, or several adjacent ones, as read for a question.
 
     Attributes:
-        chunk_id: Its id in the index.
-        document_id: Document it belongs to.
-        document: Name of that document.
-        page: 1-based page on which the passage starts, or None.
+        chunk_id: Id of the chunk in the index.
+        document_id: Id of its document.
+        document: Name of the document.
+        page: 1-based page on which it starts, or None.
         start: First character in the document's stored text.
         end: One past the last character.
         text: Exactly the stored text in that range.
         context: Headings above the passage, outermost first.
-        metadata: The document's.
-        duplicates: Passages that this one stands for, best first.
+        metadata: Metadata of the document.
+        duplicates: Near-duplicates left out for this passage, best first.
     """
 
     chunk_id: ChunkId
@@ -65,11 +65,11 @@ class HitPart:
     """A chunk of a passage that was found.
 
     Attributes:
-        chunk_id: Its id in the index.
+        chunk_id: Id of the chunk in the index.
         start: First character in the document's stored text.
         end: One past the last character.
-        dense_rank: 1-based rank in the vector search, None if not found there.
-        lexical_rank: 1-based rank in BM25, None if not found there.
+        dense_rank: 1-based rank in the vector search; None if it is not in it.
+        lexical_rank: 1-based rank in BM25; None if it is not in it.
         fused_score: Sum over the rankings of weight / (k + rank).
     """
 
@@ -83,18 +83,18 @@ class HitPart:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage found for a question. Of one that was merged, ranks and scores are the best of its parts'.
+    """A passage found for a question. A merged passage has the best ranks and scores of its parts.
 
     Attributes:
         passage: The passage.
-        score: The fused score times the boost; larger is better, comparable within one result only.
-        dense_rank: 1-based rank in the vector search, None if not found there.
-        lexical_rank: 1-based rank in BM25, None if not found there.
+        score: Fused score times boost; larger is better, comparable within one result only.
+        dense_rank: 1-based rank in the vector search; None if it is not in it.
+        lexical_rank: 1-based rank in BM25; None if it is not in it.
         fused_score: Sum over the rankings of weight / (k + rank).
-        boost: What the collection's preferences multiply the score by, above 0.
-        parts: The chunks it was made of, in order of the text.
-        dense_score: Cosine similarity of the question, None where it was not asked for or it was not found there.
-        lexical_score: BM25 score, larger is better; None if not found there.
+        boost: Factor from the collection's boosts, above 0.
+        parts: Its chunks, in order of the text.
+        dense_score: Cosine similarity to the question; None unless requested, or if it is not in the vector search.
+        lexical_score: BM25 score, larger is better; None unless requested, or if it is not in BM25.
     """
 
     passage: Passage
@@ -110,15 +110,15 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalRequest:
-    """What the retriever stage is asked.
+    """A request to the retriever stage.
 
     Attributes:
         question: Non-empty text.
-        collection: Where to look.
-        limit: Most hits to return, 1 to 1,000; so many are found if there are so many.
+        collection: Name of the collection.
+        limit: Most hits, 1 to 1,000; fewer are returned only if there are fewer.
         filter: Which passages may be found; all if None.
-        explain: Whether hits say how similar they are to the question.
-        context: For whom it is.
+        explain: Whether hits carry similarity scores.
+        context: The request that it is part of.
     """
 
     question: str
@@ -131,15 +131,15 @@ class RetrievalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """What the retriever stage answers.
+    """The result of the retriever stage.
 
     Attributes:
         hits: Best first.
-        term_weights: Inverse document frequency, natural log, for each content word of the question (lower case, as
-            written) in the collection asked. A word found nowhere has the largest weight.
-        epoch: Epoch of the collection that the text is from; one that has ended may hold text that was removed since.
-        offload: The collection's rule when the passages were read.
-        kv_reuse: What prompts over the collection take over of others' KV.
+        term_weights: Inverse document frequency in the collection, natural log, of each content word of the question
+            (lower case, as written). A word that is not in the collection has the largest weight.
+        epoch: Epoch of the collection when the text was read; text of an earlier epoch may have been removed since.
+        offload: The collection's offload rule when the passages were read.
+        kv_reuse: Which KV of other prompts is reused for prompts over the collection.
     """
 
     hits: tuple[Hit, ...]
@@ -151,12 +151,12 @@ class Retrieved:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a passage got its place.
+    """How a passage got its rank.
 
     Attributes:
-        hit: What the retriever found.
-        retriever_rank: 1-based place among what the retriever found.
-        rerank_score: The reranker's score; None where the search was not reranked.
+        hit: The hit of the retriever.
+        retriever_rank: 1-based rank in the retriever's result.
+        rerank_score: Score of the reranker; None if the search was not reranked.
     """
 
     hit: Hit
@@ -171,7 +171,7 @@ class Sentence:
     Attributes:
         start: First character in ``Passage.text``.
         end: One past the last character.
-        evidence: Standardized over all sentences offered for the question (mean 0, deviation 1 per component, then
+        evidence: Standardized over all sentences considered for the question (mean 0, deviation 1 per component, then
             summed); larger is better.
     """
 
@@ -186,8 +186,8 @@ class RankedPassage:
 
     Attributes:
         passage: The passage.
-        score: Reranker's score, larger is better; comparable within one result only.
-        sentences: The passage's sentences in order, covering all of its text but white space.
+        score: Score of the reranker, larger is better; comparable within one result only.
+        sentences: Sentences of the passage in order; they cover all of its text except white space.
     """
 
     passage: Passage
@@ -197,11 +197,11 @@ class RankedPassage:
 
 @dataclass(frozen=True, slots=True)
 class Reranked:
-    """What the reranker stage answers.
+    """The result of the reranker stage.
 
     Attributes:
         passages: Best first.
-        evidence: How much speaks for an answer being among them, 0 to 1; comparable between questions and collections.
+        evidence: Evidence that an answer is among them, 0 to 1; comparable between questions and collections.
     """
 
     passages: tuple[RankedPassage, ...]
@@ -210,13 +210,13 @@ class Reranked:
 
 @dataclass(frozen=True, slots=True)
 class RerankRequest:
-    """What the reranker stage is asked.
+    """A request to the reranker stage.
 
     Attributes:
         question: Non-empty text.
-        retrieved: What the retriever found.
+        retrieved: The retriever's result.
         limit: Most passages to return.
-        context: For whom it is.
+        context: The request that it is part of.
     """
 
     question: str

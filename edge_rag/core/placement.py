@@ -1,7 +1,4 @@
-"""Where a stage runs: execution providers, precision, and what happens where the wanted provider cannot be had.
-
-Whether what a collection holds may be computed on elsewhere.
-"""
+"""Execution providers, precision and placement of model stages, and what may be computed on other machines."""
 
 from __future__ import annotations
 
@@ -30,10 +27,10 @@ class ModelStage(Enum):
 
 
 class Precision(Enum):
-    """What a stage computes in.
+    """Number format that a stage computes in.
 
-    MODEL: as the model's folder has its weights; encoders on a GPU, which cannot, in FP32. A16W8: activations of 16
-    bits and weights of 8, both integers.
+    MODEL: that of the weights in the model folder; encoders on a GPU, which cannot use it, compute in FP32. A16W8:
+        integer activations of 16 bits and weights of 8 bits.
     """
 
     MODEL = "model"
@@ -44,9 +41,9 @@ class Precision(Enum):
 
 
 class OnUnavailable(Enum):
-    """What to do where a stage cannot run on the provider that its profile puts first.
+    """What to do if a stage cannot run on the first provider of its profile.
 
-    STOP: do not start, and say why. FALLBACK: take the next provider and say so aloud.
+    STOP: refuse to start, with the reason. FALLBACK: use the next provider and log a warning.
     """
 
     STOP = "stop"
@@ -58,11 +55,11 @@ class Placement:
     """Where a stage runs.
 
     Attributes:
-        stage: Which one.
-        wanted: Provider that the profile puts first.
+        stage: The stage.
+        wanted: First provider of the profile.
         used: Provider that it runs on.
-        reason: Reason for that, for people: the rule where it is the wanted one, else what was in the way.
-        precision: What it computes in.
+        reason: Why it runs there, for people: the rule if it is the wanted provider, else the obstacle.
+        precision: Number format that it computes in.
     """
 
     stage: ModelStage | Unrecognized
@@ -73,18 +70,18 @@ class Placement:
 
     @property
     def is_fallback(self) -> bool:
-        """Whether it runs on another provider than the profile puts first."""
+        """Whether it runs on another provider than the profile's first."""
         return self.used != self.wanted
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderDevice:
-    """Something ONNX Runtime can run a graph on.
+    """A device that ONNX Runtime can run a graph on.
 
     Attributes:
-        provider: Through which execution provider.
+        provider: Its execution provider.
         kind: ``cpu``, ``gpu`` or ``npu``.
-        vendor: Who made it; empty where ONNX Runtime does not say.
+        vendor: Its vendor; empty if ONNX Runtime does not report one.
     """
 
     provider: Provider
@@ -93,10 +90,10 @@ class ProviderDevice:
 
 
 class OffloadRule(Enum):
-    """What of a collection may leave the box.
+    """Which text of a collection may leave the box.
 
-    NEVER: nothing, in any mode. REDACTED: questions and passages in which the configured patterns were replaced by
-    placeholders. ALLOWED: questions and passages as they are.
+    NEVER: none. REDACTED: questions and passages with matches of the configured patterns replaced by placeholders.
+        ALLOWED: questions and passages unchanged.
     """
 
     NEVER = "never"
@@ -107,9 +104,9 @@ class OffloadRule(Enum):
 class OffloadMode(Enum):
     """When other machines compute.
 
-    NEVER: at no time. OVERFLOW: when this box would miss a request's deadline, or is held back; documents are embedded
-    on both sides. PREFER_REMOTE: whenever one is there. RACE: interactive requests are begun on both sides, and the
-    first to speak goes on; the others as OVERFLOW.
+    NEVER: never. OVERFLOW: when this box would miss a request's deadline or is throttled; documents are embedded on
+        both sides. PREFER_REMOTE: whenever a machine is available. RACE: interactive requests start on both sides and
+        the first one to produce text continues; other requests as OVERFLOW.
     """
 
     NEVER = "never"
@@ -121,7 +118,7 @@ class OffloadMode(Enum):
 class OffloadUse(Enum):
     """What another machine is used for.
 
-    GENERATE: writing answers. EMBED: turning questions and passages into vectors. RERANK: ordering passages.
+    GENERATE: generating answers. EMBED: embedding questions and passages. RERANK: ranking passages.
     """
 
     GENERATE = "generate"

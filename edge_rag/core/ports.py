@@ -27,7 +27,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Identity of the model; two embedders of one name give the same vectors."""
+        """Identity of the model; embedders of one name return the same vectors."""
         ...
 
     @property
@@ -37,11 +37,11 @@ class Embedder(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Longest text the model reads, in tokens; the rest of a longer one is ignored."""
+        """Most tokens of a text; the rest of a longer text is ignored."""
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Number of tokens of a text."""
+        """Returns the number of tokens of a text."""
         ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -53,7 +53,8 @@ class Embedder(Protocol):
         ...
 
     def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds questions: float32 [n, dimension], each row of length 1. Some models read them in another way.
+        """Embeds questions: float32 [n, dimension], each row of length 1. Some models embed them differently from
+        passages.
 
         Raises:
             InferenceFailed: The model could not be run.
@@ -62,7 +63,7 @@ class Embedder(Protocol):
 
 
 class Embedding(Protocol):
-    """Where vectors come from: this box's embedder, or for text that may leave, another box's that is the same."""
+    """Source of vectors: this box's embedder, or the same model on another box for text that may leave this one."""
 
     def questions(self, questions: Sequence[Question]) -> NDArray[np.float32]:
         """Embeds questions: float32 [n, dimension], each row of length 1. Called by one thread at a time.
@@ -76,18 +77,18 @@ class Embedding(Protocol):
         self,
         texts: Sequence[str],
         rule: Callable[[], OffloadRule],
-        here: Callable[[Sequence[str]], NDArray[np.float32]],
+        embed_locally: Callable[[Sequence[str]], NDArray[np.float32]],
         yield_to_queries: Callable[[float], None],
-        told: Callable[[int], None],
+        on_progress: Callable[[int], None],
     ) -> NDArray[np.float32]:
         """Embeds the passages of a document: float32 [texts, dimension], each row of length 1. Any thread.
 
         Args:
             texts: The passages.
-            rule: Returns what of their collection may leave this box, as it is at that moment; any thread.
-            here: Embeds a few of them on this box, on the caller's thread.
-            yield_to_queries: Called after that with the seconds it took; returns when the next may begin.
-            told: Told how many are done.
+            rule: Returns the collection's current offload rule; called on any thread.
+            embed_locally: Embeds a few passages on this box, on the caller's thread.
+            yield_to_queries: Called after that with its duration, seconds; returns when the next call may start.
+            on_progress: Called with the number of finished passages.
 
         Raises:
             InferenceFailed: The model could not be run.

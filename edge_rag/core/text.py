@@ -1,10 +1,9 @@
-"""Sentence boundaries: where a quotation may start and end.
+"""Sentence boundaries, and English function words.
 
-Rule-based: a boundary follows sentence-final punctuation before white space and something that can open a sentence,
-unless the word before it is a common abbreviation or a single initial. Line breaks separate table rows, list items and
-headings, so every line is cut as well.
-
-Words that say nothing about what a text is about.
+The boundaries are rule-based: a boundary follows sentence-final punctuation before white space and a character that can
+start a sentence, unless the word before it is a common abbreviation or a single initial. Line breaks separate table
+rows, list items and headings, so every line break is a boundary too. A quotation starts and ends at sentence
+boundaries.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ _ABBREVIATION = re.compile(
 )
 
 _LONGEST_ABBREVIATION = 16
-"""Characters that are looked at before a full stop; keeps the cost linear where nothing but abbreviations follow."""
+"""Characters searched before a full stop; bounds the cost for text that consists of abbreviations."""
 
 
 def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Cuts a text into sentences.
+    """Splits a text into sentences.
 
     Args:
         text: Any text.
 
     Returns:
-        (start, end) character ranges in order, trimmed of white space, none empty; together they hold every character
-        of the text that is not white space.
+        (start, end) character ranges in order, without surrounding white space, none empty; together they cover every
+        character of the text that is not white space.
     """
     spans: list[tuple[int, int]] = []
     for line in _LINE.finditer(text):
@@ -66,4 +65,4 @@ whose why will with would you your yours yourself yourselves
 """
 
 FUNCTION_WORDS: Final = frozenset(_WORDS.split())
-"""Function words of English, lower case; of a contraction, its parts."""
+"""English function words, lower case; contractions by their parts."""

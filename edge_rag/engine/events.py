@@ -26,7 +26,7 @@ from edge_rag.errors import (
     RequestCancelled,
     RequestTooLarge,
     SlowConsumer,
-    class_of,
+    error_class,
 )
 
 _FINISHED: Final = {
@@ -119,7 +119,7 @@ class EventRecorder:
             case SlowConsumer():
                 kind, reason = AuditEventKind.EXPIRED, "the client did not read the answer in time"
             case _:
-                kind, reason = AuditEventKind.FAILED, f"it failed: {class_of(error)}"
+                kind, reason = AuditEventKind.FAILED, f"it failed: {error_class(error)}"
         self._record(kind, request.request, reason, _summary(request, now), now)
 
     def over(self, request: ActiveRequest, now: float, completed: bool) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
 from edge_rag.core.documents.document import DocumentInfo, IngestOutcome, IngestStatus, Upload
 from edge_rag.core.documents.jobs import IngestPhase, Ticket
-from edge_rag.core.documents.metadata import Metadata, MetadataValue, checked_metadata
+from edge_rag.core.documents.metadata import Metadata, MetadataValue, validate_metadata
 from edge_rag.core.ids import DocumentId
 from edge_rag.core.monitoring.status import IndexInUse
 from edge_rag.core.placement import OffloadRule
@@ -128,7 +128,7 @@ class LocalDocumentLibrary:
         """Prepares a document for storage; returns the outcome if it is unchanged or rejected."""
         require_collection_name(upload.collection)
         require_document_name(upload.name)
-        given = checked_metadata(upload.metadata)
+        given = validate_metadata(upload.metadata)
         sha256 = hashlib.sha256(upload.content).hexdigest()
         present = self._store.find(upload.collection, upload.name)
         limits = self._limits_in(upload.collection)
@@ -273,7 +273,7 @@ def _ignore(phase: IngestPhase, done: int, total: int) -> None:
 def _merged(found: Metadata, given: Metadata) -> dict[str, MetadataValue]:
     """Merges the metadata of a document with what the client gave, which wins."""
     try:
-        return checked_metadata({**found, **given})
+        return validate_metadata({**found, **given})
     except InvalidRequest as error:
         raise DocumentRejected(f"its metadata together with the given metadata exceeds a limit: {error}") from error
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_rag.core.ids import LONGEST_MODEL_NAME, is_model_name
+from edge_rag.core.ids import MAX_MODEL_NAME, is_model_name
 from edge_rag.errors import ModelNotAdded
 
 _HUB = "hf:"
@@ -79,7 +79,7 @@ def default_name(source: Source) -> str:
         ModelNotAdded: Nothing of the source's name is left.
     """
     text = source.name if isinstance(source, HubModel) else source.path.name
-    name = _NOT_IN_A_NAME.sub("-", text.lower()).strip("._-")[:LONGEST_MODEL_NAME]
+    name = _NOT_IN_A_NAME.sub("-", text.lower()).strip("._-")[:MAX_MODEL_NAME]
     if not name:
         raise ModelNotAdded(f"{source}: give the model a name with --name")
     return name
@@ -94,6 +94,6 @@ def check_name(name: str) -> str:
     if not is_model_name(name):
         raise ModelNotAdded(
             f"{name!r} cannot be a model's name: lower-case letters, digits, dots, dashes and underscores, the first a "
-            f"letter or digit, at most {LONGEST_MODEL_NAME}"
+            f"letter or digit, at most {MAX_MODEL_NAME}"
         )
     return name

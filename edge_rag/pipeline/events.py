@@ -10,7 +10,7 @@ from typing import Any
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.ports import AuditSink
 from edge_rag.core.query import Query
-from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, class_of
+from edge_rag.errors import DeadlineExceeded, EdgeRagError, Overloaded, error_class
 from edge_rag.pipeline.stage import Timed
 
 
@@ -44,7 +44,7 @@ class StageEventRecorder:
             self._record(AuditEventKind.EXPIRED, query, f"its deadline passed in the {stage}", {})
             raise
         except EdgeRagError as error:
-            self._record(AuditEventKind.FAILED, query, f"it failed in the {stage}: {class_of(error)}", {})
+            self._record(AuditEventKind.FAILED, query, f"it failed in the {stage}: {error_class(error)}", {})
             raise
         except asyncio.CancelledError:
             self._record(AuditEventKind.CANCELLED, query, f"the caller cancelled it in the {stage}", {})

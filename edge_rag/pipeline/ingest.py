@@ -27,7 +27,7 @@ from edge_rag.core.documents.jobs import (
     JobState,
     Ticket,
 )
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.status import StageSnapshot
 from edge_rag.errors import EdgeRagError, NotReady, StorageCorrupt, StorageError
 from edge_rag.pipeline.ports import AcceptedDocument, DocumentLibrary, JobStore
@@ -293,7 +293,7 @@ class IngestWorker:
             self._store.complete(ticket, JobDocumentState.SUPERSEDED, "superseded by a newer version")
             return
         document_id = None if outcome.document is None else outcome.document.document_id
-        self._store.complete(ticket, _STATES[recognized(outcome.status)], outcome.reason, document_id)
+        self._store.complete(ticket, _STATES[require_recognized(outcome.status)], outcome.reason, document_id)
         self._on_outcome(outcome)
 
     def _set_work(self, work: IngestWork | None) -> None:

@@ -155,7 +155,7 @@ class Call:
         Raises:
             CollectionNotFound: The caller has no access to it.
         """
-        if not self.identity.sees(name):
+        if not self.identity.can_see(name):
             raise CollectionNotFound(name, None)
 
     def charge(self, tokens: int) -> None:

@@ -42,7 +42,7 @@ async def get(call: Call, name: str) -> CollectionInfo:
 async def list_visible(call: Call) -> tuple[CollectionInfo, ...]:
     """Returns the collections that exist for the caller, by name."""
     found = await asyncio.to_thread(call.backend.collections.list)
-    return tuple(info for info in found if call.identity.sees(info.name))
+    return tuple(info for info in found if call.identity.can_see(info.name))
 
 
 async def update(call: Call, name: str, changes: dict[str, Any]) -> CollectionInfo:

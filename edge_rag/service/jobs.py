@@ -61,7 +61,7 @@ async def watch(call: Call, job_id: JobId, cursor: int) -> AsyncGenerator[JobPag
 
 async def list_latest(call: Call, limit: int) -> tuple[Job, ...]:
     """Returns the latest jobs that exist for the caller, the newest first."""
-    return await asyncio.to_thread(call.backend.jobs.jobs, limit, call.identity.seen)
+    return await asyncio.to_thread(call.backend.jobs.jobs, limit, call.identity.visible_collections)
 
 
 async def cancel(call: Call, job_id: JobId) -> Job:
@@ -80,4 +80,4 @@ async def _check_visible(call: Call, job_id: JobId) -> None:
 
 
 def _sees(call: Call, job: Job) -> bool:
-    return all(call.identity.sees(collection) for collection in job.collections)
+    return all(call.identity.can_see(collection) for collection in job.collections)

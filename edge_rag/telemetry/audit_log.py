@@ -76,7 +76,7 @@ class AuditLog:
         with self._lock:
             last, held = self._last, len(self._entries)
             newest_first = list(takewhile(lambda entry: entry.number > after, reversed(self._entries)))
-        chosen = [e for e in newest_first if request_id is None or e.decision.request_id == request_id]
+        chosen = [e for e in newest_first if request_id is None or e.event.request_id == request_id]
         return AuditPage(tuple(reversed(chosen[:limit])), last, dropped_entries=max(0, last - held - after))
 
     async def follow(self, after: int, request_id: RequestId | None = None) -> AsyncGenerator[AuditPage, None]:

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 def entry_object(entry: AuditEntry) -> dict[str, Any]:
     """Returns an entry as a JSON object; this shape is stable. A number that is not finite is null."""
-    decision = entry.decision
+    decision = entry.event
     return {
         "number": entry.number,
         "at": entry.at.isoformat(),

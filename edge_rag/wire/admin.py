@@ -22,7 +22,7 @@ _PRIORITIES: Final = EnumCodec(Priority, rag_pb2.Priority.DESCRIPTOR)
 
 def audit_entry_to_message(entry: AuditEntry) -> admin_pb2.AuditEvent:
     """Returns an entry of the audit log as a message."""
-    message = _EVENT.to_message(entry.decision)
+    message = _EVENT.to_message(entry.event)
     message.number = entry.number
     message.at.FromDatetime(entry.at)
     return message

@@ -34,7 +34,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from edge_rag.core.ids import Unrecognized, recognized
+from edge_rag.core.ids import Unrecognized, require_recognized
 
 _Value = TypeVar("_Value")
 _Wire = TypeVar("_Wire", bound=Message)
@@ -72,7 +72,7 @@ class EnumCodec(Generic[_Member]):
         Raises:
             ValueError: The value is from a newer version and cannot be sent.
         """
-        return self._numbers[recognized(member)]
+        return self._numbers[require_recognized(member)]
 
     def get(self, number: int) -> _Member | None:
         """Returns the member with a number; None if there is none."""

@@ -16,7 +16,7 @@ from edge_rag.core.documents.collection import (
     ValueBoost,
 )
 from edge_rag.core.documents.filters import FilterValue
-from edge_rag.core.documents.metadata import LONGEST_TEXT, checked_key, checked_number, checked_text
+from edge_rag.core.documents.metadata import MAX_TEXT_CHARACTERS, validate_key, validate_number, validate_text
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from edge_rag.errors import InvalidRequest
@@ -107,8 +107,8 @@ def parse_settings_update(request: collections_pb2.UpdateCollectionRequest) -> d
 
 def _description(text: str) -> str:
     text = text.strip()
-    if len(text) > LONGEST_TEXT or "\x00" in text:
-        raise InvalidRequest("settings.description", f"must be at most {LONGEST_TEXT:,} characters, without NUL")
+    if len(text) > MAX_TEXT_CHARACTERS or "\x00" in text:
+        raise InvalidRequest("settings.description", f"must be at most {MAX_TEXT_CHARACTERS:,} characters, without NUL")
     return text
 
 
@@ -147,7 +147,7 @@ def _kv_reuse(message: collections_pb2.KvReuse.ValueType, default: KvReuse) -> K
 def _recency(message: collections_pb2.RecencyBoost) -> RecencyBoost:
     field = "settings.recency"
     try:
-        key = checked_key(message.field) if message.field else None
+        key = validate_key(message.field) if message.field else None
     except InvalidRequest as error:
         raise InvalidRequest(f"{field}.field", error.problem) from error
     half_life = _real(f"{field}.half_life_days", message.half_life_days, 0, 1_000_000, above=True)
@@ -163,7 +163,7 @@ def _boosts(message: collections_pb2.CollectionSettings) -> tuple[ValueBoost, ..
 
 def _boost(field: str, message: collections_pb2.ValueBoost) -> ValueBoost:
     try:
-        key = checked_key(message.field)
+        key = validate_key(message.field)
     except InvalidRequest as error:
         raise InvalidRequest(f"{field}.field", error.problem) from error
     value: FilterValue
@@ -171,11 +171,11 @@ def _boost(field: str, message: collections_pb2.ValueBoost) -> ValueBoost:
         case tuple():
             raise InvalidRequest(f"{field}.value", "must be a single value")
         case str() as text:
-            value = checked_text(f"{field}.value", text)
+            value = validate_text(f"{field}.value", text)
         case bool() as flag:
             value = flag
         case float() as number:
-            value = checked_number(f"{field}.value", number)
+            value = validate_number(f"{field}.value", number)
         case moment:
             value = moment
     return ValueBoost(key, value, _real(f"{field}.factor", message.factor, 0.01, 100))

@@ -9,9 +9,9 @@ from typing import Final
 
 from edge_rag.api.v1 import metadata_pb2
 from edge_rag.core.documents.filters import (
-    DEEPEST,
-    MOST_FILTERS,
-    MOST_VALUES,
+    MAX_DEPTH,
+    MAX_FILTERS,
+    MAX_VALUES,
     AllOf,
     AnyOf,
     BuiltinField,
@@ -26,7 +26,7 @@ from edge_rag.core.documents.filters import (
     Prefix,
     Present,
 )
-from edge_rag.core.documents.metadata import LONGEST_TEXT, checked_key, checked_number, checked_text
+from edge_rag.core.documents.metadata import MAX_TEXT_CHARACTERS, validate_key, validate_number, validate_text
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.codec import EnumCodec
 from edge_rag.wire.metadata import parse_value, value_to_message
@@ -48,8 +48,8 @@ def filter_to_message(condition: Filter | None, depth: int = 1) -> metadata_pb2.
     """
     if condition is None:
         return None
-    if depth > DEEPEST:
-        raise InvalidRequest("filter", f"lies deeper than {DEEPEST} filters")
+    if depth > MAX_DEPTH:
+        raise InvalidRequest("filter", f"lies deeper than {MAX_DEPTH} filters")
     match condition:
         case AllOf(filters):
             return metadata_pb2.Filter(all_of=_filters_to_message(filters, depth))
@@ -106,10 +106,10 @@ class _FilterParser:
 
     def filter(self, path: str, message: metadata_pb2.Filter, depth: int) -> Filter:
         self.filters += 1
-        if depth > DEEPEST:
-            raise InvalidRequest(path, f"lies deeper than {DEEPEST} filters")
-        if self.filters > MOST_FILTERS:
-            raise InvalidRequest(path, f"is one filter too many, at most {MOST_FILTERS} are allowed")
+        if depth > MAX_DEPTH:
+            raise InvalidRequest(path, f"lies deeper than {MAX_DEPTH} filters")
+        if self.filters > MAX_FILTERS:
+            raise InvalidRequest(path, f"is one filter too many, at most {MAX_FILTERS} are allowed")
         condition = message.WhichOneof("condition")
         path = f"{path}.{condition}"
         match condition:
@@ -154,8 +154,8 @@ class _FilterParser:
 
     def _value(self, path: str, field: FilterField, message: metadata_pb2.MetadataValue) -> FilterValue:
         self.values += 1
-        if self.values > MOST_VALUES:
-            raise InvalidRequest(path, f"is one value too many, at most {MOST_VALUES:,} are allowed")
+        if self.values > MAX_VALUES:
+            raise InvalidRequest(path, f"is one value too many, at most {MAX_VALUES:,} are allowed")
         value = parse_value(path, message)
         if isinstance(value, tuple):
             raise InvalidRequest(path, "must be a single value; compare with each tag by itself")
@@ -165,11 +165,11 @@ class _FilterParser:
             case bool() | datetime():
                 return value
             case float():
-                return checked_number(path, value)
+                return validate_number(path, value)
             case str() if isinstance(field, BuiltinField):
                 return _bounded(path, value)
             case str():
-                return checked_text(path, value)
+                return validate_text(path, value)
 
 
 def _prefix(path: str, message: metadata_pb2.Filter.Prefix) -> Prefix:
@@ -183,7 +183,7 @@ def _prefix(path: str, message: metadata_pb2.Filter.Prefix) -> Prefix:
 def _field(path: str, message: metadata_pb2.FilterField) -> FilterField:
     match message.WhichOneof("field"):
         case "metadata":
-            return MetadataField(checked_key(message.metadata))
+            return MetadataField(validate_key(message.metadata))
         case "builtin":
             builtin = _BUILTIN.get(message.builtin)
             if builtin is None:
@@ -194,8 +194,8 @@ def _field(path: str, message: metadata_pb2.FilterField) -> FilterField:
 
 
 def _bounded(path: str, text: str) -> str:
-    if not 1 <= len(text) <= LONGEST_TEXT:
-        raise InvalidRequest(path, f"must be 1 to {LONGEST_TEXT:,} characters, has {len(text):,}")
+    if not 1 <= len(text) <= MAX_TEXT_CHARACTERS:
+        raise InvalidRequest(path, f"must be 1 to {MAX_TEXT_CHARACTERS:,} characters, has {len(text):,}")
     if any(unicodedata.category(character) == "Cc" for character in text):
         raise InvalidRequest(path, "must not hold control characters")
     return text

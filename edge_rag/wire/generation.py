@@ -83,7 +83,7 @@ def parse_generate_request(
             "max_sentences", request.max_sentences if request.HasField("max_sentences") else 1, 1, 8
         ),
         sampling=sampling,
-        priority=caller.at_most(parse_priority(request.priority)),
+        priority=caller.capped_priority(parse_priority(request.priority)),
         client=caller.name,
         trust_domain=f"peer/{caller.name}/{request.sharing}",
         deadline=deadline,

@@ -13,7 +13,7 @@ from typing import Final
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import metadata_pb2
-from edge_rag.core.documents.metadata import Metadata, MetadataValue, checked_key, checked_metadata
+from edge_rag.core.documents.metadata import Metadata, MetadataValue, validate_key, validate_metadata
 from edge_rag.errors import InvalidRequest
 from edge_rag.wire.codec import Part, moment, timestamp
 
@@ -73,8 +73,8 @@ def parse_metadata(messages: Mapping[str, metadata_pb2.MetadataValue]) -> dict[s
     Raises:
         InvalidRequest: Names the first unusable key.
     """
-    return checked_metadata(
-        {checked_key(key): parse_value(f"metadata[{key!r}]", message) for key, message in messages.items()}
+    return validate_metadata(
+        {validate_key(key): parse_value(f"metadata[{key!r}]", message) for key, message in messages.items()}
     )
 
 

@@ -121,7 +121,7 @@ def parse_query(
         max_sentences=bounded_int("max_sentences", sentences, 1, 8),
         passages=bounded_int("passages", passages, 1, 32),
         sampling=sampling,
-        priority=caller.at_most(parse_priority(request.priority)),
+        priority=caller.capped_priority(parse_priority(request.priority)),
         client=caller.name,
         deadline=deadline,
         format=parse_format(request, mode, sampling),

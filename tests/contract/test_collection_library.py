@@ -10,7 +10,7 @@ import pytest
 
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.documents.document import IngestStatus, Upload
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.passage import RetrievalRequest
 from edge_rag.core.placement import OffloadRule
 from edge_rag.errors import CollectionExists, CollectionNotFound, InvalidRequest
@@ -64,7 +64,7 @@ def library(directory: OpenDirectory) -> CollectionLibrary:
 
 
 def ingest(directory: OpenDirectory, collection: str, text: str = "a bearing") -> IngestStatus:
-    return recognized(directory.library.ingest(Upload(collection, "a.txt", "text/plain", text.encode())).status)
+    return require_recognized(directory.library.ingest(Upload(collection, "a.txt", "text/plain", text.encode())).status)
 
 
 def test_a_collection_is_as_it_was_made(library: CollectionLibrary) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from edge_rag.core.answer import Usage
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.telemetry.usage import UsageMeter
 
@@ -25,4 +25,4 @@ class UsageRecorder:
 
     @property
     def kinds(self) -> Counter[AuditEventKind]:
-        return Counter(recognized(decision.kind) for decision in self.decisions)
+        return Counter(require_recognized(decision.kind) for decision in self.decisions)

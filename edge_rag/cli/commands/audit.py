@@ -73,7 +73,7 @@ class Timeline:
 
     def line(self, entry: AuditEntry) -> str:
         """Returns the line of a decision; the clock is local time."""
-        made = entry.decision
+        made = entry.event
         clock = entry.at.astimezone().strftime("%H:%M:%S.%f")[:-3]
         since, who = "", "-"
         if made.request_id is not None:

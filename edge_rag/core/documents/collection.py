@@ -1,7 +1,4 @@
-"""Collections: documents that share an index and settings.
-
-Where the vectors of a collection are indexed.
-"""
+"""Collections: documents that share an index and settings."""
 
 from __future__ import annotations
 
@@ -16,14 +13,15 @@ from edge_rag.core.query import KvReuse
 
 @dataclass(frozen=True, slots=True)
 class FusionWeights:
-    """How two rankings are weighed against each other.
+    """Weights of the two rankings in their fusion.
 
     Attributes:
-        dense: Weight of the vector ranking, 0 or more; 0 leaves it out.
-        lexical: Weight of the BM25 ranking, 0 or more; 0 leaves it out. One of the two is above 0.
-        k: Evens out the first ranks, above 0. The paper's 60 is made for many rankings; with two, 20 finds more:
-            nDCG@10 .708 instead of .699 (difference .009, standard error .003) on 555 questions of known-item search
-            that were set apart for choosing, .969 instead of .967 on XQuAD. No other weights were better on both.
+        dense: Weight of the vector ranking, 0 or more; 0 disables it.
+        lexical: Weight of the BM25 ranking, 0 or more; 0 disables it. One of the two is above 0.
+        k: Reduces the difference between the first ranks, above 0. The paper's 60 is meant for many rankings. With two,
+            20 finds more: nDCG@10 .708 instead of .699 (difference .009, standard error .003) on 555 questions of
+            known-item search reserved for the choice, .969 instead of .967 on XQuAD. No other weights were better on
+            both.
     """
 
     dense: float = 1.0
@@ -33,12 +31,12 @@ class FusionWeights:
 
 @dataclass(frozen=True, slots=True)
 class RecencyBoost:
-    """Prefers what is recent: by the factor 1 + weight * 2^(-age / half_life_days).
+    """Prefers recent documents: multiplies scores by 1 + weight * 2^(-age / half_life_days).
 
     Attributes:
-        key: Key of the metadata that holds a date; None for the time of ingestion.
-        half_life_days: Age at which half of the boost is left, days, above 0.
-        weight: The most that is added, above 0.
+        key: Metadata key of a date; None for the time of ingestion.
+        half_life_days: Age at which half of the boost remains, days, above 0.
+        weight: Largest boost, above 0.
     """
 
     key: str | None
@@ -48,12 +46,12 @@ class RecencyBoost:
 
 @dataclass(frozen=True, slots=True)
 class ValueBoost:
-    """Prefers or puts back documents by a metadata value.
+    """Raises or lowers documents by a metadata value.
 
     Attributes:
-        key: Key of the metadata.
-        value: What it must be equal to; of tags one is enough.
-        factor: What scores are multiplied with, above 0; below 1 puts back.
+        key: The metadata key.
+        value: The value to equal; one of several tags is enough.
+        factor: Factor of scores, above 0; below 1 lowers.
     """
 
     key: str
@@ -63,19 +61,20 @@ class ValueBoost:
 
 @dataclass(frozen=True, slots=True)
 class CollectionSettings:
-    """What can be chosen for a collection. Who may use it is not among it: that goes with credentials.
+    """Settings of a collection. Access rights are not among them; they belong to credentials.
 
     Attributes:
         description: Free text for people.
-        fusion: How rankings are weighed.
-        chunk_tokens: Size that passages are packed to, tokens of the embedder; None for the daemon's.
-        recency: Prefers what is recent; None does not.
-        boosts: Prefers by metadata; factors of several that apply are multiplied.
-        merge_neighbours: Whether neighbouring passages that are found together become one. Off by default: it costs
-            9 ms of processor time a question to count tokens, and does not change which documents XQuAD finds.
-        drop_duplicates: Whether of passages with nearly the same text in several documents the best stands for all.
-        offload: What of it may be sent to other machines for computing.
-        kv_reuse: What prompts over it take over of others' keys and values.
+        fusion: Weights of the rankings.
+        chunk_tokens: Size that chunks are packed to, tokens of the embedder; None for the daemon's default.
+        recency: Boost of recent documents; None for none.
+        boosts: Boosts by metadata; factors of several that apply are multiplied.
+        merge_neighbours: Whether adjacent passages that are found together become one. Off by default: counting tokens
+            takes 9 ms of processor time per question and does not change which documents XQuAD finds.
+        drop_duplicates: Whether the best of several passages with nearly the same text in different documents stands
+            for all of them.
+        offload: Which text of it may be sent to other machines.
+        kv_reuse: Which KV of other prompts is reused for prompts over it.
     """
 
     description: str = ""
@@ -91,15 +90,15 @@ class CollectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class CollectionInfo:
-    """What the store knows of a collection.
+    """A collection as stored.
 
     Attributes:
-        name: Its name.
-        settings: What was chosen for it.
+        name: Name.
+        settings: Settings.
         documents: Number of documents.
-        chunks: Number of chunks they were cut into.
-        kept: Whether it stays when its last document goes.
-        created_at: When it was made, UTC; None where an older version made it.
+        chunks: Number of chunks.
+        kept: Whether the collection remains without documents.
+        created_at: Time of creation, UTC; None if an older version created it.
     """
 
     name: str
@@ -111,7 +110,7 @@ class CollectionInfo:
 
 
 class BackendKind(Enum):
-    """A place that keeps vector indexes."""
+    """An implementation of vector indexes."""
 
     FAISS = "faiss"
     MILVUS = "milvus"

@@ -1,4 +1,4 @@
-"""Documents on their way in: what a parser yields, what chunking yields, what the store reports."""
+"""Documents during ingest: uploaded, parsed, chunked and stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_rag.core.ids import DocumentId, Unrecognized
 
 
 class BlockKind(Enum):
-    """Structural role of a block of text."""
+    """Structural role of a block."""
 
     HEADING = "heading"
     PARAGRAPH = "paragraph"
@@ -28,8 +28,8 @@ class Block:
         kind: Structural role.
         start: First character in ``ParsedDocument.text``.
         end: One past the last character.
-        level: Heading depth, 1 for the topmost; 0 for anything that is not a heading.
-        page: 1-based page number, or None where the format has no pages.
+        level: Heading level, 1 for the topmost; 0 for any other block.
+        page: 1-based page number, or None if the format has no pages.
     """
 
     kind: BlockKind
@@ -41,16 +41,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """The plain text of a document with its structure; what citations point into.
+    """The plain text of a document with its structure. Citations refer to this text.
 
     Attributes:
-        title: Title taken from the document itself, empty where it has none.
-        text: Stored text. Every citation span is a character range of it.
+        title: Title found in the document, or empty.
+        text: Stored text. Every citation is a character range of it.
         blocks: In order, not overlapping.
-        pages: Number of pages, or None where the format has no pages.
-        metadata: What the document says of itself: its front matter, or where it has none, title, author, created and
-            modified as far as the format has them. What is unusable of it is left out later (``usable_metadata``).
-        note: What was left out of it and what to do about that, for who handed it over; empty where nothing was.
+        pages: Number of pages, or None if the format has no pages.
+        metadata: Metadata found in the document: its front matter, or title, author, created and modified as far as the
+            format has them. Invalid values are left out later (``usable_metadata``).
+        note: What was left out of it and what to do about that, for the uploader; empty if nothing was.
     """
 
     title: str
@@ -63,7 +63,7 @@ class ParsedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A passage-sized piece of a document, before it has an id.
+    """A passage-sized part of a document, before it has an id.
 
     Attributes:
         ordinal: 0-based position among the document's chunks.
@@ -84,21 +84,21 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class DocumentInfo:
-    """What the store knows of one document.
+    """The record of a stored document.
 
     Attributes:
-        document_id: Its id.
-        collection: The collection it belongs to.
-        name: Name the client gave it, unique within its collection; usually a relative path.
+        document_id: Id.
+        collection: Name of its collection.
+        name: Name given by the client, unique within its collection; usually a relative path.
         title: Title found in the document, may be empty.
         media_type: IANA media type, for example ``application/pdf``.
-        sha256: Lower-case hex digest of the bytes that were ingested.
-        size_bytes: Size of those bytes.
+        sha256: SHA-256 of the ingested bytes, lower-case hex.
+        size_bytes: Number of those bytes.
         characters: Length of the stored text.
         chunks: Number of chunks.
         pages: Number of pages, or None.
         ingested_at: Time of the commit, UTC.
-        metadata: What is known of it beside its text.
+        metadata: Metadata.
     """
 
     document_id: DocumentId
@@ -117,14 +117,14 @@ class DocumentInfo:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One document as a client hands it over.
+    """A document as uploaded by a client.
 
     Attributes:
-        collection: Where it goes; made if it does not exist.
-        name: 1 to 1,024 characters, no control characters; unique within the collection, an existing one is replaced.
-        media_type: What the client believes it is, or empty to have it found out.
+        collection: Name of the collection; created if it does not exist.
+        name: 1 to 1,024 characters, no control characters; a document of that name in the collection is replaced.
+        media_type: Media type stated by the client, or empty for detection.
         content: The bytes.
-        metadata: What the client knows of it; wins over what the document says of itself.
+        metadata: Metadata given by the client; replaces values found in the document.
     """
 
     collection: str
@@ -135,7 +135,7 @@ class Upload:
 
 
 class IngestStatus(Enum):
-    """What became of an uploaded document."""
+    """Result of an ingest."""
 
     ADDED = "added"
     REPLACED = "replaced"
@@ -145,13 +145,13 @@ class IngestStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class IngestOutcome:
-    """What became of an uploaded document; anything but REJECTED is durable when this is returned.
+    """Result of the ingest of one document; durable on return unless it is REJECTED.
 
     Attributes:
         name: Name of the document.
-        status: What became of it.
-        document: Its record; None when rejected.
-        reason: Why it was rejected, or what was left out of one that was stored; empty otherwise.
+        status: Result.
+        document: Its record; None if rejected.
+        reason: Why it was rejected, or what was left out of a stored one; empty otherwise.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Filters: conditions on a passage and the document it is from; pure values.
+"""Filters: conditions on a passage and its document; pure values.
 
-A comparison holds where the field has a value of the same type that compares so. A value of another type, or none,
-meets no comparison, and of tags one that does is enough. Everything else follows: ``Negated`` holds where its filter
-does not, so a negated comparison also holds where there is no value.
+A comparison holds if the field has a value of the same type that satisfies it. A value of another type, or none,
+satisfies no comparison; of several tags one is enough. ``Negated`` holds if its filter does not, so a negated
+comparison also holds without a value.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
-DEEPEST: Final = 16
-"""Most filters inside each other, the outermost counted."""
+MAX_DEPTH: Final = 16
+"""Most nested filters, the outermost included."""
 
-MOST_FILTERS: Final = 256
-"""Most filters of one tree."""
+MAX_FILTERS: Final = 256
+"""Most filters in one tree."""
 
-MOST_VALUES: Final = 1024
-"""Most values of all comparisons and sets of one tree together."""
+MAX_VALUES: Final = 1024
+"""Most values of all comparisons and sets in one tree."""
 
 FilterValue = str | float | bool | datetime
-"""What a field is compared with; moments in UTC."""
+"""A value that a field is compared with; moments in UTC."""
 
 
 class BuiltinField(Enum):
-    """What every document or passage has without metadata; the value is its name for people."""
+    """Fields that every document or passage has besides metadata; the value is the name shown to people."""
 
     NAME = "name"
     MEDIA_TYPE = "media_type"
@@ -47,10 +47,10 @@ class BuiltinField(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataField:
-    """What a document's metadata holds under a key.
+    """A field of a document's metadata.
 
     Attributes:
-        key: The key.
+        key: The metadata key.
     """
 
     key: str
@@ -71,7 +71,7 @@ class Comparator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The field's value, the comparator, the value given; truth values are only ever equal or not."""
+    """Compares the field's value with a value; truth values can only be equal or not."""
 
     field: FilterField
     comparator: Comparator
@@ -88,7 +88,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The field's value is a text that begins so; at least one character."""
+    """The field's value is a text that starts with a prefix of at least one character."""
 
     field: FilterField
     prefix: str
@@ -96,7 +96,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The field has a value, of any type."""
+    """The field has a value of any type."""
 
     field: FilterField
 

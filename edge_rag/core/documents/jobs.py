@@ -1,4 +1,4 @@
-"""Ingest as a job: documents that were accepted, what became of each, and how far the work is."""
+"""Ingest jobs: queued documents, their results, and progress."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ JobId = NewType("JobId", str)
 """Opaque, URL-safe."""
 
 Ticket = NewType("Ticket", int)
-"""An accepted document, over all jobs; in order of acceptance, never reused."""
+"""Id of a queued document over all jobs; in order of acceptance, never reused."""
 
 
 class JobState(Enum):
-    """Where a job is in its life."""
+    """State of a job."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -25,7 +25,7 @@ class JobState(Enum):
 
 
 class JobDocumentState(Enum):
-    """What became of an accepted document; all but QUEUED are final."""
+    """State of a job's document; all but QUEUED are final."""
 
     QUEUED = "queued"
     ADDED = "added"
@@ -37,7 +37,7 @@ class JobDocumentState(Enum):
 
 
 class IngestPhase(Enum):
-    """What is being done to the document in work."""
+    """What is being done to the document in progress."""
 
     PARSING = "parsing"
     EMBEDDING = "embedding"
@@ -49,16 +49,16 @@ class JobDocument:
     """A document of a job.
 
     Attributes:
-        ticket: Its place in the order of acceptance.
-        collection: Where it goes.
-        name: Its name there.
-        size_bytes: Size of its bytes.
-        state: What became of it.
-        reason: Why it was rejected or superseded, or what was left out of it when it was stored; empty otherwise.
-        document_id: Its id once it is stored; None before, and where it was not taken.
-        change: Number of the job's change that brought it to this state; a reader goes on after the last one it saw.
-        chunks: Number of chunks of the stored document; None where there is none, or it was replaced or deleted since.
-        pages: Number of its pages; None also where its format has none.
+        ticket: Its position in the order of acceptance.
+        collection: Name of its collection.
+        name: Name of the document.
+        size_bytes: Number of its bytes.
+        state: Its state.
+        reason: Why it was rejected or superseded, or what was left out of a stored one; empty otherwise.
+        document_id: Its id once it is stored; None before, and if it was not stored.
+        change: Number of the change of the job that brought it to this state; readers continue after the last one seen.
+        chunks: Number of chunks of the stored document; None if there is none, or it was replaced or deleted since.
+        pages: Number of its pages; None also if its format has none.
     """
 
     ticket: Ticket
@@ -75,17 +75,17 @@ class JobDocument:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as a whole.
+    """A job.
 
     Attributes:
-        job_id: Its id.
-        state: Where it is; RUNNING also while documents are still being handed over.
-        started_at: When it was begun, UTC.
-        finished_at: When its last document was done with, UTC; None while it runs.
-        collections: Names of the collections that its documents are for.
-        documents: Number of documents by state; states without one are left out.
+        job_id: Id.
+        state: State; RUNNING also during the upload.
+        started_at: Start, UTC.
+        finished_at: End of its last document, UTC; None while it runs.
+        collections: Names of the collections of its documents.
+        documents: Number of documents by state; states without documents are left out.
         size_bytes: Bytes of all documents.
-        done_bytes: Bytes of those that are in a final state.
+        done_bytes: Bytes of documents in a final state.
     """
 
     job_id: JobId
@@ -100,15 +100,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class IngestWork:
-    """The document in work.
+    """The document in progress.
 
     Attributes:
-        job_id: The job it belongs to.
-        name: Its name.
+        job_id: Id of its job.
+        name: Name of the document.
         phase: What is being done.
-        chunks_done: Chunks that are embedded.
-        chunks: Chunks to embed; 0 until they are known.
-        problem: What keeps the work from going on, for example a full disk; empty while it goes on.
+        chunks_done: Chunks embedded so far.
+        chunks: Chunks to embed; 0 until the number is known.
+        problem: What blocks the work, for example a full disk; empty if nothing does.
     """
 
     job_id: JobId

@@ -1,10 +1,8 @@
-"""Metadata of a document: what is known of it beside its text; pure.
+"""Metadata of documents: validation, and encoding as JSON; pure.
 
 A key has 1 to 64 characters of ``a-z``, ``0-9``, ``_``, ``.`` and ``-``. A value is a text, a number, a truth value, a
-moment, or several texts (tags). By convention ``title``, ``author``, ``created`` and ``modified`` are what files say of
-themselves.
-
-Metadata as JSON: texts, numbers and truth values as they are, tags as an array, a moment as ``{"at": ISO 8601}``.
+moment, or several texts (tags). By convention ``title``, ``author``, ``created`` and ``modified`` are properties found
+in files. In JSON tags are an array, and a moment is ``{"at": ISO 8601}``.
 """
 
 from __future__ import annotations
@@ -25,110 +23,110 @@ MetadataValue = str | float | bool | datetime | tuple[str, ...]
 Metadata = Mapping[str, MetadataValue]
 """Values by key."""
 
-MOST_KEYS: Final = 64
+MAX_KEYS: Final = 64
 """Most keys of a document."""
 
-LONGEST_TEXT: Final = 4096
+MAX_TEXT_CHARACTERS: Final = 4096
 """Most characters of a text or a tag."""
 
-MOST_TAGS: Final = 256
-"""Most texts under one key."""
+MAX_TAGS: Final = 256
+"""Most tags of a value."""
 
-MOST_CHARACTERS: Final = 32_768
-"""Most characters of all keys and texts of a document together."""
+MAX_METADATA_CHARACTERS: Final = 32_768
+"""Most characters of all keys and texts of a document."""
 
 _KEY = re.compile(r"[a-z0-9_.-]{1,64}")
 _WHITE_SPACE = re.compile(r"\s+")
-_UNFIT = frozenset(("Cc", "Cs"))
+_INVALID_CATEGORIES = frozenset(("Cc", "Cs"))
 _EXACT_INTEGER = 2**53
 
 
-def checked_key(key: str) -> str:
-    """Returns a key.
+def validate_key(key: str) -> str:
+    """Returns a valid key.
 
     Raises:
-        InvalidRequest: It is none; names it.
+        InvalidRequest: It is not valid; names it.
     """
     if not _KEY.fullmatch(key):
         raise InvalidRequest(_field(key), "a key is 1 to 64 characters of a-z, 0-9, _, . and -")
     return key
 
 
-def checked_metadata(given: Mapping[str, object]) -> dict[str, MetadataValue]:
-    """Returns metadata in its normal form, or refuses it.
+def validate_metadata(given: Mapping[str, object]) -> dict[str, MetadataValue]:
+    """Returns metadata in normal form.
 
-    White space in texts becomes single spaces, texts are brought to NFC, integers become floats, days become their
-    midnight and moments without a zone are taken for UTC.
+    White space in texts becomes single spaces, texts are in NFC, integers become floats, days become their midnight,
+    and moments without a zone are UTC.
 
     Args:
         given: Values of any type by key.
 
     Raises:
-        InvalidRequest: A key or a value is unusable, or there is too much; names the first key at fault.
+        InvalidRequest: A key or value is invalid, or a limit is exceeded; names the first such key.
     """
-    if len(given) > MOST_KEYS:
-        raise InvalidRequest("metadata", f"has {len(given):,} keys, at most {MOST_KEYS} are allowed")
+    if len(given) > MAX_KEYS:
+        raise InvalidRequest("metadata", f"has {len(given):,} keys, at most {MAX_KEYS} are allowed")
     values: dict[str, MetadataValue] = {}
     characters = 0
     for key, value in given.items():
-        values[checked_key(key)] = _checked_value(key, value)
+        values[validate_key(key)] = _validate_value(key, value)
         characters += len(key) + _characters(values[key])
-        if characters > MOST_CHARACTERS:
+        if characters > MAX_METADATA_CHARACTERS:
             raise InvalidRequest(
-                _field(key), f"all metadata of a document together is at most {MOST_CHARACTERS:,} characters"
+                _field(key), f"all metadata of a document together is at most {MAX_METADATA_CHARACTERS:,} characters"
             )
     return values
 
 
 def usable_metadata(found: Mapping[str, object]) -> dict[str, MetadataValue]:
-    """Returns what is usable of metadata that a file has of itself, where nobody could mend what is not.
+    """Returns the valid part of metadata found in a file, whose author cannot be asked to correct it.
 
-    Long texts are cut, and what ``checked_metadata`` would refuse is left out.
+    Long texts are cut, and what ``validate_metadata`` would reject is left out.
 
     Args:
         found: Values of any type by key.
     """
     values: dict[str, MetadataValue] = {}
     for key, value in found.items():
-        short = value[:LONGEST_TEXT] if isinstance(value, str) else value
+        short = value[:MAX_TEXT_CHARACTERS] if isinstance(value, str) else value
         try:
-            values = checked_metadata({**values, key: short})
+            values = validate_metadata({**values, key: short})
         except InvalidRequest:
             continue
     return values
 
 
-def checked_text(field: str, text: str) -> str:
-    """Returns a text value in its normal form.
+def validate_text(field: str, text: str) -> str:
+    """Returns a text value in normal form.
 
     Args:
-        field: What to call it in the error.
+        field: Name of the field in errors.
         text: The text.
 
     Raises:
-        InvalidRequest: It is empty, longer than ``LONGEST_TEXT``, or has control characters.
+        InvalidRequest: It is empty, longer than ``MAX_TEXT_CHARACTERS``, or has control characters.
     """
-    if len(text) > 4 * LONGEST_TEXT:
-        raise InvalidRequest(field, f"has {len(text):,} characters, at most {LONGEST_TEXT:,} are allowed")
+    if len(text) > 4 * MAX_TEXT_CHARACTERS:
+        raise InvalidRequest(field, f"has {len(text):,} characters, at most {MAX_TEXT_CHARACTERS:,} are allowed")
     normal = _WHITE_SPACE.sub(" ", unicodedata.normalize("NFC", text)).strip()
     if not normal:
         raise InvalidRequest(field, "must not be empty")
-    if len(normal) > LONGEST_TEXT:
-        raise InvalidRequest(field, f"has {len(normal):,} characters, at most {LONGEST_TEXT:,} are allowed")
-    if any(unicodedata.category(character) in _UNFIT for character in normal):
+    if len(normal) > MAX_TEXT_CHARACTERS:
+        raise InvalidRequest(field, f"has {len(normal):,} characters, at most {MAX_TEXT_CHARACTERS:,} are allowed")
+    if any(unicodedata.category(character) in _INVALID_CATEGORIES for character in normal):
         raise InvalidRequest(field, "must not have control characters")
     return normal
 
 
-def checked_moment(field: str, moment: date) -> datetime:
+def validate_moment(field: str, moment: date) -> datetime:
     """Returns a day or a moment as a moment in UTC.
 
     Args:
-        field: What to call it in the error.
-        moment: A day stands for its midnight; without a zone it is UTC.
+        field: Name of the field in errors.
+        moment: A day means its midnight; a moment without a zone is UTC.
 
     Raises:
-        InvalidRequest: In UTC it lies outside the years 1 to 9999.
+        InvalidRequest: It is outside the years 1 to 9999 in UTC.
     """
     full = moment if isinstance(moment, datetime) else datetime.combine(moment, time())
     try:
@@ -137,34 +135,34 @@ def checked_moment(field: str, moment: date) -> datetime:
         raise InvalidRequest(field, "must lie in the years 1 to 9999") from None
 
 
-def checked_number(field: str, number: float) -> float:
-    """Returns a number.
+def validate_number(field: str, number: float) -> float:
+    """Returns a finite number.
 
     Raises:
-        InvalidRequest: It is not finite, or an integer of more digits than a float holds.
+        InvalidRequest: It is not finite, or an integer with more digits than a float holds.
     """
     if isinstance(number, int) and abs(number) > _EXACT_INTEGER:
-        raise InvalidRequest(field, "has more digits than a number keeps; give it as a text")
+        raise InvalidRequest(field, "has more digits than a number holds; give it as a text")
     if not isfinite(number):
         raise InvalidRequest(field, "must be a finite number")
     return float(number)
 
 
-def _checked_value(key: str, value: object) -> MetadataValue:
+def _validate_value(key: str, value: object) -> MetadataValue:
     field = _field(key)
     match value:
         case bool():
             return value
         case int() | float():
-            return checked_number(field, value)
+            return validate_number(field, value)
         case str():
-            return checked_text(field, value)
+            return validate_text(field, value)
         case date():
-            return checked_moment(field, value)
+            return validate_moment(field, value)
         case list() | tuple():
-            if not 1 <= len(value) <= MOST_TAGS:
-                raise InvalidRequest(field, f"must hold 1 to {MOST_TAGS} texts, holds {len(value):,}")
-            texts = [checked_text(field, tag) for tag in value if isinstance(tag, str)]
+            if not 1 <= len(value) <= MAX_TAGS:
+                raise InvalidRequest(field, f"must hold 1 to {MAX_TAGS} texts, holds {len(value):,}")
+            texts = [validate_text(field, tag) for tag in value if isinstance(tag, str)]
             if len(texts) < len(value):
                 raise InvalidRequest(field, "a list may hold texts only")
             return tuple(dict.fromkeys(texts))
@@ -188,7 +186,7 @@ def _field(key: str) -> str:
 
 
 def encode_metadata(metadata: Metadata) -> str:
-    """Returns metadata as JSON, keys in order, so that equal metadata are equal texts."""
+    """Returns metadata as JSON with sorted keys, so that equal metadata give equal texts."""
     plain = {
         key: {"at": value.isoformat()} if isinstance(value, datetime) else value for key, value in metadata.items()
     }
@@ -196,14 +194,14 @@ def encode_metadata(metadata: Metadata) -> str:
 
 
 def decode_metadata(text: str) -> dict[str, MetadataValue]:
-    """Reads what ``encode_metadata`` wrote; whether keys and values are legal is not checked, only their types.
+    """Decodes JSON of ``encode_metadata``; checks the types of values, but not whether keys and values are valid.
 
     Raises:
-        ValueError: It is nothing that was written by it.
+        ValueError: It is not such JSON.
     """
     plain = json.loads(text)
     if not isinstance(plain, dict):
-        raise ValueError("metadata is no object")
+        raise ValueError("metadata is not a JSON object")
     return {key: _value(value) for key, value in plain.items()}
 
 
@@ -218,4 +216,4 @@ def _value(plain: Any) -> MetadataValue:
         case {"at": str(moment)}:
             return datetime.fromisoformat(moment)
         case _:
-            raise ValueError("a metadata value is of no known type")
+            raise ValueError("a metadata value is of an unknown type")

@@ -1,4 +1,4 @@
-"""Decisions about requests as values: what was decided about whom, why, and on which numbers."""
+"""Audit events: decisions about requests with their reasons and numbers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from edge_rag.core.query import Priority
 class AuditEventKind(Enum):
     """What was decided.
 
-    QUEUED: taken in, waits for a slot. REFUSED: not taken in. ADMITTED: got its first slot. DEFERRED: stays waiting;
-    said when the reason changes, not at every step. PREEMPTED: gave its slot and pages up. PAUSED: the same, for as
-    long as its reader does not keep up. RESUMED: got a slot again. FINISHED: ended well. CANCELLED, EXPIRED, FAILED:
-    ended otherwise. SLOTS_CHANGED: the controller moved the slot limit; about no request. STAGE_DONE: a stage before
-    the generator is done with it; its numbers say how long it waited there and how long it took. PLACED:
-    written here, elsewhere or on both sides. SENT: to which machine, and what. HEDGED: begun on the other side as
-    well, since this one is slow. TAKEN_OVER: gone on with here. BREAKER: whether a machine is asked has changed; about
-    no request. THROTTLED: the share of slots and tokens that may be used moved, down or back, because of heat or
-    power; about no request. SHED: something is given up while memory is short, or no longer; about no request.
-    PREFETCHED: its likely prompt was computed before it came, while nothing else was to do.
+    QUEUED: accepted, waits for a slot. REFUSED: not accepted. ADMITTED: got its first slot. DEFERRED: keeps waiting;
+        recorded when the reason changes, not at every step. PREEMPTED: lost its slot and pages. PAUSED: the same, until
+        its client reads again. RESUMED: got a slot again. FINISHED: ended normally. CANCELLED, EXPIRED, FAILED: ended
+        otherwise. SLOTS_CHANGED: the controller changed the slot limit; no request. STAGE_DONE: a stage before the
+        generator finished; the numbers are its waiting and processing time. PLACED: generated here, elsewhere or on
+        both sides. SENT: sent to another machine. HEDGED: started on the other side as well, because this one is slow.
+        TAKEN_OVER: continued here. BREAKER: the circuit breaker of a machine changed; no request. THROTTLED: the share
+        of slots and tokens in use changed because of heat or power; no request.
+    SHED: something is shed because memory is short, or no longer; no request. PREFETCHED: its likely prompt was
+        computed before it came, while the engine was idle.
     """
 
     QUEUED = "queued"
@@ -55,11 +55,11 @@ class AuditEvent:
 
     Attributes:
         kind: What was decided.
-        request_id: About whom; None for a decision about no request.
-        client: Whose request; empty where there is none.
-        priority: Its class; None where there is none.
-        reason: Why, as a short sentence without numbers.
-        numbers: The numbers it was decided on, by name; units are in the names (``_s``, ``_tokens``, ``pages_...``).
+        request_id: Id of the request; None for a decision about no request.
+        client: Client of the request; empty if there is none.
+        priority: Scheduling class; None if there is none.
+        reason: Why, a short sentence without numbers.
+        numbers: The numbers behind the decision, by name; units are in the names (``_s``, ``_tokens``, ``pages_...``).
         at_s: ``time.monotonic()`` seconds.
         preempted_for: For PREEMPTED, the request that needed the slot or the pages; None otherwise.
     """
@@ -76,15 +76,15 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A decision in the audit trail.
+    """An event in the audit log.
 
     Attributes:
-        number: 1 for the first since the daemon was started, and one more for each that followed; where a number is
-            missing, an entry was lost.
-        at: When it was recorded, UTC.
-        decision: The decision.
+        number: 1 for the first event since the start of the daemon, then one more each; a missing number is a lost
+            entry.
+        at: Time of recording, UTC.
+        event: The event.
     """
 
     number: int
     at: datetime
-    decision: AuditEvent
+    event: AuditEvent

@@ -1,4 +1,4 @@
-"""What is measured: steps and requests as the engine saw them, and what operators and bookkeepers read of them."""
+"""Reports of engine steps and requests, latency percentiles, and usage by client."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from edge_rag.core.answer import Usage
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step was.
+    """What one engine step did.
 
     Attributes:
         tokens: Tokens computed.
-        decodes: Sequences in it that computed one token.
-        sequences: Sequences in it.
-        slots: Slots that could have been taken.
-        slots_busy: Slots taken while it ran.
-        waiting: Requests that have had no slot.
-        pages_used: Pages that sequences hold.
-        preempted: Sequences that gave way before it.
-        cache_query_tokens: Tokens of the sequences that entered with it, which the prefix cache was asked for.
+        decodes: Sequences that computed one token.
+        sequences: Sequences in the step.
+        slots: Slot limit.
+        slots_busy: Slots in use during the step.
+        waiting: Requests that have had no slot yet.
+        pages_used: Pages held by sequences.
+        preempted: Sequences preempted before the step.
+        cache_query_tokens: Tokens of newly admitted sequences that were looked up in the prefix cache.
         cache_hit_tokens: Those of them that were found.
-        drafted: Drafted tokens it checked.
-        accepted: Those of them that were right.
-        schedule_s: Time to plan it, seconds.
+        drafted: Drafted tokens that were verified.
+        accepted: Those of them that were accepted.
+        schedule_s: Time of planning the step, seconds.
         run_s: Time in the model, seconds.
-        choose_s: Time to choose, commit and report tokens, seconds.
-        generated_tokens: Tokens said since the step before, forced ones included.
-        token_gaps_s: For each sequence that said something, not for the first time: seconds since it last did. Tokens
-            that a constraint forces come at once and make one gap.
+        choose_s: Time of choosing, committing and emitting tokens, seconds.
+        generated_tokens: Tokens emitted since the step before, forced ones included.
+        token_gaps_s: For each sequence that emitted tokens, except its first: time since it last did, seconds. Tokens
+            forced by a constraint are emitted together and make one gap.
         failed: Whether the model failed.
     """
 
@@ -56,16 +56,16 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """What one request was, said when it left the engine, however it ended.
+    """What one request did, reported when it left the engine.
 
     Attributes:
-        client: Who asked.
+        client: Name of the client.
         usage: What it used; the prompt counts from the first step on.
         queue_s: From submission to the first slot, or to the end if it never had one, seconds.
         slot_s: Time in a slot, without the time between preemption and resumption, seconds.
-        first_token_s: From submission to the first token, seconds; None if there was none.
-        last_token_s: From submission to the last token, seconds; None if there was none.
-        completed: Whether it ended well.
+        first_token_s: From submission to the first token, seconds; None without tokens.
+        last_token_s: From submission to the last token, seconds; None without tokens.
+        completed: Whether it ended normally.
     """
 
     client: str
@@ -78,18 +78,17 @@ class RequestReport:
 
     @property
     def per_token_s(self) -> float | None:
-        """Mean time of a token after the first, seconds; None with fewer than two tokens."""
+        """Mean time per token after the first, seconds; None with fewer than two tokens."""
         if self.first_token_s is None or self.last_token_s is None or self.usage.generated_tokens < 2:
             return None
         return (self.last_token_s - self.first_token_s) / (self.usage.generated_tokens - 1)
 
 
 class LatencyMetric(Enum):
-    """What percentiles are kept of.
+    """Latencies for which percentiles are kept.
 
-    QUEUE: waiting for a slot. FIRST_TOKEN: from the call to the first text. PER_TOKEN: mean time of a token after the
-    first, of one answer. TOKEN_GAP: between two moments at which tokens came. COMPLETION: from the call to the end of
-    its answer.
+    QUEUE: waiting for a slot. FIRST_TOKEN: from the call to the first text. PER_TOKEN: mean time per token of an answer
+        after the first. TOKEN_GAP: between two emissions of tokens. COMPLETION: from the call to the end of its answer.
     """
 
     QUEUE = "queue"
@@ -104,8 +103,8 @@ class Latency:
     """Percentiles of the latest samples.
 
     Attributes:
-        measure: Of what.
-        samples: How many samples they are of, at least 1.
+        measure: The latency measured.
+        samples: Number of samples, at least 1.
         p50_s: Median, seconds.
         p95_s: 95th percentile, seconds.
         p99_s: 99th percentile, seconds.
@@ -120,12 +119,12 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ClientUsage:
-    """What a client used since the daemon was started, for metering.
+    """Usage of a client since the start of the daemon, for metering.
 
     Attributes:
-        client: Who asked; None for all the clients together that came when there was no room to keep them apart.
-        requests: Requests that reached the generator, here or on another machine, and are over, however they ended.
-        refused: Requests that were refused: no room, or they could never run.
+        client: Name of the client; None for all clients together that exceed the number counted separately.
+        requests: Requests that reached the generator, here or on another machine, and have ended.
+        refused: Requests refused because of a full queue or because they could never run.
         prompt_tokens: Prompt tokens, cached ones included.
         cached_prompt_tokens: Those of them that were not computed again.
         generated_tokens: Tokens generated, here or on another machine, forced ones included.

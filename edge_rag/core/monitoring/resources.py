@@ -1,9 +1,4 @@
-"""What a daemon's memory was planned for when it was started.
-
-How short memory is, and what is given up for it.
-
-How warm the board is, and how much the daemon does on one that suffers.
-"""
+"""The memory plan, memory pressure, temperature and throttling of a running daemon."""
 
 from __future__ import annotations
 
@@ -17,8 +12,8 @@ class MemoryItem:
 
     Attributes:
         name: What it is for.
-        bytes: Most that it takes.
-        detail: How that comes about, for people.
+        bytes: Most bytes that it takes.
+        detail: How the number was computed, for people.
     """
 
     name: str
@@ -28,10 +23,10 @@ class MemoryItem:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlanReport:
-    """What the memory is used for.
+    """The memory plan made at the start.
 
     Attributes:
-        budget_bytes: What could be had.
+        budget_bytes: Memory available.
         items: Every use, the KV pages last.
         shrink_steps: How many times slots, steps and batches were halved to fit.
     """
@@ -42,12 +37,12 @@ class MemoryPlanReport:
 
     @property
     def planned_bytes(self) -> int:
-        """All uses together."""
+        """Sum of all uses, bytes."""
         return sum(item.bytes for item in self.items)
 
 
 class ShedTarget(Enum):
-    """What is given up while memory is short, first what goes first."""
+    """What is shed while memory is short, in order."""
 
     PREFIX_CACHE = "prefix cache"
     BATCH = "batch requests"
@@ -59,10 +54,10 @@ class MemoryPressureState:
     """How short memory is.
 
     Attributes:
-        headroom_bytes: What can still be taken; None before the first look, and where nobody looks.
-        waiting: Share of the last 10 seconds in which something waited for memory, 0 to 1; None where the kernel does
-            not say.
-        shed: What is given up, first what went first.
+        headroom_bytes: Memory that can still be taken; None before the first measurement, and if it is not measured.
+        waiting: Share of the last 10 seconds in which something waited for memory, 0 to 1; None if the kernel does not
+            report it.
+        shed: What is shed, in order.
     """
 
     headroom_bytes: int | None = None
@@ -72,11 +67,11 @@ class MemoryPressureState:
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
-    """A thermal zone at one moment.
+    """Temperature of a thermal zone.
 
     Attributes:
-        zone: Its name, as the board gives it.
-        celsius: Its temperature.
+        zone: Name of the zone.
+        celsius: Temperature.
     """
 
     zone: str
@@ -84,7 +79,7 @@ class Temperature:
 
 
 class ThrottleCause(Enum):
-    """What holds the daemon back."""
+    """Why the daemon is throttled."""
 
     HEAT = "heat"
     POWER = "power"
@@ -92,15 +87,15 @@ class ThrottleCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """How much the daemon does on a board that suffers.
+    """How far the daemon is throttled.
 
     Attributes:
-        share: Share of slots, of a step's tokens and of the time that may be used, above 0 to 1; 1 holds nothing back.
-        causes: What holds it back.
-        slowdowns: What slows the board down on its own, in words.
-        watts: What the board takes; None where it does not measure it.
-        joules_per_token: Energy for a generated token over the last seconds; None likewise, or where none came.
-        joules: Energy taken since the daemon was started; None where the board does not measure it.
+        share: Share of slots, of a step's tokens and of time that may be used, above 0 to 1; 1 is unthrottled.
+        causes: Why it is throttled.
+        slowdowns: Throttling that the board reports of itself, in words.
+        watts: Power drawn by the board; None if it is not measured.
+        joules_per_token: Energy per generated token over the last seconds; None likewise, or without tokens.
+        joules: Energy drawn since the start of the daemon; None if it is not measured.
     """
 
     share: float = 1.0

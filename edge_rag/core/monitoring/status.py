@@ -1,4 +1,4 @@
-"""What the daemon reports of itself."""
+"""The status report of the daemon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge_rag.core.query import Priority
 
 
 class DaemonState(Enum):
-    """Where the daemon is in its life."""
+    """State of the daemon."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -30,7 +30,7 @@ class ModelInUse:
     Attributes:
         name: Name of its folder.
         detail: How it runs.
-        placement: Which role it fills, and where it runs.
+        placement: Its role and where it runs.
     """
 
     name: str
@@ -49,10 +49,10 @@ class StageSnapshot:
 
     Attributes:
         name: Name of the stage.
-        waiting: Requests in the queue.
-        capacity: Most that may wait.
-        running: Requests being worked on.
-        completed: Requests done since start, failed ones included.
+        waiting: Requests in its queue.
+        capacity: Most requests in its queue.
+        running: Requests being processed.
+        completed: Requests processed since start, failed ones included.
         refused: Requests refused because the queue was full, since start.
         busy: Share of the last 5 seconds in which it computed, 0 to 1.
     """
@@ -68,12 +68,12 @@ class StageSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """What one device did for the stages.
+    """Use of one device by the stages.
 
     Attributes:
         name: ``cpu``, ``gpu``, ``npu``, or the name of the execution provider.
         busy: Share of the last 5 seconds in which at least one stage computed on it, 0 to 1.
-        stages: Stages that did so since start.
+        stages: Stages that have computed on it since start.
     """
 
     name: str
@@ -83,20 +83,20 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class SlotUse:
-    """A request that runs; nothing of what it asks.
+    """A running request, without its text.
 
     Attributes:
-        request_id: Its id.
-        client: Whose it is.
-        priority: Class it came in.
-        age_s: Since it was submitted to the engine, seconds.
+        request_id: Id of the request.
+        client: Its client.
+        priority: Its scheduling class.
+        age_s: Time since submission to the engine, seconds.
         prompt_tokens: Length of its prompt.
-        cached_tokens: Prompt tokens that were found in the prefix cache.
-        computed_tokens: Tokens whose keys and values the cache holds.
-        generated_tokens: Tokens said.
-        max_tokens: Most tokens it may say.
+        cached_tokens: Prompt tokens found in the prefix cache.
+        computed_tokens: Tokens whose KV is in the cache.
+        generated_tokens: Tokens generated so far.
+        max_tokens: Most tokens it may generate.
         pages: Pages it holds.
-        preemptions: How often it had to give way.
+        preemptions: Times it was preempted.
     """
 
     request_id: RequestId
@@ -114,13 +114,13 @@ class SlotUse:
 
 @dataclass(frozen=True, slots=True)
 class PageMap:
-    """Who has the KV pages, cell by cell in order of their numbers.
+    """Holders of the KV pages, cell by cell in order of page numbers.
 
     Attributes:
-        cell_pages: Pages a cell stands for, at least 1; the last one may stand for fewer.
-        held: Pages of each cell that one sequence holds.
-        shared: Those that several hold.
-        cached: Those that nobody holds whose content can still be found; the rest is free.
+        cell_pages: Pages per cell, at least 1; the last cell may have fewer.
+        held: Pages of each cell held by one sequence.
+        shared: Pages held by several sequences.
+        cached: Pages without a holder whose content can still be found; the rest is free.
     """
 
     cell_pages: int
@@ -217,7 +217,7 @@ class EngineStats(EngineCounters):
     disk: DiskStats | None = None
 
     def plus_counters(self, earlier: EngineCounters) -> EngineStats:
-        """Returns these stats with the counters of an engine that this one replaced added."""
+        """Returns these stats with the counters of the engine that this one replaced added."""
         names = (each.name for each in fields(EngineCounters))
         return replace(self, **{name: getattr(self, name) + getattr(earlier, name) for name in names})
 
@@ -237,14 +237,14 @@ class IndexInUse:
     Attributes:
         collection: Name of the collection.
         kind: How it is searched.
-        vectors: Vectors that can be found; None where a server that has them does not say.
-        unindexed: Of these, how many are searched exactly beside a segment.
+        vectors: Vectors that can be found; None if a server does not report it.
+        unindexed: Vectors of these that are searched exactly beside a segment.
         size_bytes: Size of the segment's file; 0 without one.
-        recall: Share of the 10 exact nearest neighbours that the segment's search found when it was built, 0 to 1;
+        recall: Share of the 10 exact nearest neighbours that searches of the segment found when it was built, 0 to 1;
             None without a segment.
-        built_at: When the segment was built, UTC; None without one.
-        build_s: How long that took, seconds; None without one.
-        pending: Whether a segment is being built, or a server brought up to date.
+        built_at: Time of the segment's build, UTC; None without one.
+        build_s: Duration of that build, seconds; None without one.
+        pending: Whether a segment is being built, or a server is being updated.
     """
 
     collection: str
@@ -263,20 +263,20 @@ class RemoteInUse:
     """Another machine that may compute for this one, at one moment.
 
     Attributes:
-        name: What it is called.
+        name: Its configured name.
         kind: ``edge-rag`` or ``openai``.
-        address: Where it is.
-        breaker: ``closed`` where it is asked, ``open`` where it is left alone after failures, ``half_open`` where one
-            request tries it.
-        in_flight: Requests of ours that it has.
-        answers: Answers that it finished, since start.
-        failures: Times it failed, was too slow or said what it must not, since start.
-        sent_bytes: What was sent to it, since start.
-        last_problem: What its latest failure was; empty if there was none.
-        answer_s: Mean time of its answers without waiting, seconds; None where none was measured.
+        address: Its address.
+        breaker: ``closed`` if it is used, ``open`` if it is not used after failures, ``half_open`` while one request
+            tests it.
+        in_flight: Requests sent to it that have not ended.
+        answers: Answers it finished since start.
+        failures: Times it failed, was too slow or sent an invalid result, since start.
+        sent_bytes: Bytes sent to it since start.
+        last_problem: Its latest failure; empty if there was none.
+        answer_s: Mean time of its answers without waiting, seconds; None without a measurement.
         uses: What it is used for: ``generate``, ``embed``, ``rerank``.
-        embedded_texts: Texts that it embedded, since start.
-        reranked: Questions whose passages it ordered, since start.
+        embedded_texts: Texts it embedded since start.
+        reranked: Questions whose passages it ranked, since start.
     """
 
     name: str
@@ -296,27 +296,27 @@ class RemoteInUse:
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """Everything ``GetStatus`` says.
+    """The content of ``GetStatus``.
 
     Attributes:
         version: Version of the package.
-        state: Where the daemon is in its life.
-        started_at: When it was started, UTC.
-        data_directory: Directory of the data.
-        profile: Device profile in force.
-        models: One a role.
+        state: State of the daemon.
+        started_at: Start, UTC.
+        data_directory: Path of the data directory.
+        profile: Name of the device profile in use.
+        models: One per role.
         stages: In pipeline order.
-        engine: The generator's batch and cache.
+        engine: The engine.
         collections: Number of documents by collection.
         indexes: Vector index of each collection, by name.
         resident_bytes: Resident memory of the process.
         address: Address the daemon listens on.
-        latencies: Percentiles, one a measure of which there are samples.
-        devices: What stages compute on, by name.
+        latencies: Percentiles of each latency that has samples.
+        devices: Devices that stages compute on, by name.
         temperatures: Thermal zones, in the board's order.
         remotes: Other machines that may compute for this one, as configured.
-        throttling: What the board suffers from, and how much is done.
-        memory: What the memory was planned for when the daemon was started.
+        throttling: How far the daemon is throttled.
+        memory: The memory plan made at the start.
         pressure: How short memory is.
     """
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from edge_rag.core.ids import LONGEST_MODEL_NAME, is_model_name
+from edge_rag.core.ids import MAX_MODEL_NAME, is_model_name
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.runtime.model_folder.strict_json import parse_object
 
@@ -165,7 +165,7 @@ def plain_relative_path(path: str) -> str:
 
 def _model_name(text: str) -> str:
     if not is_model_name(text):
-        raise ValueError(f"{text[:LONGEST_MODEL_NAME]!r} is no name of a model")
+        raise ValueError(f"{text[:MAX_MODEL_NAME]!r} is no name of a model")
     return text
 
 

@@ -128,7 +128,7 @@ def load(name: str, address: str, clients: int, asking: Asking) -> Load:
 def decisions(address: str) -> Counter[str]:
     """Returns what was decided about where to compute, of the latest that are kept."""
     with Client(address) as client:
-        entries = [each.decision for each in client.audit_events() if isinstance(each, AuditEntry)]
+        entries = [each.event for each in client.audit_events() if isinstance(each, AuditEntry)]
     return Counter(
         each.reason if each.kind is AuditEventKind.PLACED else each.kind.value for each in entries if each.kind in _OURS
     )

@@ -126,7 +126,7 @@ def ask(client: Client, mode: AnswerMode, number: int, outcomes: Counter[str]) -
     events = list(client.ask(QUESTION, AskOptions(mode=mode, request_id=request_id, max_tokens=40)))
     assert isinstance(events[-1], Finished)
     entries = client.audit_events(request_id=request_id)
-    kinds = {entry.decision.kind for entry in entries if isinstance(entry, AuditEntry)}
+    kinds = {entry.event.kind for entry in entries if isinstance(entry, AuditEntry)}
     where = "here"
     if AuditEventKind.SENT in kinds:
         where = "taken over" if AuditEventKind.TAKEN_OVER in kinds else "elsewhere"

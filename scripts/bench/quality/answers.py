@@ -32,7 +32,7 @@ from rich.table import Table
 from edge_rag.client import AskOptions, Client, ClientError, PassagesReceived
 from edge_rag.core.answer import Citation, Finished, FinishReason, TextDelta
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.generator.generator import QuoteSettings
 from scripts.bench.harness.own_daemon import DaemonFailed, own_daemon
 from scripts.bench.quality.answer_quality import Articles, Asked, Given, Summary, judge, read_articles, summarize
@@ -111,7 +111,7 @@ def ask(client: Client, question: str, sentences: int) -> Given:
             case Citation():
                 citations.append(event)
             case Finished():
-                return Given(text, tuple(citations), recognized(event.reason), evidence)
+                return Given(text, tuple(citations), require_recognized(event.reason), evidence)
     raise AssertionError("the client yields Finished or raises")
 
 

@@ -18,7 +18,7 @@ from edge_rag.client import AskOptions, CallStatus, Client, ClientError, SearchO
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.collection import CollectionSettings, FusionWeights, RecencyBoost, ValueBoost
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import KvReuse
 from tests.e2e.support.running_daemon import RunningDaemon, status_of
@@ -42,7 +42,7 @@ def client(daemon: RunningDaemon) -> Iterator[Client]:
 def put(
     client: Client, collection: str, name: str = "a.md", text: str = "The seal is checked each week."
 ) -> IngestStatus:
-    return recognized(client.ingest(name, lambda: io.BytesIO(text.encode()), collection=collection).status)
+    return require_recognized(client.ingest(name, lambda: io.BytesIO(text.encode()), collection=collection).status)
 
 
 def test_a_created_collection_stays_when_it_is_empty_and_one_of_ingest_goes(client: Client) -> None:

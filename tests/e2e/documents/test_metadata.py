@@ -17,7 +17,7 @@ from edge_rag.cli.main import main
 from edge_rag.client import Client, ClientError, SearchOptions
 from edge_rag.core.answer import Finished
 from edge_rag.core.documents.document import IngestStatus
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from tests.e2e.support.running_daemon import RunningDaemon, status_of
 
 _PUMP = b"---\ntitle: Pump P-7\nyear: 2020\ntags: [pump, seal]\n---\nThe seal of pump P-7 is made of silicon carbide.\n"
@@ -42,7 +42,7 @@ def test_the_same_bytes_with_other_metadata_replace_the_document(daemon: Running
 
         def ingest(**metadata: object) -> IngestStatus:
             stored = client.ingest("a.txt", lambda: io.BytesIO(b"text"), collection="meta2", metadata=metadata)
-            return recognized(stored.status)
+            return require_recognized(stored.status)
 
         assert [ingest(), ingest(year=1), ingest(year=1.0), ingest(year=2), ingest()] == [
             IngestStatus.ADDED,

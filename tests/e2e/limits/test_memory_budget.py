@@ -119,7 +119,7 @@ def test_under_a_limit_nobody_is_killed_and_what_was_given_up_comes_back(
                     pass
             assert load.failed == []
             with Client(running.address) as client:
-                entries = [entry.decision for entry in client.audit_events() if isinstance(entry, AuditEntry)]
+                entries = [entry.event for entry in client.audit_events() if isinstance(entry, AuditEntry)]
             shed = [decision.reason for decision in entries if decision.kind is AuditEventKind.SHED]
             assert shed[:3] == [
                 "memory is short: the prefix cache is dropped",

@@ -106,8 +106,8 @@ def test_an_answer_that_is_left_early_gives_its_slot_back(daemon: RunningDaemon,
         events.close()
         for entry in client.audit_events(request_id, follow=True):
             assert isinstance(entry, AuditEntry)
-            assert entry.decision.kind is not AuditEventKind.FINISHED
-            if entry.decision.kind is AuditEventKind.CANCELLED:
+            assert entry.event.kind is not AuditEventKind.FINISHED
+            if entry.event.kind is AuditEventKind.CANCELLED:
                 break
         assert client.status().engine.slots_busy == 0
 

@@ -14,7 +14,7 @@ import pytest
 from edge_rag.client import AskOptions, Client
 from edge_rag.core.answer import Citation, Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
@@ -96,11 +96,11 @@ def asked(
 
 def trail(client: Client, request_id: str) -> list[AuditEvent]:
     entries = client.audit_events(request_id=request_id)
-    return [entry.decision for entry in entries if isinstance(entry, AuditEntry)]
+    return [entry.event for entry in entries if isinstance(entry, AuditEntry)]
 
 
 def kinds(client: Client, request_id: str) -> set[AuditEventKind]:
-    return {recognized(decision.kind) for decision in trail(client, request_id)}
+    return {require_recognized(decision.kind) for decision in trail(client, request_id)}
 
 
 def test_an_answer_written_elsewhere_is_the_one_written_here_with_its_citations(pair: Pair) -> None:

@@ -52,7 +52,7 @@ uses = ["embed", "rerank"]
 
 def decisions(client: Client, request_id: str = "") -> list[AuditEvent]:
     entries = client.audit_events(request_id=request_id)
-    return [entry.decision for entry in entries if isinstance(entry, AuditEntry)]
+    return [entry.event for entry in entries if isinstance(entry, AuditEntry)]
 
 
 def sent(client: Client, request_id: str = "") -> list[AuditEvent]:

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from edge_rag.cli.main import main
 from edge_rag.client import AskOptions, CallStatus, Client, ClientError, EntriesDropped
 from edge_rag.core.answer import Finished
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
 from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.core.query import AnswerMode
@@ -56,23 +56,23 @@ def trail(address: str, request_id: str = "", **options: Any) -> list[AuditEntry
 def test_a_questions_decisions_are_listed_in_order_with_reasons_and_numbers(daemon: RunningDaemon) -> None:
     finished = ask(daemon.address, "slow-1")
     entries = trail(daemon.address, "slow-1")
-    kinds = [entry.decision.kind for entry in entries]
+    kinds = [entry.event.kind for entry in entries]
     assert kinds == ANSWERED
     assert [entry.number for entry in entries] == sorted(entry.number for entry in entries)
-    times = [entry.decision.at_s for entry in entries]
+    times = [entry.event.at_s for entry in entries]
     assert times == sorted(times)
     for entry in entries:
-        assert entry.decision.request_id == "slow-1"
-        assert entry.decision.client.startswith("ipv4:127.0.0.1")
-        assert entry.decision.reason
-        assert entry.decision.numbers
-    last = entries[-1].decision.numbers
+        assert entry.event.request_id == "slow-1"
+        assert entry.event.client.startswith("ipv4:127.0.0.1")
+        assert entry.event.reason
+        assert entry.event.numbers
+    last = entries[-1].event.numbers
     assert last["prompt_tokens"] == finished.usage.prompt_tokens
     assert last["generated_tokens"] == finished.usage.generated_tokens
     assert last["queue_s"] == pytest.approx(finished.stages[-1].queue_s)
     for entry, stage in zip(entries[:2], finished.stages, strict=False):
-        assert stage.stage in entry.decision.reason
-        assert entry.decision.numbers == pytest.approx({"queue_s": stage.queue_s, "compute_s": stage.compute_s})
+        assert stage.stage in entry.event.reason
+        assert entry.event.numbers == pytest.approx({"queue_s": stage.queue_s, "compute_s": stage.compute_s})
 
 
 def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> None:
@@ -80,8 +80,8 @@ def test_a_refused_request_appears_with_the_numbers(daemon: RunningDaemon) -> No
         ask(daemon.address, "too-large", "How often must the pump bearings be greased? " * 180)
     assert refused.value.status is CallStatus.FAILED_PRECONDITION
     *_, entry = trail(daemon.address, "too-large")
-    assert entry.decision.kind is AuditEventKind.REFUSED
-    assert entry.decision.numbers["needed_tokens"] > entry.decision.numbers["capacity_tokens"] > 0
+    assert entry.event.kind is AuditEventKind.REFUSED
+    assert entry.event.numbers["needed_tokens"] > entry.event.numbers["capacity_tokens"] > 0
 
 
 def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: RunningDaemon) -> None:
@@ -92,7 +92,7 @@ def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: 
         asking.start()
         for entry in following:
             assert isinstance(entry, AuditEntry)
-            seen.append(recognized(entry.decision.kind))
+            seen.append(require_recognized(entry.event.kind))
             if seen[-1] is AuditEventKind.FINISHED:
                 break
         following.close()
@@ -102,7 +102,7 @@ def test_following_shows_a_request_as_it_happens_and_ends_with_the_call(daemon: 
 
 def test_a_limit_shows_the_latest_and_unusable_fields_are_named(daemon: RunningDaemon) -> None:
     ask(daemon.address, "latest")
-    assert [entry.decision.kind for entry in trail(daemon.address, "latest", limit=1)] == [AuditEventKind.FINISHED]
+    assert [entry.event.kind for entry in trail(daemon.address, "latest", limit=1)] == [AuditEventKind.FINISHED]
     for options, field in (({"request_id": "no spaces please"}, "request_id"), ({"limit": 2_000_000}, "limit")):
         with pytest.raises(ClientError, match=field) as refused:
             trail(daemon.address, **options)
@@ -234,7 +234,7 @@ def test_a_daemon_that_stops_ends_those_who_follow(start: Callable[..., RunningD
         next(following)
         running.process.send_signal(signal.SIGTERM)
         rest = list(following)
-    assert [entry.decision.kind for entry in rest if isinstance(entry, AuditEntry)][-1] is AuditEventKind.FINISHED
+    assert [entry.event.kind for entry in rest if isinstance(entry, AuditEntry)][-1] is AuditEventKind.FINISHED
     assert running.process.wait(30) == 0
 
 

@@ -49,9 +49,9 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
         assert 'edge_rag_temperature_celsius{zone="tj-thermal"} 92.0' in metrics
         assert list(client.ask("When does the relief valve open?", AskOptions(request_id="hot")))
         placed = next(
-            entry.decision.reason
+            entry.event.reason
             for entry in client.audit_events(request_id="hot")
-            if isinstance(entry, AuditEntry) and entry.decision.kind is AuditEventKind.PLACED
+            if isinstance(entry, AuditEntry) and entry.event.kind is AuditEventKind.PLACED
         )
         assert placed == "written on another machine: this box is held back or on battery"
 
@@ -60,9 +60,9 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
             report = next(reports)
         assert (report.throttling.share, report.throttling.causes) == (1.0, ())
         moves = [
-            entry.decision
+            entry.event
             for entry in client.audit_events()
-            if isinstance(entry, AuditEntry) and entry.decision.kind is AuditEventKind.THROTTLED
+            if isinstance(entry, AuditEntry) and entry.event.kind is AuditEventKind.THROTTLED
         ]
     shares = [move.numbers["share"] for move in moves]
     lowest = shares.index(min(shares))

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.core.documents.metadata import (
-    LONGEST_TEXT,
-    MOST_CHARACTERS,
-    MOST_KEYS,
-    MOST_TAGS,
-    checked_metadata,
+    MAX_KEYS,
+    MAX_METADATA_CHARACTERS,
+    MAX_TAGS,
+    MAX_TEXT_CHARACTERS,
     decode_metadata,
     encode_metadata,
     usable_metadata,
+    validate_metadata,
 )
 from edge_rag.errors import InvalidRequest
 
@@ -26,7 +26,7 @@ _JUNK = st.recursive(
 
 
 def test_values_are_brought_to_a_normal_form() -> None:
-    assert checked_metadata(
+    assert validate_metadata(
         {
             "title": "  A\n title ",
             "name": "Zoe\u0308",
@@ -61,40 +61,40 @@ def test_values_are_brought_to_a_normal_form() -> None:
         ("key", ""),
         ("key", "\x00"),
         ("key", "\ud800"),
-        ("key", "x" * (LONGEST_TEXT + 1)),
+        ("key", "x" * (MAX_TEXT_CHARACTERS + 1)),
         ("key", nan),
         ("key", inf),
         ("key", 2**53 + 1),
         ("key", []),
         ("key", ["a", 1]),
-        ("key", [str(n) for n in range(MOST_TAGS + 1)]),
+        ("key", [str(n) for n in range(MAX_TAGS + 1)]),
         ("key", datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))),
     ],
 )
 def test_an_unusable_key_or_value_is_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        checked_metadata({"good": 1, key: value})
+        validate_metadata({"good": 1, key: value})
 
     assert refused.value.field == f"metadata[{key!r}]"
 
 
 def test_too_much_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"metadata: has 65 keys"):
-        checked_metadata({f"k{number}": 1 for number in range(MOST_KEYS + 1)})
-    with pytest.raises(InvalidRequest, match=f"metadata\\['k7'\\].*{MOST_CHARACTERS:,} characters"):
-        checked_metadata({f"k{number}": "x" * LONGEST_TEXT for number in range(MOST_KEYS)})
+        validate_metadata({f"k{number}": 1 for number in range(MAX_KEYS + 1)})
+    with pytest.raises(InvalidRequest, match=f"metadata\\['k7'\\].*{MAX_METADATA_CHARACTERS:,} characters"):
+        validate_metadata({f"k{number}": "x" * MAX_TEXT_CHARACTERS for number in range(MAX_KEYS)})
 
 
 @given(st.dictionaries(st.text(max_size=4) | st.sampled_from("abc"), _JUNK))
 def test_what_is_usable_of_a_files_own_metadata_is_legal_and_survives_json(found: dict[str, object]) -> None:
     usable = usable_metadata(found)
 
-    assert checked_metadata(usable) == usable
+    assert validate_metadata(usable) == usable
     assert decode_metadata(encode_metadata(usable)) == usable
 
 
 def test_long_texts_of_files_are_cut_and_the_rest_of_what_is_unusable_left_out() -> None:
     assert usable_metadata({"author": "x" * 10_000, "Bad": 1, "year": 2020}) == {
-        "author": "x" * LONGEST_TEXT,
+        "author": "x" * MAX_TEXT_CHARACTERS,
         "year": 2020.0,
     }

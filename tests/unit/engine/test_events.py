@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.core.ids import RequestId, recognized
+from edge_rag.core.ids import RequestId, require_recognized
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.constraint import NoGeneration
@@ -66,7 +66,7 @@ def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
     assert kinds >= {AuditEventKind.PREEMPTED, AuditEventKind.RESUMED, AuditEventKind.DEFERRED, AuditEventKind.FAILED}
     for n, sink in enumerate(sinks):
         events = audit.of(str(n))
-        assert_legal([recognized(event.kind) for event in events], ended=True)
+        assert_legal([require_recognized(event.kind) for event in events], ended=True)
         assert (events[-1].kind is AuditEventKind.FINISHED) == (sink.error is None)
         assert [event.at_s for event in events] == sorted(event.at_s for event in events)
         assert {event.client for event in events} == {f"client {n % 5}"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.engine import Engine, EngineSettings
@@ -93,6 +93,6 @@ def test_twice_as_many_pages_wanted_as_there_are_lets_every_request_finish_or_re
     audit_logs: dict[str, list[AuditEventKind]] = {}
     for event in audit.events:
         assert event.request_id is not None
-        audit_logs.setdefault(event.request_id, []).append(recognized(event.kind))
+        audit_logs.setdefault(event.request_id, []).append(require_recognized(event.kind))
     for kinds in audit_logs.values():
         assert_legal(kinds, ended=True)

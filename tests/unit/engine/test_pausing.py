@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.engine import Engine, EngineSettings
@@ -41,7 +41,7 @@ def test_who_is_paused_gives_slot_and_pages_to_the_next_and_goes_on_to_the_same_
     paused.wait()
     engine.close()
     assert [paused.tokens, other.tokens] == alone
-    kinds = [recognized(event.kind) for event in audit.of("paused")]
+    kinds = [require_recognized(event.kind) for event in audit.of("paused")]
     assert_legal(kinds, ended=True)
     assert kinds.count(AuditEventKind.PAUSED) == kinds.count(AuditEventKind.RESUMED) == 1
     (pause,) = (event for event in audit.of("paused") if event.kind is AuditEventKind.PAUSED)
@@ -144,7 +144,7 @@ def test_pausing_before_the_first_slot_and_twice_and_after_the_end_does_no_harm(
     waiting.wait()
     engine.close()
     assert waiting.outcome is not None
-    kinds = [recognized(event.kind) for event in audit.of("two")]
+    kinds = [require_recognized(event.kind) for event in audit.of("two")]
     assert_legal(kinds, ended=True)
     assert kinds.count(AuditEventKind.PAUSED) == 1
     state = engine.stats()

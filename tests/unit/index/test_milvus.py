@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.documents.collection import BackendKind
-from edge_rag.core.ids import recognized
+from edge_rag.core.ids import require_recognized
 from edge_rag.core.monitoring.status import IndexKind
 from edge_rag.core.passage import RetrievalRequest, Retrieved
 from edge_rag.errors import ConfigurationError, StorageError
@@ -74,7 +74,7 @@ def home(directory: OpenDirectory) -> MilvusIndexes:
 
 def kind(directory: OpenDirectory) -> tuple[IndexKind, int | None, bool]:
     (index,) = directory.library.indexes()
-    return recognized(index.kind), index.vectors, index.pending
+    return require_recognized(index.kind), index.vectors, index.pending
 
 
 def names(server: str) -> list[str]:

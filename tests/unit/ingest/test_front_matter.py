@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.core.documents.metadata import checked_metadata
+from edge_rag.core.documents.metadata import validate_metadata
 from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.ingest.parsing.parser import read_document
@@ -106,7 +106,7 @@ def test_any_front_matter_is_taken_refused_or_text(front_matter: str) -> None:
         metadata, rest = take_front_matter(source)
     except BrokenDocument:
         return
-    assert checked_metadata(metadata) == metadata
+    assert validate_metadata(metadata) == metadata
     assert source.endswith(rest)
     assert rest == source or rest.endswith("text\n")
 

@@ -108,7 +108,7 @@ async def test_a_refused_call_gets_a_request_id_that_the_audit_log_knows(
             request_id = dict(cast(Any, refused.value.trailing_metadata()))[REQUEST_ID]
             assert (request_id == given) is (given == "my-request")
             (entry,) = audit.entries(request_id).entries
-            assert entry.decision.kind is AuditEventKind.REFUSED
-            assert entry.decision.client == "ipv4:127.0.0.1"
-            assert entry.decision.reason == "Echo: the limit of concurrent calls is reached"
-            assert entry.decision.numbers["retry_after_s"] > 0
+            assert entry.event.kind is AuditEventKind.REFUSED
+            assert entry.event.client == "ipv4:127.0.0.1"
+            assert entry.event.reason == "Echo: the limit of concurrent calls is reached"
+            assert entry.event.numbers["retry_after_s"] > 0

@@ -71,8 +71,8 @@ class Context:
 
     def reasons(self) -> list[str]:
         entries = self.audit.entries().entries
-        assert all(entry.decision.kind is AuditEventKind.REFUSED for entry in entries)
-        return [entry.decision.reason for entry in entries]
+        assert all(entry.event.kind is AuditEventKind.REFUSED for entry in entries)
+        return [entry.event.reason for entry in entries]
 
 
 async def test_a_call_keeps_the_id_of_its_client_and_is_counted_once() -> None:
@@ -92,7 +92,7 @@ async def test_a_call_over_its_quota_is_recorded_once_with_its_id() -> None:
     assert (failed.code, failed.request_id) == (Code.RESOURCE_EXHAUSTED, "chosen-id")
     assert failed.retry_after_s is not None
     (entry,) = context.audit.entries(failed.request_id).entries
-    assert (entry.decision.client, entry.decision.reason) == ("reader", "Read: the client's quota is used up")
+    assert (entry.event.client, entry.event.reason) == ("reader", "Read: the client's quota is used up")
     assert context.count("Read", Code.RESOURCE_EXHAUSTED) == 1
 
 
@@ -102,7 +102,7 @@ async def test_a_call_without_a_slot_is_recorded_with_the_address_of_its_client(
     with pytest.raises(CallFailed) as failed:
         context.calls.acquire("Ask", "192.0.2.7", "ipv4:192.0.2.7:5000")
     (entry,) = context.audit.entries(failed.value.request_id).entries
-    assert (entry.decision.client, entry.decision.kind) == ("ipv4:192.0.2.7", AuditEventKind.REFUSED)
+    assert (entry.event.client, entry.event.kind) == ("ipv4:192.0.2.7", AuditEventKind.REFUSED)
     assert context.count("Ask", Code.RESOURCE_EXHAUSTED) == 1
 
 

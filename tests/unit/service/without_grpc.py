@@ -147,7 +147,7 @@ async def drive(calls: CallContext, audit: AuditLog, writer: str, reader: str) -
 
     assert refused(calls, reader, "asked-twice") is Code.RESOURCE_EXHAUSTED
     (entry,) = audit.entries(RequestId("asked-twice")).entries
-    assert (entry.decision.kind, entry.decision.client) == (AuditEventKind.REFUSED, "reader")
+    assert (entry.event.kind, entry.event.client) == (AuditEventKind.REFUSED, "reader")
     assert refused(calls, "no token", "unknown") is Code.UNAUTHENTICATED
 
     try:
@@ -156,7 +156,7 @@ async def drive(calls: CallContext, audit: AuditLog, writer: str, reader: str) -
     except CallFailed as failed:
         assert failed.code is Code.PERMISSION_DENIED
         (entry,) = audit.entries(failed.request_id).entries
-        assert entry.decision.reason == "Backup: the client is not permitted"
+        assert entry.event.reason == "Backup: the client is not permitted"
 
 
 def refused(calls: CallContext, token: str, request_id: str) -> Code:

@@ -110,7 +110,7 @@ async def test_a_follower_wakes_for_decisions_made_on_another_thread() -> None:
         assert not following.done()
         await asyncio.to_thread(trail.record, decision(request_id="after"))
         page = await asyncio.wait_for(following, 30)
-    assert [entry.decision.request_id for entry in page.entries] == ["after"]
+    assert [entry.event.request_id for entry in page.entries] == ["after"]
 
 
 async def test_a_follower_of_one_request_sleeps_through_the_others() -> None:

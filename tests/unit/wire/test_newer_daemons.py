@@ -96,9 +96,9 @@ def test_whatever_number_an_enumeration_has_the_rest_is_read(kind: type[Message]
 
 
 def test_what_a_client_does_not_know_has_a_name_where_known_things_have_theirs() -> None:
-    decision = admin.audit_entry_from_message(admin_pb2.AuditEvent(kind=LATER, reason="moved to the attic")).decision  # type: ignore[arg-type]
+    decision = admin.audit_entry_from_message(admin_pb2.AuditEvent(kind=LATER, reason="moved to the attic")).event  # type: ignore[arg-type]
     assert (decision.kind, decision.reason) == (Unrecognized("unrecognized_4000"), "moved to the attic")
-    assert admin.audit_entry_from_message(admin_pb2.AuditEvent()).decision.kind == Unrecognized("unspecified")
+    assert admin.audit_entry_from_message(admin_pb2.AuditEvent()).event.kind == Unrecognized("unspecified")
     model = status.model_from_message(admin_pb2.Model(role="translator", name="small"))
     assert (model.role, model.name) == ("translator", "small")
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import IO, Any
 
 from edge_rag.core.documents.document import Block, BlockKind, ParsedDocument
-from edge_rag.core.documents.metadata import checked_metadata, decode_metadata, encode_metadata, usable_metadata
+from edge_rag.core.documents.metadata import decode_metadata, encode_metadata, usable_metadata, validate_metadata
 from edge_rag.errors import (
     BrokenDocument,
     DocumentRejected,
@@ -194,7 +194,7 @@ def _parsed(answer: dict[str, Any], limits: ParsingLimits) -> ParsedDocument:
     if len(text) > limits.max_characters or len(answer["blocks"]) > limits.max_blocks:
         raise ValueError("the document exceeds a limit")
     blocks = _blocks(answer["blocks"], len(text), pages)
-    metadata = checked_metadata(decode_metadata(_text(answer["metadata"])))
+    metadata = validate_metadata(decode_metadata(_text(answer["metadata"])))
     title, note = _text(answer["title"])[:LONGEST_TITLE], _readable(_text(answer["note"]))
     return ParsedDocument(title, text, tuple(blocks), pages, metadata, note)
 

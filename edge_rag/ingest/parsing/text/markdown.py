@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from edge_rag.core.documents.document import BlockKind, ParsedDocument
-from edge_rag.core.documents.metadata import MetadataValue, checked_metadata
+from edge_rag.core.documents.metadata import MetadataValue, validate_metadata
 from edge_rag.errors import BrokenDocument, InvalidRequest
 from edge_rag.ingest.parsing.document_builder import DocumentBuilder
 from edge_rag.ingest.parsing.document_format import Format
@@ -72,7 +72,7 @@ def take_front_matter(source: str) -> tuple[dict[str, MetadataValue], str]:
             raise BrokenDocument(f"its front matter has {key!r} twice")
         values[key] = value
     try:
-        return checked_metadata(values), source[fenced.end() :]
+        return validate_metadata(values), source[fenced.end() :]
     except InvalidRequest as error:
         raise BrokenDocument(f"its front matter is invalid: {error}") from error
 
