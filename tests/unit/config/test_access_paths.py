@@ -10,7 +10,7 @@ import pytest
 from edge_rag.config.paths import credential
 
 
-def test_a_credential_is_there_only_where_it_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_credential_is_returned_only_if_it_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     assert credential("key") is None
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))

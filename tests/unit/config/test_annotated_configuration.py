@@ -23,11 +23,11 @@ def sections(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[tuple[s
     return found
 
 
-def test_the_annotated_file_can_be_used_as_it_is(tmp_path: Path) -> None:
+def test_the_annotated_file_is_valid(tmp_path: Path) -> None:
     assert load_settings(ANNOTATED).generator == load_settings().generator
 
 
-def test_every_line_that_is_commented_out_would_be_taken(tmp_path: Path) -> None:
+def test_every_commented_setting_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "all.toml"
     file.write_text(uncommented())
     load_settings(file)

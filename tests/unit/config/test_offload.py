@@ -31,7 +31,7 @@ def loaded(tmp_path: Path, remote: str, mode: str = "overflow") -> tuple[str, ..
         'address = "127.0.0.1:7421"\nuses = ["embed", "rerank"]',
     ],
 )
-def test_a_remote_that_is_known_over_tls_or_on_this_box_is_taken(tmp_path: Path, remote: str) -> None:
+def test_a_remote_with_tls_or_on_loopback_is_accepted(tmp_path: Path, remote: str) -> None:
     assert len(loaded(tmp_path, remote)) == 1
 
 
@@ -55,12 +55,12 @@ def test_a_remote_that_is_known_over_tls_or_on_this_box_is_taken(tmp_path: Path,
         ('kind = "openai"\naddress = "http://127.0.0.1/v1"\nmodel = "m"\nuses = ["embed"]', "generate only"),
     ],
 )
-def test_a_remote_that_could_be_anybody_is_refused(tmp_path: Path, remote: str, problem: str) -> None:
+def test_a_remote_without_authentication_or_with_contradictory_keys_is_refused(tmp_path: Path, remote: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         loaded(tmp_path, remote)
 
 
-def test_two_remotes_of_one_name_and_a_mode_without_remotes_are_refused(tmp_path: Path) -> None:
+def test_duplicate_remote_names_and_a_mode_without_remotes_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the same name"):
         loaded(tmp_path, 'address = "127.0.0.1:1"\n[[offload.remotes]]\nname = "a"\naddress = "127.0.0.1:2"')
     file = tmp_path / "none.toml"
@@ -69,11 +69,11 @@ def test_two_remotes_of_one_name_and_a_mode_without_remotes_are_refused(tmp_path
         load_settings(file)
 
 
-def test_nothing_is_offloaded_unless_it_is_asked_for() -> None:
+def test_nothing_is_offloaded_by_default() -> None:
     assert load_settings().offload.mode is OffloadMode.NEVER
 
 
-def test_a_remote_writes_answers_and_nothing_else_unless_it_is_said(tmp_path: Path) -> None:
+def test_a_remote_only_generates_unless_configured_otherwise(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[offload]\n[[offload.remotes]]\nname = "a"\naddress = "127.0.0.1:1"\n')
     assert load_settings(file).offload.remotes[0].uses == (OffloadUse.GENERATE,)

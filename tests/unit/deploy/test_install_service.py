@@ -139,7 +139,7 @@ def test_a_release_that_does_not_start_changes_nothing(box: Path) -> None:
     assert files(box / "system") - before == {"run/lock/edge-rag-install.lock"}
 
 
-def test_a_dry_run_says_every_step_and_does_none(box: Path) -> None:
+def test_a_dry_run_prints_every_step_and_changes_nothing(box: Path) -> None:
     for arguments in (["--drop-in", "jetson"], ["uninstall"]):
         result = install(box, "--dry-run", *arguments, managed=True)
         assert result.returncode == 0, result.stderr
@@ -158,13 +158,13 @@ def test_a_dry_run_says_every_step_and_does_none(box: Path) -> None:
         (["--root", "/no/such/folder"], "/no/such/folder"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_refused(arguments: list[str], named: str, box: Path) -> None:
+def test_a_contradictory_command_line_is_rejected(arguments: list[str], named: str, box: Path) -> None:
     result = install(box, *arguments)
     assert result.returncode == 2
     assert named in result.stderr
 
 
-def test_help_says_what_there_is(box: Path) -> None:
+def test_help_lists_every_option(box: Path) -> None:
     result = install(box, "--help")
     assert result.returncode == 0
     for word in ("uninstall", "--drop-in", "--dry-run", "--wait", "--no-backup", "--root", "EDGE_RAG_SYSTEMCTL"):

@@ -77,7 +77,7 @@ def test_every_series_but_those_by_client_and_remote_is_on_the_dashboard_or_in_a
     assert {name for name in left_out if not name.startswith(("edge_rag_client_", "edge_rag_remote_"))} == set()
 
 
-def test_alerts_have_names_of_their_own_and_say_what_to_do() -> None:
+def test_alerts_have_unique_names_and_an_action() -> None:
     rules = alerts()
     assert len({rule["alert"] for rule in rules}) == len(rules)
     for rule in rules:
@@ -88,7 +88,7 @@ def test_alerts_have_names_of_their_own_and_say_what_to_do() -> None:
             assert command in main.commands
 
 
-def test_panels_lie_beside_each_other_and_not_on_each_other() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in dashboard()["panels"]:
         place = panel["gridPos"]
@@ -115,10 +115,10 @@ def test_what_the_compose_file_mounts_exists_and_every_root_is_read_only() -> No
                 assert source in compose()["volumes"]
 
 
-def test_prometheus_asks_where_the_daemon_is_told_to_serve_its_metrics() -> None:
-    told = compose()["services"]["edge-rag"]["environment"]["EDGE_RAG_METRICS__PORT"]
+def test_prometheus_scrapes_the_configured_metrics_port() -> None:
+    port = compose()["services"]["edge-rag"]["environment"]["EDGE_RAG_METRICS__PORT"]
     scrape = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
-    assert scrape["scrape_configs"][0]["static_configs"][0]["targets"] == [f"127.0.0.1:{told}"]
+    assert scrape["scrape_configs"][0]["static_configs"][0]["targets"] == [f"127.0.0.1:{port}"]
     assert scrape["scrape_configs"][0]["job_name"] == "edge-rag"
     source = yaml.safe_load((MONITORING / "grafana-source.yml").read_text())["datasources"][0]
     assert {panel["datasource"]["uid"] for panel in dashboard()["panels"]} == {source["uid"]}

@@ -48,7 +48,7 @@ def quickstart(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=60)
 
 
-def test_no_python_that_is_new_enough_says_what_to_install(tree: Path) -> None:
+def test_without_a_recent_python_the_message_names_the_package_to_install(tree: Path) -> None:
     python(tree, "3.10", can_make_environments=True)
     result = quickstart(tree)
     assert result.returncode == 1
@@ -56,14 +56,14 @@ def test_no_python_that_is_new_enough_says_what_to_install(tree: Path) -> None:
     assert "apt-get install python3" in result.stderr
 
 
-def test_a_python_without_venv_says_which_package_has_it(tree: Path) -> None:
+def test_without_venv_the_message_names_its_package(tree: Path) -> None:
     python(tree, "3.12", can_make_environments=False)
     result = quickstart(tree)
     assert result.returncode == 1
     assert "apt-get install python3.12-venv" in result.stderr
 
 
-def test_a_missing_compiler_says_what_to_install(tree: Path) -> None:
+def test_without_a_compiler_the_message_names_the_package_to_install(tree: Path) -> None:
     python(tree, "3.12", can_make_environments=True)
     result = quickstart(tree)
     assert result.returncode == 1
@@ -76,7 +76,7 @@ def test_stop_without_a_daemon_is_no_error(tree: Path) -> None:
     assert "No daemon" in result.stderr
 
 
-def test_a_stale_pid_of_another_program_is_left_alone(tree: Path) -> None:
+def test_a_stale_pid_of_another_program_is_ignored(tree: Path) -> None:
     (tree / ".edge-rag").mkdir()
     (tree / ".edge-rag" / "daemon.pid").write_text(f"{os.getpid()}\n")
     assert "No daemon" in quickstart(tree, "--stop").stderr

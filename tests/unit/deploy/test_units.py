@@ -36,9 +36,9 @@ def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def exposure(file: Path) -> float:
     """Returns the overall exposure, 0 to 10."""
-    said = analyze("security", "--offline=yes", "--no-pager", file)
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", said.stdout)
-    assert found, said.stderr
+    result = analyze("security", "--offline=yes", "--no-pager", file)
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", result.stdout)
+    assert found, result.stderr
     return float(found.group(1))
 
 
@@ -51,14 +51,14 @@ def values(file: Path, section: str) -> list[tuple[str, str]]:
 
 @needs_systemd
 @pytest.mark.parametrize("board", [None, *BOARDS])
-def test_a_unit_with_each_drop_in_verifies_without_a_word(board: str | None, tmp_path: Path) -> None:
+def test_a_unit_with_each_drop_in_verifies_without_output(board: str | None, tmp_path: Path) -> None:
     file = unit(tmp_path, *([board] if board else []))
     program = tmp_path / "edge-rag"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     file.write_text(file.read_text().replace("/opt/edge-rag/current/venv/bin/edge-rag", str(program)))
-    said = analyze("verify", "--man=no", "--recursive-errors=no", file)
-    assert (said.returncode, said.stdout + said.stderr) == (0, "")
+    result = analyze("verify", "--man=no", "--recursive-errors=no", file)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 
 @needs_systemd
@@ -71,12 +71,12 @@ def test_the_exposure_stays_low(board: str | None, at_most: float, tmp_path: Pat
 
 
 @needs_systemd
-def test_what_confines_the_parser_is_let_through_the_filter_of_system_calls() -> None:
-    said = analyze("security", "--offline=yes", "--json=short", "--no-pager", UNITS / "edge-rag.service")
-    judged = {row["name"]: row["set"] for row in json.loads(said.stdout)}
-    assert not judged["RestrictNamespaces=~user"]
-    assert not judged["RestrictNamespaces=~net"]
-    assert judged["RestrictNamespaces=~mnt"]
+def test_the_system_call_filter_allows_what_confines_the_parser() -> None:
+    result = analyze("security", "--offline=yes", "--json=short", "--no-pager", UNITS / "edge-rag.service")
+    settings = {row["name"]: row["set"] for row in json.loads(result.stdout)}
+    assert not settings["RestrictNamespaces=~user"]
+    assert not settings["RestrictNamespaces=~net"]
+    assert settings["RestrictNamespaces=~mnt"]
     filters = " ".join(
         value for key, value in values(UNITS / "edge-rag.service", "Service") if key == "SystemCallFilter"
     )
@@ -91,12 +91,12 @@ def test_the_service_may_use_multicast_and_no_netlink() -> None:
     assert service["ProcSubset"] == "all"  # /proc/net/if_inet6, too
 
 
-def test_the_service_is_stopped_later_than_its_calls_are_given_up() -> None:
+def test_the_stop_timeout_is_longer_than_the_drain_time() -> None:
     service = dict(values(UNITS / "edge-rag.service", "Service"))
     assert float(service["TimeoutStopSec"].removesuffix("s")) > 2 * Settings().limits.drain_seconds
 
 
-def test_the_service_tells_when_it_is_ready_reloads_on_a_signal_and_is_restarted_when_it_hangs() -> None:
+def test_the_service_notifies_reloads_on_a_signal_and_has_a_watchdog() -> None:
     service = dict(values(UNITS / "edge-rag.service", "Service"))
     assert service["Type"] == "notify"
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"

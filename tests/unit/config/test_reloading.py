@@ -11,7 +11,7 @@ def settings(tmp_path: Path, text: str) -> Settings:
     return load_settings(file, {"data_directory": tmp_path})
 
 
-def test_what_can_change_is_adopted_and_the_rest_is_named(tmp_path: Path) -> None:
+def test_reloadable_settings_are_applied_and_the_others_are_listed(tmp_path: Path) -> None:
     now = settings(tmp_path, "")
     wanted = settings(
         tmp_path,
@@ -47,5 +47,5 @@ def test_what_can_change_is_adopted_and_the_rest_is_named(tmp_path: Path) -> Non
     }
 
 
-def test_the_same_settings_differ_in_nothing(tmp_path: Path) -> None:
+def test_equal_settings_have_no_changed_keys(tmp_path: Path) -> None:
     assert changed_keys(settings(tmp_path, "threads = 2"), settings(tmp_path, "threads = 2")) == ()
