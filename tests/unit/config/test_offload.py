@@ -55,7 +55,7 @@ def test_a_remote_with_tls_or_on_loopback_is_accepted(tmp_path: Path, remote: st
         ('kind = "openai"\naddress = "http://127.0.0.1/v1"\nmodel = "m"\nuses = ["embed"]', "generate only"),
     ],
 )
-def test_a_remote_without_authentication_or_with_contradictory_keys_is_refused(tmp_path: Path, remote: str, problem: str) -> None:
+def test_a_remote_with_missing_or_contradictory_keys_is_rejected(tmp_path: Path, remote: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         loaded(tmp_path, remote)
 

@@ -14,7 +14,7 @@ def test_without_a_file_every_setting_has_a_default_that_works() -> None:
     assert (settings.models.directory / settings.models.embedder).name == "minilm-l6"
 
 
-def test_the_command_line_overrides_the_environment_and_the_environment_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_overrides_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "edge-rag.toml"
     file.write_text('listen = "127.0.0.1:1"\nthreads = 1\n[generator]\nqueue = 7\nmode = "free"\n')
     monkeypatch.setenv("EDGE_RAG_THREADS", "2")
