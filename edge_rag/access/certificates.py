@@ -1,6 +1,6 @@
-"""A certificate authority for one box: made once, signs the daemon's certificate and those of clients.
+"""A certificate authority for one box, which signs the certificates of the daemon and of clients, and their files.
 
-Keys are on the P-256 curve. The authority may sign certificates for servers and clients, but no further authorities.
+Keys are on the P-256 curve. The authority may sign certificates of servers and clients, but not of other authorities.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
@@ -18,19 +19,20 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from edge_rag.core.atomic_file import replace_file
 from edge_rag.errors import AccessError
 
 AUTHORITY_DAYS: Final = 3650
-"""Life of an authority."""
+"""Validity of an authority, days."""
 
 CERTIFICATE_DAYS: Final = 825
-"""Longest life that all clients accept of a certificate signed by a private authority."""
+"""Validity of a certificate, days: the longest that all clients accept from a private authority."""
 
-LASTING_NAMES: Final = "edge-rag.internal"
-"""Domain of names that a box keeps whatever it is called; nobody else's, since `internal` is kept for private use."""
+STABLE_DOMAIN: Final = "edge-rag.internal"
+"""Domain of the stable names of boxes; `internal` is reserved for private use."""
 
 _CLOCK_SKEW: Final = timedelta(days=1)
-"""Boards without a battery start with a clock of the past."""
+"""Boards without a battery-backed clock start with a time in the past."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,12 @@ def issue_server(authority: KeyPair, names: Sequence[str], now: datetime) -> Key
     """Signs a certificate for a server.
 
     Args:
-        authority: Who signs.
-        names: Host names and addresses by which it is called, at least one.
+        authority: The issuer.
+        names: Host names and addresses of the server, at least one.
         now: The time, UTC.
 
     Raises:
-        AccessError: The authority's files are damaged, or a name is none.
+        AccessError: The authority's files are damaged, or a name is invalid.
     """
     return _issue(authority, names[0], names, ExtendedKeyUsageOID.SERVER_AUTH, now)
 
@@ -76,7 +78,7 @@ def issue_client(authority: KeyPair, name: str, now: datetime) -> KeyPair:
     """Signs a certificate for a client.
 
     Args:
-        authority: Who signs.
+        authority: The issuer.
         name: Name of the client's identity, the certificate's common name.
         now: The time, UTC.
 
@@ -90,37 +92,37 @@ def fingerprint(certificate: bytes) -> str:
     """Returns the SHA-256 of a certificate, PEM, as lower-case hexadecimal digits.
 
     Raises:
-        AccessError: It is no certificate.
+        AccessError: It is not a certificate.
     """
     return _read_certificate(certificate).fingerprint(hashes.SHA256()).hex()
 
 
-def lasting_name(authority: bytes) -> str:
-    """Returns the name that every certificate of an authority, PEM, has for its box, beside those it is called by.
+def stable_name(authority: bytes) -> str:
+    """Returns the name that all server certificates of an authority, PEM, contain besides the host names.
 
     Raises:
-        AccessError: It is no certificate.
+        AccessError: It is not a certificate.
     """
-    return f"{fingerprint(authority)[:32]}.{LASTING_NAMES}"
+    return f"{fingerprint(authority)[:32]}.{STABLE_DOMAIN}"
 
 
 def server_name(certificate: bytes) -> str:
-    """Returns the name in a server's certificate, PEM, that is likely to be in the next one too.
+    """Returns the name in a server's certificate, PEM, that its next certificate probably contains too.
 
-    That is its lasting name, else its first host name other than ``localhost``, else its first address. A client that
-    verifies against it need not care by which address it calls.
+    That is its stable name, else its first host name other than ``localhost``, else its first address. A client that
+    verifies this name can use any address.
 
     Raises:
-        AccessError: It is no certificate, or has no name.
+        AccessError: It is not a certificate, or has no name.
     """
     try:
         names = _read_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError) as error:
         raise AccessError("the certificate has no names (subjectAltName)") from error
     hosts = [name for name in names.get_values_for_type(x509.DNSName) if "*" not in name]
-    lasting = [name for name in hosts if name.endswith(f".{LASTING_NAMES}")]
+    stable = [name for name in hosts if name.endswith(f".{STABLE_DOMAIN}")]
     addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-    for found in (*lasting, *(name for name in hosts if name != "localhost"), *addresses, *hosts):
+    for found in (*stable, *(name for name in hosts if name != "localhost"), *addresses, *hosts):
         return found
     raise AccessError("the certificate has no names (subjectAltName)")
 
@@ -129,7 +131,7 @@ def to_pem(certificate: bytes) -> bytes:
     """Returns a certificate, DER, as PEM.
 
     Raises:
-        AccessError: It is no certificate.
+        AccessError: It is not a certificate.
     """
     try:
         return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
@@ -137,11 +139,11 @@ def to_pem(certificate: bytes) -> bytes:
         raise AccessError("the certificate is damaged") from error
 
 
-def signed(chain: bytes, authority: bytes) -> bool:
-    """Whether an authority, PEM, is the one above the last of a chain of certificates, PEM.
+def is_signed_by(chain: bytes, authority: bytes) -> bool:
+    """Whether an authority, PEM, signed the last certificate of a chain, PEM.
 
     Raises:
-        AccessError: One of them is no certificate.
+        AccessError: One of them is not a certificate.
     """
     issuer = _read_certificate(authority)
     try:
@@ -151,32 +153,32 @@ def signed(chain: bytes, authority: bytes) -> bool:
     return True
 
 
-def last_of(chain: bytes) -> bytes:
+def last_certificate(chain: bytes) -> bytes:
     """Returns the last certificate of a chain, PEM.
 
     Raises:
-        AccessError: One of them is no certificate.
+        AccessError: One of them is not a certificate.
     """
     return _read_chain(chain)[-1].public_bytes(serialization.Encoding.PEM)
 
 
 def expires(certificate: bytes) -> datetime:
-    """Returns when a certificate, PEM, ends, UTC.
+    """Returns the end of a certificate's validity, UTC; the certificate is PEM.
 
     Raises:
-        AccessError: It is no certificate.
+        AccessError: It is not a certificate.
     """
     return _read_certificate(certificate).not_valid_after_utc
 
 
 def check_pair(pair: KeyPair) -> None:
-    """Checks that a key is the certificate's.
+    """Checks that a key matches its certificate.
 
     Raises:
-        AccessError: One of the two is damaged, or they do not belong together.
+        AccessError: One of the two is damaged, or they do not match.
     """
     if _read_certificate(pair.certificate).public_key() != _read_any_key(pair.key).public_key():
-        raise AccessError("the key is not that of the certificate")
+        raise AccessError("the key does not match the certificate")
 
 
 def _issue(
@@ -267,7 +269,7 @@ def _read_chain(pem: bytes) -> list[x509.Certificate]:
 def _read_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     key = _read_any_key(pem)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise AccessError("the private key is not one that this authority made")
+        raise AccessError("the private key is not an elliptic curve key of this authority")
     return key
 
 
@@ -276,3 +278,144 @@ def _read_any_key(pem: bytes) -> PrivateKeyTypes:
         return serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError) as error:
         raise AccessError("the private key is damaged or needs a password") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What clients store to authenticate a daemon.
+
+    Attributes:
+        sha256: SHA-256 of its certificate, 32 bytes.
+        authority: CA certificates, PEM, to trust.
+        server_name: Name to verify its certificate against, independent of its address.
+        stable: Whether it will accept the next certificate too; False if the signer is unknown.
+    """
+
+    sha256: bytes
+    authority: bytes
+    server_name: str
+    stable: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the first CA certificate, lower-case hexadecimal."""
+        return fingerprint(self.authority)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """TLS files of a daemon.
+
+    Attributes:
+        certificate: Its certificate chain, PEM, without the authority.
+        key: Its private key, PEM.
+        client_authority: CA certificates of client certificates, PEM; None if clients have none.
+        authority: CA certificates of the daemon's certificate, PEM, for new clients; None if not configured.
+    """
+
+    certificate: Path
+    key: Path
+    client_authority: Path | None
+    authority: Path | None = None
+
+    def read(self) -> tuple[KeyPair, bytes | None]:
+        """Returns the key pair, and the client authority's certificates.
+
+        Raises:
+            AccessError: A file cannot be read or is damaged, or key and certificate do not match.
+        """
+        pair = KeyPair(_read_file(self.certificate), _read_file(self.key))
+        try:
+            check_pair(pair)
+        except AccessError as error:
+            raise AccessError(f"{self.certificate}, {self.key}: {error}") from error
+        return pair, None if self.client_authority is None else _read_file(self.client_authority)
+
+    def identity(self, own_authority: Path) -> ServerIdentity:
+        """Returns what clients store to authenticate the daemon.
+
+        Args:
+            own_authority: Certificate of the authority of `tls init`; used if none is configured and it is the signer.
+
+        Raises:
+            AccessError: A file cannot be read or is damaged, or the certificate has no name.
+        """
+        chain = _read_file(self.certificate)
+        try:
+            sha256, name = bytes.fromhex(fingerprint(chain)), server_name(chain)
+            if self.authority is not None:
+                return ServerIdentity(sha256, _read_file(self.authority), name, stable=True)
+            if own_authority.exists() and is_signed_by(chain, own := _read_file(own_authority)):
+                return ServerIdentity(sha256, own, name, stable=True)
+            signer = last_certificate(chain)
+            return ServerIdentity(sha256, signer, name, stable=bytes.fromhex(fingerprint(signer)) != sha256)
+        except AccessError as error:
+            raise AccessError(f"{self.certificate}: {error}") from error
+
+
+class CertificateFolder:
+    """The folder with the files of ``tls init``, readable by its owner only."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.authority_certificate = folder / "ca.pem"
+        self._authority_key = folder / "ca.key"
+        self.server = TlsFiles(folder / "server.pem", folder / "server.key", self.authority_certificate)
+
+    def exists(self) -> bool:
+        """Whether the daemon has a certificate."""
+        return self.server.certificate.exists() and self.server.key.exists()
+
+    def authority(self) -> KeyPair:
+        """Returns the authority.
+
+        Raises:
+            AccessError: It does not exist, or cannot be read.
+        """
+        if not self._authority_key.exists():
+            raise AccessError(f"{self._folder}: there is no authority; make one with `edge-rag tls init`")
+        return KeyPair(_read_file(self.authority_certificate), _read_file(self._authority_key))
+
+    def make(self, name: str, hosts: Sequence[str], now: datetime) -> bool:
+        """Makes a certificate for the daemon, and an authority if there is none yet.
+
+        Args:
+            name: Name of the box.
+            hosts: Host names and addresses of the daemon, at least one.
+            now: The time, UTC.
+
+        Returns:
+            Whether the authority is new; clients of an existing one continue to trust it.
+
+        Raises:
+            AccessError: A file cannot be written, or a name is invalid.
+        """
+        is_new = not self._authority_key.exists()
+        authority = make_authority(f"edge-rag on {name}", now) if is_new else self.authority()
+        server = issue_server(authority, [*hosts, stable_name(authority.certificate)], now)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if is_new:
+                replace_file(self._authority_key, authority.key, mode=0o600)
+                replace_file(self.authority_certificate, authority.certificate)
+            # The key is written first: a daemon that reads in between gets a mismatched pair, and keeps the old one.
+            replace_file(self.server.key, server.key, mode=0o600)
+            replace_file(self.server.certificate, server.certificate)
+        except OSError as error:
+            raise AccessError(f"{self._folder}: cannot be written: {error.strerror}") from error
+        return is_new
+
+    def client(self, name: str, now: datetime) -> KeyPair:
+        """Signs a certificate for a client.
+
+        Raises:
+            AccessError: The authority does not exist, or cannot be read.
+        """
+        return issue_client(self.authority(), name, now)
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise AccessError(f"{path}: cannot be read: {error.strerror}") from error

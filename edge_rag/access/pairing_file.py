@@ -1,7 +1,7 @@
-"""Codes that wait to be used: made by the command line, used up by the daemon, by way of one file.
+"""Pairing codes and their file: created by the command line, redeemed by the daemon.
 
-The file holds hashes of secrets. Everything that makes a code worth less, a wrong try or its use, is on the disk before
-anybody hears of it, so a restart gives no further tries and no second use.
+The file contains hashes of secrets. Wrong tries and redemptions are durable before the caller gets a reply, so a
+restart gives no further tries and no second use.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from edge_rag.core.identity import Identity
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.errors import AccessError
 
-MOST_TRIES: Final = 5
-"""Wrong secrets after which a code is void."""
+MAX_TRIES: Final = 5
+"""Number of wrong secrets that voids a code."""
 
-_NOBODY: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
+_DUMMY_DIGEST: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """A code as it is kept.
+    """A pairing code without its secret.
 
     Attributes:
-        key: The code's key; one code at a time has it.
+        key: Its key, unique.
         digest: SHA-256 of its secret.
-        identity: Whom it lets in.
-        token_days: Life of the token that it is exchanged for, days; None for ever.
-        created: When it was made, UTC.
-        expires: When it ends, UTC.
-        wrong_tries: Wrong secrets that were shown with its key, less than ``MOST_TRIES``.
+        identity: The identity of the token it is exchanged for.
+        token_days: Validity of that token, days; None for unlimited.
+        created: Time of creation, UTC.
+        expires: Time of expiry, UTC.
+        wrong_tries: Wrong secrets presented so far, less than ``MAX_TRIES``.
     """
 
     key: str
@@ -53,14 +53,14 @@ class Pairing:
     wrong_tries: int = 0
 
     def is_open(self, now: datetime) -> bool:
-        """Whether it can be used; not after its end, nor where the clock was put back to before its beginning."""
+        """Whether it can be redeemed: not after its expiry, nor if the clock was set back before its creation."""
         return self.created <= now < self.expires
 
 
 def pairing(
     code: PairingCode, identity: Identity, token_days: int | None, created: datetime, expires: datetime
 ) -> Pairing:
-    """Returns what is kept of a code."""
+    """Returns a code without its secret."""
     return Pairing(code.key, _digest(code.secret), identity, token_days, created, expires)
 
 
@@ -70,7 +70,7 @@ class _Record(IdentityRecord):
     token_days: Annotated[int, Field(ge=1)] | None
     created: datetime
     expires: datetime
-    wrong_tries: Annotated[int, Field(ge=0, lt=MOST_TRIES)]
+    wrong_tries: Annotated[int, Field(ge=0, lt=MAX_TRIES)]
 
     @classmethod
     def of(cls, known: Pairing) -> _Record:
@@ -104,17 +104,17 @@ class _File(BaseModel):
     pairings: tuple[_Record, ...]
 
     @model_validator(mode="after")
-    def _is_as_written(self) -> _File:
+    def _check_digest(self) -> _File:
         if self.sha256 != digest_of(self.pairings):
-            raise ValueError("it was altered")
+            raise ValueError("the digest does not match")
         return self
 
 
 class PairingFile:
-    """The codes of one daemon. May be used from any thread, and by several processes.
+    """The codes of one daemon. Any thread, and several processes.
 
     Args:
-        path: The file; there are no codes while it does not exist.
+        path: The file; without it there are no codes.
         now: The time, UTC.
     """
 
@@ -123,7 +123,7 @@ class PairingFile:
         self._now = now
 
     def open_pairings(self) -> tuple[Pairing, ...]:
-        """Returns the codes that can be used.
+        """Returns the codes that can be redeemed.
 
         Raises:
             AccessError: The file cannot be read or is damaged.
@@ -132,42 +132,42 @@ class PairingFile:
         return tuple(known for known in self._read().values() if known.is_open(now))
 
     def add(self, new: Pairing) -> None:
-        """Adds a code, durable on return; one for the same name, or of the same key, is void from then on.
+        """Adds a code, durable on return; replaces one with the same name or key.
 
         Raises:
             AccessError: The file cannot be changed.
         """
-        with self._changing() as pairings:
+        with self._update() as pairings:
             for key, known in list(pairings.items()):
                 if known.identity.name == new.identity.name or not known.is_open(self._now()):
                     del pairings[key]
             pairings[new.key] = new
 
     def redeem(self, key: str, secret: str) -> Pairing | None:
-        """Uses a code up, durable on return; of several that try at once one succeeds.
+        """Redeems a code, durable on return; of concurrent calls one succeeds.
 
         Args:
             key: The code's key.
-            secret: Its secret; compared in the same time whatever part of it is right.
+            secret: Its secret; compared in constant time.
 
         Returns:
-            The code, or None where none is open of this key and secret; a wrong secret counts against the key's code.
+            The code, or None if no open code has this key and secret; a wrong secret counts as a try of the code.
 
         Raises:
             AccessError: The file cannot be changed.
         """
-        shown, now = _digest(secret), self._now()
+        presented, now = _digest(secret), self._now()
         known = self._read().get(key)
         if known is None or not known.is_open(now):
-            hmac.compare_digest(shown, _NOBODY)
+            hmac.compare_digest(presented, _DUMMY_DIGEST)
             return None
-        with self._changing() as pairings:
+        with self._update() as pairings:
             known = pairings.get(key)
             if known is None or not known.is_open(now):
                 return None
-            if hmac.compare_digest(shown, known.digest):
+            if hmac.compare_digest(presented, known.digest):
                 return pairings.pop(key)
-            if known.wrong_tries + 1 < MOST_TRIES:
+            if known.wrong_tries + 1 < MAX_TRIES:
                 pairings[key] = replace(known, wrong_tries=known.wrong_tries + 1)
             else:
                 del pairings[key]
@@ -182,10 +182,10 @@ class PairingFile:
         except OSError as error:
             raise AccessError(f"{self._path}: cannot be read: {error.strerror}") from error
         except (ValidationError, KeyError) as error:
-            raise AccessError(f"{self._path}: damaged; remove it and make the codes anew") from error
+            raise AccessError(f"{self._path}: damaged; remove it and create the codes again") from error
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Pairing]]:
+    def _update(self) -> Iterator[dict[str, Pairing]]:
         with lock_file(self._path):
             pairings = self._read()
             yield pairings

@@ -1,4 +1,4 @@
-"""What callers have used of their quotas."""
+"""Enforces the quotas of callers: requests, tokens and concurrent requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from edge_rag.errors import QuotaExceeded
 
 _MINUTE_S = 60.0
 _BUSY_RETRY_S = 1.0
-_UNBOUNDED = Quota()
+_UNLIMITED = Quota()
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """A token bucket (Turner, New directions in communications, 1986): filled evenly, a minute's worth at most."""
+    """A token bucket (Turner, New directions in communications, 1986) with a capacity of one minute."""
 
     level: float
     filled_at: float
@@ -38,10 +38,10 @@ class _Account:
 
 
 class QuotaLedger:
-    """Counts by name. May be used from any thread.
+    """Counts by identity name. Any thread.
 
-    How many tokens a request takes is known once it is over: they are paid then, and who is in debt waits until the
-    debt is paid off.
+    The tokens of a request are known when it is over and charged then. A caller whose bucket is negative is refused
+    until it is refilled.
 
     Args:
         clock: Monotonic seconds.
@@ -52,14 +52,14 @@ class QuotaLedger:
         self._lock = threading.Lock()
         self._accounts: dict[str, _Account] = {}
 
-    def begin(self, identity: Identity) -> None:
-        """Begins a call; pair it with ``end``.
+    def acquire(self, identity: Identity) -> None:
+        """Starts a call; pair it with ``release``.
 
         Raises:
-            QuotaExceeded: The caller has used what it may; says when to come back.
+            QuotaExceeded: A quota is used up; has the delay before a retry.
         """
         quota, now = identity.quota, self._clock()
-        if quota == _UNBOUNDED:
+        if quota == _UNLIMITED:
             return
         with self._lock:
             account = self._account(identity, now)
@@ -78,15 +78,15 @@ class QuotaLedger:
                 account.requests.level -= 1
             account.in_flight += 1
 
-    def end(self, identity: Identity) -> None:
-        """Ends a call that ``begin`` let through."""
-        if identity.quota == _UNBOUNDED:
+    def release(self, identity: Identity) -> None:
+        """Ends a call that ``acquire`` admitted."""
+        if identity.quota == _UNLIMITED:
             return
         with self._lock:
             self._accounts[identity.name].in_flight -= 1
 
-    def pay(self, identity: Identity, tokens: int) -> None:
-        """Takes tokens off a caller's minute."""
+    def charge(self, identity: Identity, tokens: int) -> None:
+        """Charges tokens to a caller."""
         per_minute = identity.quota.tokens_per_minute
         if per_minute is None:
             return

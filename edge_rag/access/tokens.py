@@ -1,8 +1,7 @@
-"""Tokens: random secrets that clients show, kept as hashes.
+"""Bearer tokens and their file.
 
-Identities and tokens as they are written into files.
-
-The file of tokens: changed by the command line, read again by the daemon as soon as it changes.
+Tokens are random secrets; the file contains their hashes. The command line changes the file, and the daemon reads it
+again when it has changed.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from edge_rag.errors import AccessError, TokenNotFound
 _PREFIX: Final = "erag"
 _FORM: Final = re.compile(rf"{_PREFIX}_([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
 _SECRET_BYTES: Final = 32
-_NOBODY: Final = hashlib.sha256(secrets.token_bytes(_SECRET_BYTES)).digest()
+_DUMMY_DIGEST: Final = hashlib.sha256(secrets.token_bytes(_SECRET_BYTES)).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is kept.
+    """A token without its secret.
 
     Attributes:
-        key: What it is found by, 16 hexadecimal digits; not secret.
-        digest: SHA-256 of the secret. The secret has 256 random bits, so that a slow hash would add nothing.
-        identity: Who shows it.
-        created: When it was made, UTC.
-        expires: When it ends, UTC; None for never.
+        key: Its id, 16 hexadecimal digits; not secret.
+        digest: SHA-256 of the secret. The secret has 256 random bits, so a slow hash would add nothing.
+        identity: The identity it authenticates.
+        created: Time of creation, UTC.
+        expires: Time of expiry, UTC; None for never.
     """
 
     key: str
@@ -56,26 +55,26 @@ def new_token(identity: Identity, created: datetime, expires: datetime | None = 
     """Makes a token.
 
     Returns:
-        The token, and the text that its owner shows; it cannot be had again.
+        The token, and the text to present, which cannot be recovered later.
     """
     key, secret = secrets.token_hex(8), secrets.token_urlsafe(_SECRET_BYTES)
     return Token(key, _digest(secret), identity, created, expires), f"{_PREFIX}_{key}_{secret}"
 
 
 def key_of(text: str) -> str | None:
-    """Returns the key of a text that has a token's form, else None."""
+    """Returns the key in a token text, or None if it is malformed."""
     found = _FORM.fullmatch(text)
     return found[1] if found else None
 
 
-def is_shown_by(token: Token | None, text: str, now: datetime) -> bool:
-    """Whether a text is that of a token that has not expired.
+def verify(token: Token | None, text: str, now: datetime) -> bool:
+    """Whether a text matches a token that has not expired.
 
-    Takes the same time whatever part of the secret is right, and for a token that does not exist.
+    Constant time, also for a token that does not exist.
     """
     found = _FORM.fullmatch(text)
-    shown = _digest(found[2] if found else text)
-    same = hmac.compare_digest(shown, _NOBODY if token is None else token.digest)
+    presented = _digest(found[2] if found else text)
+    same = hmac.compare_digest(presented, _DUMMY_DIGEST if token is None else token.digest)
     if token is None or found is None or found[1] != token.key:
         return False
     return same and (token.expires is None or now < token.expires)
@@ -90,7 +89,7 @@ _Positive = Annotated[int, Field(ge=1)] | None
 
 
 class IdentityRecord(BaseModel):
-    """An identity, field by field."""
+    """File format of an identity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -106,7 +105,7 @@ class IdentityRecord(BaseModel):
         """Returns the identity.
 
         Raises:
-            KeyError: There is no such priority.
+            KeyError: The priority is unknown.
         """
         return Identity(
             name=self.name,
@@ -123,14 +122,14 @@ class _Keyed(BaseModel):
 
 
 class TokenRecord(IdentityRecord, _Keyed):
-    """A token, field by field: first its key, since files are checked by a digest over the fields in their order."""
+    """File format of a token. The key is the first field: the file's digest depends on the order of fields."""
 
     created: datetime
     expires: datetime | None
 
     @classmethod
     def of(cls, token: Token) -> TokenRecord:
-        """Returns a token's record."""
+        """Returns the record of a token."""
         return cls(
             key=token.key,
             sha256=token.digest.hex(),
@@ -143,13 +142,13 @@ class TokenRecord(IdentityRecord, _Keyed):
         """Returns the token.
 
         Raises:
-            KeyError: There is no such priority.
+            KeyError: The priority is unknown.
         """
         return Token(self.key, bytes.fromhex(self.sha256), self.identity(), self.created, self.expires)
 
 
 def identity_fields(identity: Identity) -> dict[str, Any]:
-    """Returns the fields of an identity's record."""
+    """Returns the fields of an ``IdentityRecord``."""
     return {
         "name": identity.name,
         "roles": tuple(sorted(identity.roles, key=lambda role: role.value)),
@@ -162,7 +161,7 @@ def identity_fields(identity: Identity) -> dict[str, Any]:
 
 
 def digest_of(records: Iterable[BaseModel]) -> str:
-    """Returns the SHA-256 that a file has over its records, in hexadecimal: over their fields in order."""
+    """Returns the SHA-256 over a file's records, hexadecimal."""
     return hashlib.sha256("\n".join(record.model_dump_json() for record in records).encode()).hexdigest()
 
 
@@ -177,17 +176,17 @@ class _File(BaseModel):
     tokens: tuple[TokenRecord, ...]
 
     @model_validator(mode="after")
-    def _is_as_written(self) -> _File:
+    def _check_digest(self) -> _File:
         if self.sha256 != (digest_of(self.tokens) if self.format == _FORMAT else None):
-            raise ValueError("it was altered")
+            raise ValueError("the digest does not match")
         return self
 
 
 class TokenFile:
-    """The tokens of one daemon. May be used from any thread, and by several processes.
+    """The tokens of one daemon. Any thread, and several processes.
 
     Args:
-        path: The file; there are no tokens while it does not exist.
+        path: The file; without it there are no tokens.
         now: The time, UTC.
     """
 
@@ -195,11 +194,11 @@ class TokenFile:
         self._path = path
         self._now = now
         self._lock = threading.Lock()
-        self._seen: tuple[int, int, int] | None = None
+        self._file_state: tuple[int, int, int] | None = None
         self._tokens: dict[str, Token] = {}
 
     def tokens(self) -> tuple[Token, ...]:
-        """Returns all tokens by name, those that have expired too.
+        """Returns all tokens by name, expired ones included.
 
         Raises:
             AccessError: The file cannot be read or is damaged.
@@ -207,7 +206,7 @@ class TokenFile:
         return tuple(sorted(self._current().values(), key=lambda token: token.identity.name))
 
     def identify(self, text: str) -> Identity | None:
-        """Returns whose token a text is, or None; in the same time whatever part of it is right.
+        """Returns the identity of a token text, or None; constant time.
 
         Raises:
             AccessError: The file cannot be read or is damaged.
@@ -215,10 +214,10 @@ class TokenFile:
         tokens = self._current()
         key = key_of(text)
         token = None if key is None else tokens.get(key)
-        return token.identity if is_shown_by(token, text, self._now()) and token is not None else None
+        return token.identity if verify(token, text, self._now()) and token is not None else None
 
     def named(self, name: str) -> Identity | None:
-        """Returns the identity of a name, or None; a client certificate carries the name.
+        """Returns the identity with a name, or None; client certificates contain the name.
 
         Raises:
             AccessError: The file cannot be read or is damaged.
@@ -233,21 +232,21 @@ class TokenFile:
         """Adds a token, durable on return.
 
         Raises:
-            AccessError: The name has one already, or the file cannot be changed.
+            AccessError: The name has a token already, or the file cannot be changed.
         """
-        with self._changing() as tokens:
+        with self._update() as tokens:
             if any(other.identity.name == token.identity.name for other in tokens.values()):
                 raise AccessError(f"there is a token for {token.identity.name} already; revoke it first")
             tokens[token.key] = token
 
     def revoke(self, name: str) -> Token:
-        """Removes the token of a name: the next call that shows it is refused.
+        """Removes the token of a name; the next call with it is refused.
 
         Raises:
-            TokenNotFound: The name has none.
+            TokenNotFound: The name has no token.
             AccessError: The file cannot be changed.
         """
-        with self._changing() as tokens:
+        with self._update() as tokens:
             for key, token in tokens.items():
                 if token.identity.name == name:
                     return tokens.pop(key)
@@ -258,13 +257,13 @@ class TokenFile:
             try:
                 status = self._path.stat()
             except FileNotFoundError:
-                self._seen, self._tokens = None, {}
+                self._file_state, self._tokens = None, {}
                 return self._tokens
             except OSError as error:
                 raise AccessError(f"{self._path}: cannot be read: {error.strerror}") from error
             seen = (status.st_ino, status.st_mtime_ns, status.st_size)
-            if seen != self._seen:
-                self._tokens, self._seen = self._read(), seen
+            if seen != self._file_state:
+                self._tokens, self._file_state = self._read(), seen
             return self._tokens
 
     def _read(self) -> dict[str, Token]:
@@ -275,20 +274,20 @@ class TokenFile:
         except OSError as error:
             raise AccessError(f"{self._path}: cannot be read: {error.strerror}") from error
         if is_newer(content, _FORMAT):
-            raise AccessError(f"{self._path}: was written by a newer edge-rag; install that version again")
+            raise AccessError(f"{self._path}: written by a newer edge-rag; install that version again")
         try:
             records = _File.model_validate_json(content).tokens
             return {record.key: record.token() for record in records}
         except (ValidationError, KeyError) as error:
-            raise AccessError(f"{self._path}: damaged; nobody is let in until it is mended or removed") from error
+            raise AccessError(f"{self._path}: damaged; calls are refused until it is repaired or removed") from error
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Token]]:
+    def _update(self) -> Iterator[dict[str, Token]]:
         with lock_file(self._path):
             tokens = self._read()
             yield tokens
-            replace_file(self._path, _written(tuple(TokenRecord.of(token) for token in tokens.values())), mode=0o600)
+            replace_file(self._path, _serialized(tuple(TokenRecord.of(token) for token in tokens.values())), mode=0o600)
 
 
-def _written(records: tuple[TokenRecord, ...]) -> bytes:
+def _serialized(records: tuple[TokenRecord, ...]) -> bytes:
     return _File(format=_FORMAT, sha256=digest_of(records), tokens=records).model_dump_json(indent=1).encode()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import edge_rag
-from edge_rag.access.certificate_files import CertificateFolder, Introduction, TlsFiles
+from edge_rag.access.certificates import CertificateFolder, ServerIdentity, TlsFiles
 from edge_rag.access.pairing_file import PairingFile
 from edge_rag.access.quotas import QuotaLedger
 from edge_rag.access.tokens import TokenFile
@@ -78,11 +78,11 @@ def pairing_file(settings: Settings) -> PairingFile:
 def pairing_service(settings: Settings) -> PairingService:
     """Returns the service that exchanges pairing codes for tokens."""
     return PairingService(
-        pairing_file(settings), token_file(settings), lambda: introduction(settings), settings.discovery.box_name()
+        pairing_file(settings), token_file(settings), lambda: server_identity(settings), settings.discovery.box_name()
     )
 
 
-def introduction(settings: Settings, certificate: Path | None = None) -> Introduction:
+def server_identity(settings: Settings, certificate: Path | None = None) -> ServerIdentity:
     """Returns what clients verify the daemon by, from the present certificates.
 
     Args:
@@ -96,7 +96,7 @@ def introduction(settings: Settings, certificate: Path | None = None) -> Introdu
     if options is None:
         raise AccessError("there is no certificate; make one with `edge-rag tls init`")
     files = options.files if certificate is None else replace(options.files, certificate=certificate)
-    return files.introduction(CertificateFolder(certificate_path(settings.data_directory)).authority_certificate)
+    return files.identity(CertificateFolder(certificate_path(settings.data_directory)).authority_certificate)
 
 
 def request_limits(settings: Settings) -> RequestLimits:
@@ -134,7 +134,7 @@ def tls_options(settings: Settings) -> TlsOptions | None:
     certificate, key = credential("edge-rag.certificate"), credential("edge-rag.key")
     if certificate is not None and key is not None:
         return TlsOptions(TlsFiles(certificate, key, authority, wanted.authority), wanted.client_certificates)
-    if not folder.is_made():
+    if not folder.exists():
         return None
     server = folder.server
     return TlsOptions(TlsFiles(server.certificate, server.key, authority, wanted.authority), wanted.client_certificates)
@@ -168,7 +168,7 @@ def announcement(settings: Settings, address: str) -> Announcement:
         port=int(port),
         version=edge_rag.__version__,
         tls=True,  # required to listen for other machines
-        sha256=introduction(settings).fingerprint,
+        sha256=server_identity(settings).fingerprint,
         addresses=_addresses(host.strip("[]")),
     )
 

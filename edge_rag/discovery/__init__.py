@@ -1,5 +1,4 @@
-"""Multicast DNS on the local network: boxes announce themselves and look for others.
+"""Multicast DNS on the local network: announces this box and finds others.
 
-What is heard there is an address hint and nothing else. Anybody on the network can say anything; who somebody is, TLS
-decides.
+Received announcements are address hints only, since any host on the network can send them; TLS authenticates servers.
 """

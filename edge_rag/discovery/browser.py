@@ -1,4 +1,4 @@
-"""Looks for boxes on the network."""
+"""Finds boxes on the network."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from edge_rag.discovery.announcer import SERVICE, FoundServer, found_server
 from edge_rag.discovery.transport import multicast_addresses, open_transport
 from edge_rag.errors import DiscoveryUnavailable
 
-_MOST_SERVERS: Final = 256
+_MAX_SERVERS: Final = 256
 _RESOLVE_MS: Final = 2000
 
 
 class Browser:
-    """Keeps account of the boxes that announce themselves, 256 at most; an asynchronous context manager.
+    """Tracks the boxes that are announced, at most 256; an asynchronous context manager.
 
     Raises on entering:
-        DiscoveryUnavailable: There is no network, or it cannot be used for multicast.
+        DiscoveryUnavailable: There is no network with multicast.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Browser:
         except OSError as error:
             raise DiscoveryUnavailable(f"the addresses of this machine cannot be read: {error.strerror}") from error
         self._transport = await open_transport(addresses)
-        self._browser = AsyncServiceBrowser(self._transport.zeroconf, SERVICE, handlers=[self._hear])
+        self._browser = AsyncServiceBrowser(self._transport.zeroconf, SERVICE, handlers=[self._on_change])
         return self
 
     async def __aexit__(
@@ -52,21 +52,21 @@ class Browser:
             await self._transport.async_close()
 
     def found(self) -> tuple[FoundServer, ...]:
-        """Returns who is announced now, by name."""
+        """Returns the boxes announced now, by name."""
         return tuple(sorted(self._found.values(), key=lambda server: (server.name, server.addresses)))
 
     async def changed(self) -> None:
-        """Waits until who is announced has changed since the last time this was waited for."""
+        """Waits for a change since the last call."""
         await self._changed.wait()
         self._changed.clear()
 
-    def _hear(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+    def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if task := self._resolving.pop(name, None):
             task.cancel()
         if state_change is ServiceStateChange.Removed:
             if self._found.pop(name, None) is not None:
                 self._changed.set()
-        elif name in self._found or len(self._found) + len(self._resolving) < _MOST_SERVERS:
+        elif name in self._found or len(self._found) + len(self._resolving) < _MAX_SERVERS:
             self._resolving[name] = asyncio.create_task(self._resolve(zeroconf, name))
 
     async def _resolve(self, transport: Zeroconf, name: str) -> None:
@@ -76,7 +76,7 @@ class Browser:
             if info.load_from_cache(transport) or await info.async_request(transport, _RESOLVE_MS):
                 server = found_server(name, info.properties, info.parsed_scoped_addresses(), info.port)
         except (ValueError, Error):
-            pass  # nothing that can be made sense of: like nothing
+            pass  # malformed: treated as absent
         self._resolving.pop(name, None)
         if self._found.get(name) == server:
             return
@@ -88,24 +88,24 @@ class Browser:
 
 
 def browse(
-    seconds: float, enough: Callable[[tuple[FoundServer, ...]], bool] = lambda _: False
+    timeout_s: float, enough: Callable[[tuple[FoundServer, ...]], bool] = lambda _: False
 ) -> tuple[FoundServer, ...]:
-    """Looks for boxes, for callers without an event loop.
+    """Browses for boxes, for callers without an event loop.
 
     Args:
-        seconds: How long.
-        enough: Whether what was found is all that is wanted, so that there is no need to look on.
+        timeout_s: How long, seconds.
+        enough: Whether the boxes found suffice, which ends the search.
 
     Raises:
-        DiscoveryUnavailable: There is no network, or it cannot be used for multicast.
+        DiscoveryUnavailable: There is no network with multicast.
     """
-    return asyncio.run(_browse(seconds, enough))
+    return asyncio.run(_browse(timeout_s, enough))
 
 
-async def _browse(seconds: float, enough: Callable[[tuple[FoundServer, ...]], bool]) -> tuple[FoundServer, ...]:
+async def _browse(timeout_s: float, enough: Callable[[tuple[FoundServer, ...]], bool]) -> tuple[FoundServer, ...]:
     async with Browser() as browser:
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout_s):
                 while not enough(browser.found()):
                     await browser.changed()
         except TimeoutError:

@@ -1,9 +1,7 @@
-"""Multicast DNS on this machine's networks.
+"""Opens multicast DNS on this machine's networks, and lists its addresses on networks with multicast.
 
-This machine's addresses on networks that carry multicast.
-
-Read by ioctl and from /proc, not by getifaddrs: that needs a netlink socket, which the service is not allowed, since
-the parts of the kernel behind it are many.
+Addresses are read by ioctl and from /proc. getifaddrs would need a netlink socket, which the service is denied because
+of the large kernel interface behind it.
 """
 
 from __future__ import annotations
@@ -24,17 +22,17 @@ from zeroconf.asyncio import AsyncZeroconf
 
 from edge_rag.errors import DiscoveryUnavailable
 
-# It logs what others sent, as they sent it.
+# It logs received data unescaped.
 logging.getLogger("zeroconf").setLevel(logging.CRITICAL + 1)
 
 
 async def open_transport(addresses: Sequence[str]) -> AsyncZeroconf:
     """Opens multicast DNS on the interfaces of these addresses; for the running event loop.
 
-    IPv6 is left out where the kernel does not list interfaces to this process, as in the service.
+    IPv6 is skipped if the kernel does not list interfaces to this process, as in the service.
 
     Raises:
-        DiscoveryUnavailable: There is no network, or it cannot be used for multicast.
+        DiscoveryUnavailable: There is no network with multicast.
     """
     known = [ipaddress.ip_address(address) for address in addresses]
     ipv4 = [str(address) for address in known if address.version == 4]
@@ -54,7 +52,7 @@ async def open_transport(addresses: Sequence[str]) -> AsyncZeroconf:
         if failure is None and opened.zeroconf.engine.senders:
             return opened
         await opened.async_close()
-    raise DiscoveryUnavailable(f"multicast DNS cannot be used: {failure or 'there is no network that carries it'}")
+    raise DiscoveryUnavailable(f"multicast DNS cannot be used: {failure or 'there is no network with multicast'}")
 
 
 _SIOCGIFCONF: Final = 0x8912
@@ -64,8 +62,8 @@ _IFF_LOOPBACK: Final = 0x8
 _IFF_MULTICAST: Final = 0x1000
 _ENTRY_BYTES: Final = struct.calcsize("16s24s" if struct.calcsize("P") == 8 else "16s16s")
 _UNUSABLE: Final = 0x40 | 0x08
-"""An address that is still being looked for on the link, or was found there: IFA_F_TENTATIVE, IFA_F_DADFAILED."""
-_MOST_INTERFACES: Final = 256
+"""Addresses in or after failed duplicate detection: IFA_F_TENTATIVE, IFA_F_DADFAILED."""
+_MAX_INTERFACES: Final = 256
 _IPV6_TABLE: Final = Path("/proc/thread-self/net/if_inet6")
 
 
@@ -73,18 +71,18 @@ def multicast_addresses() -> tuple[str, ...]:
     """Returns the addresses of interfaces that are up and carry multicast, without loopback; IPv4 first, in order.
 
     Raises:
-        OSError: The kernel does not tell.
+        OSError: The interfaces cannot be listed.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        found = [address for name, address in (*_ipv4(asked), *_ipv6()) if _carries_multicast(asked, name)]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        found = [address for name, address in (*_ipv4(sock), *_ipv6()) if _carries_multicast(sock, name)]
     addresses = {ipaddress.ip_address(address) for address in found}
     return tuple(str(address) for address in sorted(addresses, key=lambda address: (address.version, int(address))))
 
 
-def _ipv4(asked: socket.socket) -> list[tuple[str, str]]:
-    entries = array.array("B", bytes(_MOST_INTERFACES * _ENTRY_BYTES))
+def _ipv4(sock: socket.socket) -> list[tuple[str, str]]:
+    entries = array.array("B", bytes(_MAX_INTERFACES * _ENTRY_BYTES))
     place, size = entries.buffer_info()
-    answer = fcntl.ioctl(asked, _SIOCGIFCONF, struct.pack("iP", size, place))
+    answer = fcntl.ioctl(sock, _SIOCGIFCONF, struct.pack("iP", size, place))
     used = struct.unpack("iP", answer)[0]
     found = []
     for start in range(0, used, _ENTRY_BYTES):
@@ -98,7 +96,7 @@ def _ipv6() -> list[tuple[str, str]]:
     try:
         lines = _IPV6_TABLE.read_text().splitlines()
     except OSError:
-        return []  # the kernel has none
+        return []  # no IPv6 in the kernel
     fields = [line.split() for line in lines]
     return [
         (parts[5], str(ipaddress.IPv6Address(bytes.fromhex(parts[0]))))
@@ -107,10 +105,10 @@ def _ipv6() -> list[tuple[str, str]]:
     ]
 
 
-def _carries_multicast(asked: socket.socket, name: str) -> bool:
+def _carries_multicast(sock: socket.socket, name: str) -> bool:
     device = name.partition(":")[0]  # an alias such as eth0:1 has no flags of its own
     with suppress(OSError):
-        answer = fcntl.ioctl(asked, _SIOCGIFFLAGS, struct.pack("16sh22x", device.encode()[:15], 0))
+        answer = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh22x", device.encode()[:15], 0))
         flags = int(struct.unpack("16sH22x", answer)[1])
         return flags & (_IFF_UP | _IFF_MULTICAST | _IFF_LOOPBACK) == _IFF_UP | _IFF_MULTICAST
-    return False  # it went away
+    return False  # the interface is gone

@@ -1,1 +1,1 @@
-"""Orders passages and weighs their sentences."""
+"""Reranks passages and rates their sentences."""

@@ -1,15 +1,16 @@
-"""A passage under consideration, with what the models made of it."""
+"""Passages as the models encode them, their comparison with a question, and a cache of them."""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Passage
 from edge_rag.core.text import sentence_spans
 from edge_rag.reranker.words import words_of
@@ -17,21 +18,21 @@ from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
 def model_text(passage: Passage) -> str:
-    """What models read for a passage: the headings above it, outermost first, then its text."""
+    """Returns the model input of a passage: the headings above it, outermost first, then its text."""
     return "\n".join((*passage.context, passage.text))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReadPassage:
-    """What questions are compared with of a passage, the same for all of them.
+class EncodedPassage:
+    """The part of a passage's comparison that does not depend on the question.
 
     Attributes:
         vectors: Token vectors of ``model_text``.
-        mean: float32 [dimension], their mean; zeros where there are none.
+        mean: float32 [dimension], their mean; zeros without tokens.
         counts: How often each word of ``model_text`` occurs, in lower case.
         length: Words of ``model_text``.
         sentences: Character range of each sentence in the passage's text, and its words in lower case.
-        bytes: Memory that all of this takes, about.
+        bytes: Approximate memory.
     """
 
     vectors: TokenVectors
@@ -42,13 +43,8 @@ class ReadPassage:
     bytes: int
 
     @classmethod
-    def of(cls, passage: Passage, vectors: TokenVectors) -> ReadPassage:
-        """Reads a passage.
-
-        Args:
-            passage: The passage.
-            vectors: Token vectors of its ``model_text``.
-        """
+    def of(cls, passage: Passage, vectors: TokenVectors) -> EncodedPassage:
+        """Returns the encoded passage; ``vectors`` are the token vectors of its ``model_text``."""
         counts = Counter(words_of(model_text(passage)))
         same = {word: word for word in counts}
         text = passage.text
@@ -64,50 +60,98 @@ class ReadPassage:
 
 
 def mean_vector(vectors: TokenVectors) -> NDArray[np.float32]:
-    """Returns the mean of a text's token vectors, float32 [dimension]; zeros where it has none."""
+    """Returns the mean of a text's token vectors, float32 [dimension]; zeros without tokens."""
     rows = vectors.vectors
     mean: NDArray[np.float32] = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1], np.float32)
     return mean
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class RerankCandidate:
     """A passage compared with a question, token by token.
 
     Attributes:
         passage: The passage.
-        read: What there is of it to compare.
-        cosines: float32 [question tokens, passage tokens], how alike each two tokens are.
+        encoded: The encoded passage.
+        cosines: float32 [question tokens, passage tokens], cosine similarities.
     """
 
     passage: Passage
-    read: ReadPassage
+    encoded: EncodedPassage
     cosines: NDArray[np.float32]
 
     def cosines_of(self, start: int, end: int) -> NDArray[np.float32]:
         """Returns the columns of ``cosines`` whose tokens begin in a character range of ``passage.text``."""
         shift = len(model_text(self.passage)) - len(self.passage.text)
-        starts: NDArray[np.int32] = self.read.vectors.offsets[:, 0]
+        starts: NDArray[np.int32] = self.encoded.vectors.offsets[:, 0]
         first, last = np.searchsorted(starts, (start + shift, end + shift))
         return self.cosines[:, first:last]
 
 
-def compare(question: TokenVectors, passages: Sequence[Passage], read: Sequence[ReadPassage]) -> tuple[Candidate, ...]:
+def compare(
+    question: TokenVectors, passages: Sequence[Passage], encoded: Sequence[EncodedPassage]
+) -> tuple[RerankCandidate, ...]:
     """Compares a question with all of its passages in one matrix product.
 
     Args:
         question: Token vectors of the question.
         passages: The passages.
-        read: What there is of each.
+        encoded: The encoded passages.
 
     Returns:
-        One candidate a passage, in order.
+        One candidate per passage, in order.
     """
     if not passages:
         return ()
-    cosines = question.vectors @ np.concatenate([each.vectors.vectors for each in read]).T
-    ends = np.cumsum([len(each.vectors.vectors) for each in read])
+    cosines = question.vectors @ np.concatenate([each.vectors.vectors for each in encoded]).T
+    ends = np.cumsum([len(each.vectors.vectors) for each in encoded])
     return tuple(
-        Candidate(passage, each, columns)
-        for passage, each, columns in zip(passages, read, np.split(cosines, ends[:-1], axis=1), strict=True)
+        RerankCandidate(passage, each, columns)
+        for passage, each, columns in zip(passages, encoded, np.split(cosines, ends[:-1], axis=1), strict=True)
     )
+
+
+class PassageCache:
+    """An LRU cache of encoded passages. For one thread at a time.
+
+    The key is chunk and text, so that equal texts in two collections are two entries and timing reveals nothing about
+    requests to another collection.
+
+    Args:
+        capacity_bytes: Most memory; 0 disables the cache.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._entries: OrderedDict[tuple[ChunkId, str], EncodedPassage] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """Approximate memory in use."""
+        return self._bytes
+
+    def get(self, passage: Passage) -> EncodedPassage | None:
+        """Returns the encoded passage if it is cached."""
+        key = _key(passage)
+        found = self._entries.get(key)
+        if found is not None:
+            self._entries.move_to_end(key)
+        return found
+
+    def put(self, passage: Passage, encoded: EncodedPassage) -> None:
+        """Adds an encoded passage and evicts others; does nothing if it exceeds the capacity."""
+        key, size = _key(passage), encoded.bytes
+        if size > self._capacity_bytes:
+            return
+        if (replaced := self._entries.pop(key, None)) is not None:
+            self._bytes -= replaced.bytes
+        self._entries[key] = encoded
+        self._bytes += size
+        while self._bytes > self._capacity_bytes:
+            _, oldest = self._entries.popitem(last=False)
+            self._bytes -= oldest.bytes
+
+
+def _key(passage: Passage) -> tuple[ChunkId, str]:
+    return passage.chunk_id, model_text(passage)

@@ -1,4 +1,4 @@
-"""A reranker for an installed cross-encoder, which reads question and passage together."""
+"""A reranker with a cross-encoder, a model whose input is the question and the passage together."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
-from edge_rag.reranker.answerable import Answerability, unrelated_similarity
-from edge_rag.reranker.candidate import ReadPassage, compare, model_text
-from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
+from edge_rag.reranker.candidate import EncodedPassage, compare, model_text
+from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
 from edge_rag.reranker.scoring import PairScorer, TokenVectorizer, log_boosts
 from edge_rag.reranker.words import Stemmer
 
 METHOD: Final = "cross-encoder.1"
-"""Names how scores and evidence are put together; changes whenever the same models could come to others."""
+"""Identifies the computation of scores and evidence; changes when the same models may give other results."""
 
 
 class CrossEncoderReranker:
     """Implements the pipeline's ``Reranker``. For one thread at a time.
 
-    The cross-encoder alone orders the passages. A sentence's evidence still comes from the token vectors: they cost one
-    encoder run over the few passages that are returned, where a cross-encoder would have to read every sentence.
+    The cross-encoder alone orders the passages. The evidence of sentences comes from token vectors: one encoder run
+    over the few returned passages, where a cross-encoder would have to run on every sentence.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class CrossEncoderReranker:
         answers: list[Reranked] = []
         for request, order, values in zip(requests, orders, scores, strict=True):
             passages = [request.retrieved.hits[index].passage for index in order]
-            read = [ReadPassage.of(passage, vectors[model_text(passage)]) for passage in passages]
-            weighed = weigh_sentences(
+            read = [EncodedPassage.of(passage, vectors[model_text(passage)]) for passage in passages]
+            weighted = weigh_sentences(
                 self._stemmer.weights(request.retrieved.term_weights),
                 compare(vectors[request.question], passages, read),
                 self._stemmer,
@@ -76,9 +75,9 @@ class CrossEncoderReranker:
             chosen: NDArray[np.float32] = values[order]
             ranked = (
                 RankedPassage(passage, float(score), sentences)
-                for passage, score, sentences in zip(passages, chosen, weighed.sentences, strict=True)
+                for passage, score, sentences in zip(passages, chosen, weighted.sentences, strict=True)
             )
-            answers.append(Reranked(tuple(ranked), weighed.evidence))
+            answers.append(Reranked(tuple(ranked), weighted.evidence))
         return answers
 
 

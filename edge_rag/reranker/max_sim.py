@@ -2,8 +2,8 @@
 
 A passage's score is the sum of three standardized components over the candidates of one question: max-sim of token
 vectors (weight 1), BM25 among the candidates (0.5) and the cosine of mean vectors (0.5). Max-sim alone is best
-where questions are asked of prose, and falls behind the retriever's own order elsewhere; together they beat the
-retriever wherever it was measured. nDCG@10 with 20 candidates (30 for the third row):
+for questions about prose and worse than the retriever's order elsewhere; the sum is better than the retriever in all
+measurements. nDCG@10 with 20 candidates (30 for the third row):
 
     ================================================  =====  =====  =====
                                                       XQuAD  dpkg   Python
@@ -15,10 +15,10 @@ retriever wherever it was measured. nDCG@10 with 20 candidates (30 for the third
     ================================================  =====  =====  =====
 
 XQuAD: 612 questions, 120 paragraphs. dpkg: 660 package synopses, each to find its description. Python: 321 paragraphs
-of the language reference, each to be found by its own first sentence, which was left out. Weighting question tokens by
-IDF in max-sim did not help (on XQuAD .9828, .9815 and .9783 as function words keep a half, a quarter and nothing of
-their weight). These figures are of whole paragraphs and a BM25 of the measurement's own; through the product's chunks
-and index, fused with k = 60, XQuAD gives .9662 fused, .9820 with max-sim alone and .9823 with all three.
+of the language reference, each to be found by its own first sentence, which was removed. Weighting question tokens by
+IDF in max-sim did not help (on XQuAD .9828, .9815 and .9783 with a half, a quarter and none of the weight of function
+words). These figures are for complete paragraphs and a separate BM25; with the product's chunks and index, fused with
+k = 60, XQuAD gives .9662 fused, .9820 with max-sim alone and .9823 with all three.
 """
 
 from __future__ import annotations
@@ -31,29 +31,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
-from edge_rag.reranker.answerable import Answerability, unrelated_similarity
-from edge_rag.reranker.candidate import Candidate, ReadPassage, compare, mean_vector, model_text
-from edge_rag.reranker.evidence import EvidenceWeights, weigh_sentences
-from edge_rag.reranker.passage_cache import PassageCache
+from edge_rag.reranker.candidate import EncodedPassage, PassageCache, RerankCandidate, compare, mean_vector, model_text
+from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
 from edge_rag.reranker.scoring import TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 METHOD: Final = "max-sim.1"
-"""Names how scores and evidence are put together; changes whenever the same vectors could come to others."""
+"""Identifies the computation of scores and evidence; changes when equal vectors may give other results."""
 
 CACHE_BYTES: Final = 64 << 20
-"""Memory for what was read of passages, where there is enough of it."""
+"""Capacity of the passage cache if memory allows, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassageWeights:
-    """How much each component of a passage's score counts.
+    """Weights of a passage's score.
 
     Attributes:
-        max_sim: Of the late interaction.
-        bm25: Of the words.
-        mean_cosine: Of the mean vectors.
+        max_sim: Weight of the late interaction.
+        bm25: Weight of BM25.
+        mean_cosine: Weight of the cosine of mean vectors.
     """
 
     max_sim: float = 1.0
@@ -65,10 +63,10 @@ class MaxSimReranker:
     """Implements the pipeline's ``Reranker``. For one thread at a time.
 
     Args:
-        vectorizer: Turns texts into token vectors.
-        passage_weights: How a passage's score is put together.
-        evidence_weights: How a sentence's evidence is put together.
-        cache_bytes: Most memory for what was read of passages that were compared lately.
+        vectorizer: Encodes texts to token vectors.
+        passage_weights: Weights of a passage's score.
+        evidence_weights: Weights of a sentence's evidence.
+        cache_bytes: Capacity of the passage cache.
     """
 
     def __init__(
@@ -98,7 +96,7 @@ class MaxSimReranker:
         unread = [text for text in passages if text not in read]
         encoded = list(dict.fromkeys((*questions, *unread)))
         vectors = dict(zip(encoded, self._vectorizer.token_vectors(encoded), strict=True))
-        read |= {text: ReadPassage.of(passages[text], vectors[text]) for text in unread}
+        read |= {text: EncodedPassage.of(passages[text], vectors[text]) for text in unread}
         for text, passage in passages.items():
             self._cache.put(passage, read[text])
         if self._answerability is None:
@@ -109,7 +107,7 @@ class MaxSimReranker:
         self,
         request: RerankRequest,
         question: TokenVectors,
-        read: Mapping[str, ReadPassage],
+        read: Mapping[str, EncodedPassage],
         answerability: Answerability,
     ) -> Reranked:
         term_weights = self._stemmer.weights(request.retrieved.term_weights)
@@ -118,22 +116,22 @@ class MaxSimReranker:
         scores = self._scores(question, term_weights, candidates) + log_boosts(request.retrieved.hits)
         best = np.argsort(-scores, kind="stable")[: request.limit]
         chosen = [candidates[index] for index in best]
-        weighed = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights, answerability)
+        weighted = weigh_sentences(term_weights, chosen, self._stemmer, self._evidence_weights, answerability)
         ranked = (
             RankedPassage(candidate.passage, float(scores[index]), sentences)
-            for index, candidate, sentences in zip(best, chosen, weighed.sentences, strict=True)
+            for index, candidate, sentences in zip(best, chosen, weighted.sentences, strict=True)
         )
-        return Reranked(tuple(ranked), weighed.evidence)
+        return Reranked(tuple(ranked), weighted.evidence)
 
     def _scores(
-        self, question: TokenVectors, term_weights: Mapping[str, float], candidates: Sequence[Candidate]
+        self, question: TokenVectors, term_weights: Mapping[str, float], candidates: Sequence[RerankCandidate]
     ) -> NDArray[np.float64]:
         weights = self._passage_weights
         interactions = [max_sim(each.cosines) for each in candidates]
         mean = mean_vector(question)
-        cosines = [cosine(mean, each.read.mean) for each in candidates]
-        counts = [self._stemmer.counts_among(each.read.counts, term_weights) for each in candidates]
-        words = bm25(counts, [each.read.length for each in candidates], term_weights)
+        cosines = [cosine(mean, each.encoded.mean) for each in candidates]
+        counts = [self._stemmer.counts_among(each.encoded.counts, term_weights) for each in candidates]
+        words = bm25(counts, [each.encoded.length for each in candidates], term_weights)
         scores: NDArray[np.float64] = (
             weights.max_sim * standardize(interactions)
             + weights.bm25 * standardize(words)

@@ -1,7 +1,4 @@
-"""How well passages and sentences match a question, by their words and by their token vectors; pure.
-
-What the reranker needs of the models below it.
-"""
+"""Scores of passages and sentences by their words and token vectors, pure; and the models that rerankers need."""
 
 from __future__ import annotations
 
@@ -19,14 +16,7 @@ _LENGTH_SHARE = 0.75
 
 
 def standardize(values: Sequence[float]) -> NDArray[np.float64]:
-    """Moves and scales values to mean 0 and deviation 1; values that are all alike become 0.
-
-    Args:
-        values: Any number of finite values.
-
-    Returns:
-        float64, one value each.
-    """
+    """Standardizes finite values to mean 0 and deviation 1, float64; equal values become 0."""
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
         return array
@@ -38,9 +28,9 @@ def standardize(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def log_boosts(hits: Sequence[Hit]) -> NDArray[np.float64]:
-    """Returns what hits' boosts add to a reranker's scores: their natural logarithms, 0 where nothing is preferred.
+    """Returns the summand of hits' boosts in a reranker's scores: their natural logarithms, 0 for a boost of 1.
 
-    A cross-encoder's score is the logarithm of odds, which a boost thereby multiplies.
+    A cross-encoder's score is the logarithm of odds, so a boost multiplies the odds.
     """
     logarithms: NDArray[np.float64] = np.log([hit.boost for hit in hits], dtype=np.float64)
     return logarithms
@@ -49,13 +39,13 @@ def log_boosts(hits: Sequence[Hit]) -> NDArray[np.float64]:
 def max_sim(cosines: NDArray[np.float32]) -> float:
     """Late interaction: each question token's best match in the text, averaged over the question's tokens.
 
-    The sum of Khattab and Zaharia (ColBERT, 2020) divided by the number of question tokens, which orders alike.
+    The sum of Khattab and Zaharia (ColBERT, 2020) divided by the number of question tokens, which gives the same order.
 
     Args:
         cosines: float32 [question tokens, text tokens].
 
     Returns:
-        -1 to 1; 0 where either side has no tokens.
+        -1 to 1; 0 if either side has no tokens.
     """
     if cosines.size == 0:
         return 0.0
@@ -63,7 +53,7 @@ def max_sim(cosines: NDArray[np.float32]) -> float:
 
 
 def cosine(one: NDArray[np.float32], two: NDArray[np.float32]) -> float:
-    """Cosine between two vectors; 0 where either has no length."""
+    """Cosine of two vectors; 0 if either is zero."""
     length = float(np.linalg.norm(one) * np.linalg.norm(two))
     return float(one @ two) / length if length > 0.0 else 0.0
 
@@ -72,12 +62,12 @@ def bm25(counts: Sequence[Mapping[str, int]], lengths: Sequence[int], weights: M
     """Scores documents by the words of a question (Robertson and Zaragoza, 2009; k1 1.2, b 0.75).
 
     Args:
-        counts: How often each document has each stem of the question; stems that it lacks may be missing.
-        lengths: Words of each document. Their mean is what a long document is measured against.
+        counts: Occurrences of each stem of the question in each document; absent stems may be missing.
+        lengths: Words of each document; normalized by their mean.
         weights: Inverse document frequency of each stem of the question.
 
     Returns:
-        One score a document, at least 0.
+        One score per document, at least 0.
     """
     mean_length = sum(lengths) / max(1, len(lengths)) or 1.0
     scores: list[float] = []
@@ -102,7 +92,7 @@ def coverage(stems: Collection[str], weights: Mapping[str, float]) -> float:
 
 
 class TokenVectorizer(Protocol):
-    """Turns texts into one vector a token."""
+    """Encodes texts to one vector per token."""
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenVectors]:
         """Encodes each text, in order; a text's vectors do not depend on the others.
@@ -114,7 +104,7 @@ class TokenVectorizer(Protocol):
 
 
 class PairScorer(Protocol):
-    """Reads a question and a passage together and says how well they match."""
+    """Scores pairs of question and passage."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Scores each (question, passage) pair, in order.

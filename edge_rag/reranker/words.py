@@ -1,4 +1,4 @@
-"""Words and their stems, as passages and questions are compared by them."""
+"""Words and stems for the comparison of passages and questions."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ def words_of(text: str) -> list[str]:
 
 
 class Stemmer:
-    """Cuts words to their stems with the Snowball stemmer for English. For one thread at a time."""
+    """The Snowball stemmer for English. For one thread at a time."""
 
     def __init__(self) -> None:
-        # Snowball in pure Python costs more than everything else that is done with a word, and words repeat.
+        # Snowball in pure Python dominates the cost of processing a word, and words repeat.
         self._stem = lru_cache(_STEMS_KEPT)(snowballstemmer.stemmer("english").stemWord)
 
     def stems(self, text: str) -> list[str]:
         """Returns the stem of every word of a text, in order."""
         return [self._stem(word) for word in words_of(text)]
 
-    def stems_among(self, words: Iterable[str], wanted: Collection[str]) -> set[str]:
-        """Returns which of the wanted stems words have.
+    def stems_among(self, words: Iterable[str], targets: Collection[str]) -> set[str]:
+        """Returns the given stems that occur among words.
 
-        A stem begins as its word does, so most words of a passage need no stemming to be told from a question's.
+        A stem has the first letter of its word, so most words of a passage are rejected without stemming.
         """
-        initials = {stem[:1] for stem in wanted}
-        return {stem for word in words if word[0] in initials and (stem := self._stem(word)) in wanted}
+        initials = {stem[:1] for stem in targets}
+        return {stem for word in words if word[0] in initials and (stem := self._stem(word)) in targets}
 
-    def counts_among(self, counts: Mapping[str, int], wanted: Collection[str]) -> Counter[str]:
-        """Returns how often words have each of the wanted stems.
+    def counts_among(self, counts: Mapping[str, int], targets: Collection[str]) -> Counter[str]:
+        """Returns the occurrences of the given stems.
 
         Args:
-            counts: How often each word occurs.
-            wanted: Stems.
+            counts: Occurrences of each word.
+            targets: Stems.
         """
-        initials = {stem[:1] for stem in wanted}
+        initials = {stem[:1] for stem in targets}
         found: Counter[str] = Counter()
         for word, count in counts.items():
-            if word[0] in initials and (stem := self._stem(word)) in wanted:
+            if word[0] in initials and (stem := self._stem(word)) in targets:
                 found[stem] += count
         return found
 
     def weights(self, term_weights: Mapping[str, float]) -> dict[str, float]:
-        """Returns the weight of each stem among weighted words; words of one stem count once, with the largest."""
+        """Returns the weight of each stem among weighted words; of words with the same stem the largest."""
         weights: dict[str, float] = {}
         for word, weight in term_weights.items():
             for stem in self.stems(word):

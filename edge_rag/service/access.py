@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from edge_rag.access.certificate_files import Introduction
+from edge_rag.access.certificates import ServerIdentity
 from edge_rag.access.pairing_file import PairingFile
 from edge_rag.access.tokens import TokenFile, new_token
 from edge_rag.core.identity import Identity, Quota, local_identity
@@ -34,13 +34,13 @@ class PairedClient:
     Attributes:
         identity: Its identity from now on.
         token: Its token; excluded from the representation.
-        introduction: How it recognizes the daemon.
+        server_identity: How it recognizes the daemon.
         box: Name of the box, for people.
     """
 
     identity: Identity
     token: str = field(repr=False)
-    introduction: Introduction
+    server_identity: ServerIdentity
     box: str
 
 
@@ -50,16 +50,16 @@ class PairingService:
     Args:
         pairings: The open codes.
         tokens: The tokens.
-        introduction: Returns how clients recognize the daemon; raises AccessError where it has no certificate.
+        server_identity: Returns how clients recognize the daemon; raises AccessError where it has no certificate.
         box: Name of the box, for people.
     """
 
     def __init__(
-        self, pairings: PairingFile, tokens: TokenFile, introduction: Callable[[], Introduction], box: str
+        self, pairings: PairingFile, tokens: TokenFile, server_identity: Callable[[], ServerIdentity], box: str
     ) -> None:
         self._pairings = pairings
         self._tokens = tokens
-        self._introduction = introduction
+        self._introduction = server_identity
         self._box = box
 
     def pair(self, key: str, secret: str) -> PairedClient:
@@ -73,7 +73,7 @@ class PairingService:
             Unauthenticated: No open code has this key and secret. The message does not say which one is wrong.
             AccessError: A file is unusable, or another token got the name after the code was made.
         """
-        introduction = self._introduction()
+        server_identity = self._introduction()
         redeemed = self._pairings.redeem(key, secret)
         if redeemed is None:
             raise Unauthenticated(
@@ -83,7 +83,7 @@ class PairingService:
         expires = None if redeemed.token_days is None else now + timedelta(days=redeemed.token_days)
         token, text = new_token(redeemed.identity, now, expires)
         self._tokens.add(token)
-        return PairedClient(redeemed.identity, text, introduction, self._box)
+        return PairedClient(redeemed.identity, text, server_identity, self._box)
 
 
 class Authenticator:

@@ -160,7 +160,7 @@ class Call:
 
     def charge(self, tokens: int) -> None:
         """Charges tokens to the caller's quota."""
-        self.context.quotas.pay(self.identity, tokens)
+        self.context.quotas.charge(self.identity, tokens)
 
     def charge_usage(self, usage: Usage) -> None:
         """Charges prompt and generated tokens to the caller's quota."""
@@ -311,11 +311,11 @@ class CallContext:
     def _admitted(self, identity: Identity) -> Iterator[Backend]:
         backend = self.lifecycle.acquire()
         try:
-            self.quotas.begin(identity)
+            self.quotas.acquire(identity)
             try:
                 yield backend
             finally:
-                self.quotas.end(identity)
+                self.quotas.release(identity)
         finally:
             self.lifecycle.release()
 

@@ -259,7 +259,7 @@ class EncoderCaller:
         state.shared.last_problem = problem
         self.remotes.record_success(state.shared)  # it is reachable: only this work is excluded
         self.events.incompatible(state.name, work, problem, now)
-        _log.error("remote_incompatible", remote=state.name, work=work.value, problem=problem)
+        _log.error("a remote has other models and is not used", remote=state.name, work=work.value, problem=problem)
 
     def _failed(self, state: EncoderState, error: RemoteFailed) -> RemoteFailed:
         if not error.busy:

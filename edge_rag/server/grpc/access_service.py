@@ -34,7 +34,7 @@ class AccessService(access_pb2_grpc.AccessServicer):
             return access_pb2.PairResponse(
                 name=paired.identity.name,
                 token=paired.token,
-                authority=paired.introduction.authority,
-                server_name=paired.introduction.server_name,
+                authority=paired.server_identity.authority,
+                server_name=paired.server_identity.server_name,
                 box=paired.box,
             )

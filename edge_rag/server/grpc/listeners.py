@@ -10,8 +10,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from edge_rag.access.certificate_files import TlsFiles
-from edge_rag.access.certificates import KeyPair
+from edge_rag.access.certificates import KeyPair, TlsFiles
 from edge_rag.errors import AccessError, ConfigurationError
 
 log = structlog.get_logger()

@@ -17,8 +17,7 @@ import pytest
 from click.testing import CliRunner
 from watchfiles import watch
 
-from edge_rag.access.certificate_files import CertificateFolder
-from edge_rag.access.certificates import fingerprint
+from edge_rag.access.certificates import CertificateFolder, fingerprint
 from edge_rag.cli.main import main
 from edge_rag.discovery.announcer import Announcement, Announcer, FoundServer
 from edge_rag.discovery.browser import Browser, browse
@@ -138,7 +137,7 @@ def test_a_box_is_followed_to_another_address(place: Place) -> None:
 def test_an_impostor_is_told_nothing_and_named_as_one_while_the_box_serves_on(place: Place) -> None:
     place.pair("phone", f"{place.box.address}:{PORT}")
     own = CertificateFolder(place.daemon.data_dir / "tls")
-    known = own.server.introduction(own.authority_certificate)
+    known = own.server.identity(own.authority_certificate)
     theirs = CertificateFolder(place.folder / "theirs")
     theirs.make("box", ["box.lan", known.server_name], datetime.now(UTC))
 

@@ -15,8 +15,8 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
-from edge_rag.access.certificate_files import CertificateFolder
-from edge_rag.access.pairing_file import MOST_TRIES, PairingFile, pairing
+from edge_rag.access.certificates import CertificateFolder
+from edge_rag.access.pairing_file import MAX_TRIES, PairingFile, pairing
 from edge_rag.access.tokens import TokenFile
 from edge_rag.api.v1 import access_pb2, access_pb2_grpc
 from edge_rag.cli.main import main
@@ -158,7 +158,7 @@ def test_wrong_used_unknown_and_expired_codes_are_refused_alike(box: Box) -> Non
 
 def test_too_many_wrong_tries_make_a_code_void(box: Box) -> None:
     code = box.code("guessed-at")
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         assert box.refusal(code.key, wrong(code.secret))[0] is grpc.StatusCode.UNAUTHENTICATED
     assert box.refusal(code.key, code.secret)[0] is grpc.StatusCode.UNAUTHENTICATED
 
@@ -197,7 +197,7 @@ def test_a_code_and_what_is_known_of_its_tries_outlast_a_restart(
     on_box("token", "create", "--name", "somebody", data=data)
     first = Box(start(config=TLS), data)
     good, guessed = first.code("good"), first.code("guessed")
-    for _ in range(MOST_TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         first.refusal(guessed.key, wrong(guessed.secret))
     assert first.running.stop() == 0
     second = Box(start(config=TLS), data)
@@ -239,7 +239,7 @@ def test_somebody_in_between_with_another_certificate_hears_nothing_of_a_code(
     box: Box, tmp_path: Path, passed_on: int
 ) -> None:
     certificates = CertificateFolder(tmp_path / "theirs")
-    certificates.make("box", ["127.0.0.1", CertificateFolder(box.data / "tls").server.introduction(
+    certificates.make("box", ["127.0.0.1", CertificateFolder(box.data / "tls").server.identity(
         box.data / "tls" / "ca.pem").server_name], datetime.now(UTC))  # fmt: skip
     code = box.code(f"intercepted-{passed_on}")
     interceptor = Interceptor(certificates, passed_on, box.running.address)

@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 
-from edge_rag.access.certificate_files import CertificateFolder
+from edge_rag.access.certificates import CertificateFolder
 
 _TIMEOUT_S = 10.0
 

@@ -10,8 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.access.certificate_files import CertificateFolder, TlsFiles
-from edge_rag.access.certificates import KeyPair, check_pair, expires, fingerprint, issue_server, make_authority
+from edge_rag.access.certificates import (
+    CertificateFolder,
+    KeyPair,
+    TlsFiles,
+    check_pair,
+    expires,
+    fingerprint,
+    issue_server,
+    make_authority,
+)
 from edge_rag.errors import AccessError
 
 NOW = datetime.now(UTC)
@@ -112,11 +120,11 @@ def test_an_invalid_host_name_is_refused(tmp_path: Path) -> None:
 
 def test_the_verification_name_survives_a_new_certificate(folder: CertificateFolder) -> None:
     authority = folder.authority_certificate
-    first = folder.server.introduction(authority)
+    first = folder.server.identity(authority)
     folder.make("box", ["elsewhere.lan"], NOW)
-    second = folder.server.introduction(authority)
+    second = folder.server.identity(authority)
     assert first.sha256 != second.sha256
-    assert (first.server_name, first.authority, first.lasting) == (second.server_name, second.authority, True)
+    assert (first.server_name, first.authority, first.stable) == (second.server_name, second.authority, True)
     assert first.server_name.endswith(".edge-rag.internal")
     shake_hands(server_context(folder.server), ssl.create_default_context(cafile=str(authority)), second.server_name)
 
@@ -135,7 +143,7 @@ def test_a_foreign_certificate_is_introduced_by_its_known_signer(folder: Certifi
         (TlsFiles(chained, key, None), other.certificate, True),
         (TlsFiles(alone, key, None), pair.certificate, False),
     ):
-        introduction = files.introduction(own)
-        assert (introduction.authority, introduction.lasting) == (authority, lasting)
-        assert introduction.server_name == "manuals.lan"
-        assert introduction.sha256.hex() == fingerprint(pair.certificate)
+        server_identity = files.identity(own)
+        assert (server_identity.authority, server_identity.stable) == (authority, lasting)
+        assert server_identity.server_name == "manuals.lan"
+        assert server_identity.sha256.hex() == fingerprint(pair.certificate)

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edge_rag.access.pairing_file import MOST_TRIES, PairingFile, pairing
+from edge_rag.access.pairing_file import MAX_TRIES, PairingFile, pairing
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.core.query import Priority
@@ -54,7 +54,7 @@ def test_the_file_contains_no_secret_and_is_readable_by_its_owner_only(file: Pai
 
 def test_a_code_is_void_after_too_many_wrong_secrets_across_restarts(file: PairingFile, tmp_path: Path) -> None:
     code = made(file)
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         again = PairingFile(tmp_path / "access" / "pairings.json", lambda: NOW)
         assert again.redeem(code.key, WRONG) is None
     assert file.redeem(code.key, code.secret) is None
@@ -62,14 +62,14 @@ def test_a_code_is_void_after_too_many_wrong_secrets_across_restarts(file: Pairi
 
 def test_a_code_stays_valid_below_the_limit_of_wrong_secrets(file: PairingFile) -> None:
     code = made(file)
-    for _ in range(MOST_TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         assert file.redeem(code.key, WRONG) is None
     assert file.redeem(code.key, code.secret) is not None
 
 
 def test_guesses_at_one_code_do_not_affect_another(file: PairingFile) -> None:
     one, other = made(file), made(file, replace(WARD, name="ward-4"))
-    for _ in range(2 * MOST_TRIES):
+    for _ in range(2 * MAX_TRIES):
         file.redeem(one.key, WRONG)
         file.redeem("0000", WRONG)
     assert file.redeem(one.key, one.secret) is None
@@ -151,7 +151,7 @@ class Codes(RuleBasedStateMachine):
         assert (got is not None) == (right and is_open)
         if got is not None:
             assert got.identity.name == name
-        elif not is_open or (not right and tries + 1 < MOST_TRIES):
+        elif not is_open or (not right and tries + 1 < MAX_TRIES):
             self._codes.append((code, name, end, tries + is_open))
 
     @rule(minutes=st.integers(1, 3))

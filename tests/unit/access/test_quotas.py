@@ -28,16 +28,16 @@ def test_a_minute_has_at_most_twice_the_requests_and_the_long_run_its_rate(
     per_minute: int, pauses: list[float]
 ) -> None:
     clock = Clock()
-    ledger, who = QuotaLedger(clock), caller(Quota(requests_per_minute=per_minute))
+    ledger, identity = QuotaLedger(clock), caller(Quota(requests_per_minute=per_minute))
     begun: list[float] = []
     for pause in pauses:
         clock.now += pause
         try:
-            ledger.begin(who)
+            ledger.acquire(identity)
         except QuotaExceeded as refused:
             assert 0 < refused.retry_after_s <= 60 / per_minute + 1e-6
         else:
-            ledger.end(who)
+            ledger.release(identity)
             begun.append(clock.now)
     for start in begun:
         assert sum(start <= at < start + 60 for at in begun) <= 2 * per_minute
@@ -46,48 +46,48 @@ def test_a_minute_has_at_most_twice_the_requests_and_the_long_run_its_rate(
 
 def test_a_retry_after_the_given_delay_is_admitted() -> None:
     clock = Clock()
-    ledger, who = QuotaLedger(clock), caller(Quota(requests_per_minute=6))
+    ledger, identity = QuotaLedger(clock), caller(Quota(requests_per_minute=6))
     for _ in range(6):
-        ledger.begin(who)
+        ledger.acquire(identity)
     with pytest.raises(QuotaExceeded, match="6 requests a minute") as refused:
-        ledger.begin(who)
+        ledger.acquire(identity)
     clock.now += refused.value.retry_after_s + 1e-9
-    ledger.begin(who)
+    ledger.acquire(identity)
 
 
 def test_tokens_are_charged_after_the_request_and_a_debt_delays_the_next() -> None:
     clock = Clock()
-    ledger, who = QuotaLedger(clock), caller(Quota(tokens_per_minute=600))
-    ledger.begin(who)
-    ledger.pay(who, 700)
+    ledger, identity = QuotaLedger(clock), caller(Quota(tokens_per_minute=600))
+    ledger.acquire(identity)
+    ledger.charge(identity, 700)
     with pytest.raises(QuotaExceeded, match="600 tokens a minute") as refused:
-        ledger.begin(who)
+        ledger.acquire(identity)
     assert refused.value.retry_after_s == pytest.approx(10.1)
     clock.now += refused.value.retry_after_s
-    ledger.begin(who)
+    ledger.acquire(identity)
 
 
 def test_concurrent_requests_are_limited_and_a_refused_one_is_not_charged() -> None:
-    ledger, who = QuotaLedger(Clock()), caller(Quota(requests_per_minute=3, concurrent_requests=1))
-    ledger.begin(who)
+    ledger, identity = QuotaLedger(Clock()), caller(Quota(requests_per_minute=3, concurrent_requests=1))
+    ledger.acquire(identity)
     for _ in range(5):
         with pytest.raises(QuotaExceeded, match="1 requests at once"):
-            ledger.begin(who)
-    ledger.end(who)
-    ledger.begin(who)
-    ledger.end(who)
-    ledger.begin(who)
+            ledger.acquire(identity)
+    ledger.release(identity)
+    ledger.acquire(identity)
+    ledger.release(identity)
+    ledger.acquire(identity)
 
 
 def test_quotas_of_callers_are_independent() -> None:
     ledger = QuotaLedger(Clock())
-    ledger.begin(caller(Quota(requests_per_minute=1), "a"))
-    ledger.begin(caller(Quota(requests_per_minute=1), "b"))
+    ledger.acquire(caller(Quota(requests_per_minute=1), "a"))
+    ledger.acquire(caller(Quota(requests_per_minute=1), "b"))
     with pytest.raises(QuotaExceeded):
-        ledger.begin(caller(Quota(requests_per_minute=1), "a"))
+        ledger.acquire(caller(Quota(requests_per_minute=1), "a"))
 
 
 def test_without_a_quota_nothing_is_counted() -> None:
-    ledger, who = QuotaLedger(Clock()), caller(Quota())
+    ledger, identity = QuotaLedger(Clock()), caller(Quota())
     for _ in range(1000):
-        ledger.begin(who)
+        ledger.acquire(identity)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.access.tokens import TokenFile, is_shown_by, new_token
+from edge_rag.access.tokens import TokenFile, new_token, verify
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 from edge_rag.errors import AccessError, TokenNotFound
@@ -29,20 +29,20 @@ def test_a_text_that_differs_in_one_character_is_not_the_token(place: int, choic
     token, text = new_token(WARD, NOW)
     others = [character for character in "abcdefXYZ0189_-é \n" if character != text[place]]
     assert len(text) == LENGTH
-    assert is_shown_by(token, text, NOW)
-    assert not is_shown_by(token, text[:place] + others[choice] + text[place + 1 :], NOW)
-    assert not is_shown_by(None, text, NOW)
+    assert verify(token, text, NOW)
+    assert not verify(token, text[:place] + others[choice] + text[place + 1 :], NOW)
+    assert not verify(None, text, NOW)
 
 
 @given(st.text())
 def test_any_text_can_be_presented(text: str) -> None:
-    assert not is_shown_by(new_token(WARD, NOW)[0], text, NOW)
+    assert not verify(new_token(WARD, NOW)[0], text, NOW)
 
 
 def test_a_token_ends_when_it_expires() -> None:
     token, text = new_token(WARD, NOW, NOW + timedelta(days=1))
-    assert is_shown_by(token, text, NOW + timedelta(hours=23))
-    assert not is_shown_by(token, text, NOW + timedelta(days=1))
+    assert verify(token, text, NOW + timedelta(hours=23))
+    assert not verify(token, text, NOW + timedelta(days=1))
 
 
 def test_refusing_a_text_takes_the_same_work_for_any_text_and_number_of_tokens(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import edge_rag
-from edge_rag.access.certificate_files import CertificateFolder
-from edge_rag.access.certificates import fingerprint
+from edge_rag.access.certificates import CertificateFolder, fingerprint
 from edge_rag.bootstrap.network import announcement, make_announcer
 from edge_rag.config.sections import DiscoverySettings
 from edge_rag.config.settings import Settings

@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from edge_rag.access.certificate_files import CertificateFolder
+from edge_rag.access.certificates import CertificateFolder
 from edge_rag.cli import server_selection as choosing
 from edge_rag.cli.main import main
 from edge_rag.client import CallStatus, ClientError
@@ -44,12 +44,12 @@ class TlsBox:
         self._thread.start()
 
     def known(self, name: str, address: str | None = None) -> KnownServer:
-        introduction = self.certificates.server.introduction(self.certificates.authority_certificate)
+        server_identity = self.certificates.server.identity(self.certificates.authority_certificate)
         return KnownServer(
             address=address or self.address,
-            authority=introduction.authority.decode(),
+            authority=server_identity.authority.decode(),
             token="erag_secret",
-            server_name=introduction.server_name,
+            server_name=server_identity.server_name,
             box=name,
         )
 
@@ -155,7 +155,7 @@ def test_a_box_is_known_by_its_name_whatever_certificate_it_got_since(box: Calla
     one = box("a")
     known = one.known("a")
     one.certificates.make("box", ["elsewhere.lan"], datetime.now(UTC))
-    assert one.certificates.server.introduction(one.certificates.authority_certificate).server_name == known.server_name
+    assert one.certificates.server.identity(one.certificates.authority_certificate).server_name == known.server_name
     assert KnownServers().servers() == ()
     KnownServers().store(known)
     KnownServers().store(replace(known, address="10.0.0.8:7421"))
@@ -199,7 +199,7 @@ def test_what_is_forgotten_is_not_known_any_more(box: Callable[[str], TlsBox]) -
 
 def test_a_code_finds_its_box_among_several_and_is_shown_to_none(box: Callable[[str], TlsBox]) -> None:
     one, other = box("a"), box("b")
-    code = PairingCode.make(other.certificates.server.introduction(other.certificates.authority_certificate).sha256)
+    code = PairingCode.make(other.certificates.server.identity(other.certificates.authority_certificate).sha256)
     assert find_issuer(["127.0.0.1:1", one.address, other.address], code, TIMEOUT_S) == other.address
     with pytest.raises(ClientError, match="does not announce itself"):
         find_issuer([one.address], code, TIMEOUT_S)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.reranker.answerable import Answerability, unrelated_similarity
+from edge_rag.reranker.evidence import Answerability, unrelated_similarity
 from edge_rag.runtime.encoder.text_encoder import TextEncoder, TokenVectors
 
 REPOSITORY = Path(__file__).parents[3]

@@ -5,9 +5,8 @@ import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
-from edge_rag.reranker.answerable import Answerability
-from edge_rag.reranker.candidate import Candidate, ReadPassage, compare, model_text
-from edge_rag.reranker.evidence import EvidenceWeights, Weighed, weigh_sentences
+from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate, compare, model_text
+from edge_rag.reranker.evidence import Answerability, EvidenceWeights, WeightedSentences, weigh_sentences
 from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
@@ -32,15 +31,15 @@ def one_hot_words(text: str, vocabulary: list[str]) -> TokenVectors:
 VOCABULARY = ["how", "often", "grease", "bearings", "month"]
 
 
-def candidates(question: str, *passages: Passage) -> tuple[Candidate, ...]:
+def candidates(question: str, *passages: Passage) -> tuple[RerankCandidate, ...]:
     return compare(
         one_hot_words(question, VOCABULARY),
         passages,
-        [ReadPassage.of(each, one_hot_words(model_text(each), VOCABULARY)) for each in passages],
+        [EncodedPassage.of(each, one_hot_words(model_text(each), VOCABULARY)) for each in passages],
     )
 
 
-def weigh(question: str, *passages: Passage, weights: EvidenceWeights | None = None) -> Weighed:
+def weigh(question: str, *passages: Passage, weights: EvidenceWeights | None = None) -> WeightedSentences:
     stemmer = Stemmer()
     terms = stemmer.weights({"grease": 3.0, "bearings": 1.0})
     return weigh_sentences(
@@ -115,4 +114,4 @@ def test_a_single_sentence_has_evidence_zero() -> None:
 
 
 def test_no_passages_have_no_sentences_and_no_evidence() -> None:
-    assert weigh("grease") == Weighed((), 0.0)
+    assert weigh("grease") == WeightedSentences((), 0.0)

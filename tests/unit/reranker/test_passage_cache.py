@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Hit, Passage, RerankRequest, Retrieved
-from edge_rag.reranker.candidate import ReadPassage
+from edge_rag.reranker.candidate import EncodedPassage, PassageCache
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.reranker.passage_cache import PassageCache
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 
@@ -16,9 +15,9 @@ def passage(chunk: int, text: str) -> Passage:
     return Passage(ChunkId(chunk), DocumentId("d"), "d.txt", None, 0, len(text), text)
 
 
-def read(tokens: int) -> ReadPassage:
+def read(tokens: int) -> EncodedPassage:
     vectors = TokenVectors(np.ones((tokens, 4), np.float32), np.zeros((tokens, 2), np.int32))
-    return ReadPassage.of(passage(1, "t"), vectors)
+    return EncodedPassage.of(passage(1, "t"), vectors)
 
 
 class CountingVectorizer:
@@ -47,7 +46,7 @@ def test_the_cache_stays_within_its_capacity_and_returns_the_last_entry(
     puts: list[tuple[int, int]], capacity: int
 ) -> None:
     cache = PassageCache(capacity)
-    latest: dict[int, ReadPassage] = {}
+    latest: dict[int, EncodedPassage] = {}
     for chunk, tokens in puts:
         given_ = read(tokens)
         cache.put(passage(chunk, "t"), given_)

@@ -19,7 +19,7 @@ from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 
 if TYPE_CHECKING:
-    from edge_rag.access.certificate_files import Introduction
+    from edge_rag.access.certificates import ServerIdentity
     from edge_rag.config.settings import Settings
 
 _LOOK_S = 2.0
@@ -67,13 +67,13 @@ def pair(
     import segno
 
     from edge_rag.access.pairing_file import pairing
-    from edge_rag.bootstrap.network import introduction, pairing_file, tls_options, token_file
+    from edge_rag.bootstrap.network import pairing_file, server_identity, tls_options, token_file
     from edge_rag.core.pairing_code import PairingCode
     from edge_rag.errors import AccessError
 
     identity = identity_of(name, roles, collections, priority_max, quota)
     settings = settings_of(config, data_dir)
-    known = introduction(settings, certificate)
+    known = server_identity(settings, certificate)
     _require_served(settings, known)
     if (served := tls_options(settings)) is not None and served.client_certificates:
         raise AccessError(
@@ -97,7 +97,7 @@ def pair(
     out.print(visible(f"{name}: {rights(identity)}. Good once, until {expires.astimezone():%H:%M}. On that machine:"))
     for place_ in places:
         out.print(visible(f"  edge-rag connect {place_} --code {code.text()}"))
-    if not known.lasting:
+    if not known.stable:
         out.print(
             "Who signed this box's certificate is not known: clients will believe this one certificate and have to be "
             "paired anew after the next. Name the signer in tls.authority.",
@@ -106,7 +106,7 @@ def pair(
     return ExitCode.OK
 
 
-def _require_served(settings: Settings, known: Introduction) -> None:
+def _require_served(settings: Settings, known: ServerIdentity) -> None:
     """Checks that a daemon that runs at the settings' address serves the certificate that a code will name.
 
     Raises:

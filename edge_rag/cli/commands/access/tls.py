@@ -17,7 +17,7 @@ from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.output.terminal import emit, notes, visible
 
 if TYPE_CHECKING:
-    from edge_rag.access.certificate_files import CertificateFolder
+    from edge_rag.access.certificates import CertificateFolder
 
 
 @click.group(
@@ -127,7 +127,7 @@ def _addresses() -> list[str]:
 
 
 def _folder(config: Path | None, data_dir: Path | None) -> CertificateFolder:
-    from edge_rag.access.certificate_files import CertificateFolder
+    from edge_rag.access.certificates import CertificateFolder
     from edge_rag.config.paths import certificate_path
 
     return CertificateFolder(certificate_path(settings_of(config, data_dir).data_directory))

@@ -34,9 +34,9 @@ def announcement(name: str = "engine-room", digit: str = "a") -> Announcement:
 
 
 @contextmanager
-def announced(machine: Machine, said: Callable[[], Announcement] = announcement) -> Iterator[Announcer]:
+def announced(machine: Machine, describe: Callable[[], Announcement] = announcement) -> Iterator[Announcer]:
     def begin() -> Announcer:
-        announcer = Announcer(said, LOOK_S)
+        announcer = Announcer(describe, LOOK_S)
         announcer.start()
         return announcer
 
@@ -127,22 +127,22 @@ def test_a_change_of_the_box_is_announced(machines: list[Machine]) -> None:
 def test_without_a_network_it_logs_once_and_retries(machines: list[Machine]) -> None:
     box, client, _ = machines
     box.ip("link", "set", "net0", "down")
-    looks = 0
-    tried_on = threading.Event()
+    attempts = 0
+    retried = threading.Event()
 
-    def said() -> Announcement:
-        nonlocal looks
-        looks += 1
-        if looks == 4:
-            tried_on.set()
+    def describe() -> Announcement:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 4:
+            retried.set()
         return announcement()
 
     with structlog.testing.capture_logs() as logged:
-        with announced(box, said):
-            assert tried_on.wait(WAIT_S)
-            complaints = [line for line in logged if line["log_level"] == "warning"]
-            assert len(complaints) == 1
-            assert "no network" in complaints[0]["reason"]
+        with announced(box, describe):
+            assert retried.wait(WAIT_S)
+            warnings = [line for line in logged if line["log_level"] == "warning"]
+            assert len(warnings) == 1
+            assert "no network" in warnings[0]["reason"]
             box.ip("link", "set", "net0", "up")
             seen(client, names("engine-room"))
 
@@ -260,6 +260,6 @@ def test_a_service_without_netlink_is_announced(machines: list[Machine]) -> None
     try:
         (found,) = seen(client, names("confined"))
     finally:
-        _, said = confined.communicate("", timeout=WAIT_S)
-    assert confined.returncode == 0, said
+        _, describe = confined.communicate("", timeout=WAIT_S)
+    assert confined.returncode == 0, describe
     assert f"{box.address}:7421" in found.addresses
