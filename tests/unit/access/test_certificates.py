@@ -102,7 +102,7 @@ def test_keys_are_readable_by_their_owner_only(folder: CertificateFolder) -> Non
 
 
 def test_a_mismatched_key_and_damaged_files_are_refused_with_their_path(folder: CertificateFolder) -> None:
-    with pytest.raises(AccessError, match="not that of the certificate"):
+    with pytest.raises(AccessError, match="does not match the certificate"):
         check_pair(KeyPair(folder.server.certificate.read_bytes(), folder.authority().key))
     folder.server.certificate.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     with pytest.raises(AccessError, match=r"server\.pem.*damaged"):
