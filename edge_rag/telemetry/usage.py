@@ -83,15 +83,15 @@ class UsageMeter:
         sums = self.read()
         for name, help_, values in (
             ("requests", "Requests that reached the generator.", [float(usage.requests) for usage in sums]),
-            ("refused_requests", "Requests that were refused.", [float(usage.refused) for usage in sums]),
+            ("refused_requests", "Refused requests.", [float(usage.refused) for usage in sums]),
             ("prompt_tokens", "Prompt tokens.", [float(usage.prompt_tokens) for usage in sums]),
             (
                 "cached_prompt_tokens",
-                "Prompt tokens not computed again.",
+                "Prompt tokens found in the prefix cache.",
                 [float(u.cached_prompt_tokens) for u in sums],
             ),
             ("generation_tokens", "Generated tokens.", [float(usage.generated_tokens) for usage in sums]),
-            ("slot_seconds", "Time in slots.", [usage.slot_s for usage in sums]),
+            ("slot_seconds", "Time in slots, seconds.", [usage.slot_s for usage in sums]),
         ):
             family = CounterMetricFamily(f"edge_rag_client_{name}", f"{help_} By client.", labels=("client",))
             for usage, value in zip(sums, values, strict=True):

@@ -1,4 +1,4 @@
-"""Metrics, under the names that operators of such servers know. The registry is injected; tests read its values."""
+"""Metrics of calls and documents, named as in vLLM. The registry is injected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Metrics:
         self.requests = Counter(
             "edge_rag_requests_total", "Calls by method and gRPC status.", ("method", "status"), registry=registry
         )
-        self.calls = Gauge("edge_rag_calls", "Calls being served.", registry=registry)
+        self.calls = Gauge("edge_rag_calls", "Calls in flight.", registry=registry)
         self.queue_time = Histogram(
             "edge_rag_request_queue_time_seconds",
             "Waiting time by stage.",
@@ -37,20 +37,20 @@ class Metrics:
         )
         self.compute_time = Histogram(
             "edge_rag_request_compute_time_seconds",
-            "Time being worked on by stage.",
+            "Compute time by stage.",
             ("stage",),
             buckets=_SECONDS,
             registry=registry,
         )
         self.first_token = Histogram(
             "edge_rag_time_to_first_token_seconds",
-            "From the call to the first text.",
+            "Time from the call to the first text.",
             buckets=_SECONDS,
             registry=registry,
         )
         self.latency = Histogram(
             "edge_rag_e2e_request_latency_seconds",
-            "From the call to its end.",
+            "Time from the call to its end.",
             ("method",),
             buckets=_SECONDS,
             registry=registry,

@@ -1,11 +1,4 @@
-"""Metrics of the board the daemon runs on: how busy its devices are, and how warm.
-
-Metrics of the machines that compute for this one, read when they are asked for.
-
-Metrics of where stages run.
-
-Metrics of the stages: what waits for each, and how busy it is.
-"""
+"""Metrics of board, remotes, placement and stages, collected when Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -19,13 +12,13 @@ from edge_rag.telemetry.activity import Activity
 
 
 class BoardMetrics:
-    """A Prometheus collector; everything is read when it is asked for.
+    """A Prometheus collector of the present values.
 
     Args:
-        activity: What was done in the last seconds.
+        activity: Busy times of the last seconds.
         temperatures: Reads the thermal zones.
-        throttling: Returns what the board suffers from.
-        memory: Returns how short memory is.
+        throttling: Returns the throttling state.
+        memory: Returns the memory pressure.
     """
 
     def __init__(
@@ -60,25 +53,27 @@ class BoardMetrics:
         now = self._throttling()
         yield GaugeMetricFamily(
             "edge_rag_throttle_share",
-            "Share of slots and of a step's tokens that may be used, 1 unthrottled.",
+            "Usable share of slots and step tokens, 1 without throttling.",
             now.share,
         )
         causes = GaugeMetricFamily(
-            "edge_rag_throttled", "Whether this holds the daemon back, 0 or 1.", labels=("cause",)
+            "edge_rag_throttled", "1 while the cause throttles the daemon, else 0.", labels=("cause",)
         )
         for cause in ThrottleCause:
             causes.add_metric((cause.value,), cause in now.causes)
         yield causes
         yield GaugeMetricFamily(
-            "edge_rag_board_slowdowns", "Things that slow the board down on their own at present.", len(now.slowdowns)
+            "edge_rag_board_slowdowns", "Slowdowns that the board itself has in effect.", len(now.slowdowns)
         )
         if now.watts is not None:
-            yield GaugeMetricFamily("edge_rag_power_watts", "What the board takes.", now.watts)
+            yield GaugeMetricFamily("edge_rag_power_watts", "Power of the board.", now.watts)
         if now.joules is not None:
-            yield CounterMetricFamily("edge_rag_energy_joules", "Energy the board took.", now.joules)
+            yield CounterMetricFamily("edge_rag_energy_joules", "Energy that the board consumed.", now.joules)
         if now.joules_per_token is not None:
             yield GaugeMetricFamily(
-                "edge_rag_energy_per_token_joules", "Energy for a generated token, lately.", now.joules_per_token
+                "edge_rag_energy_per_token_joules",
+                "Energy per generated token over the last seconds.",
+                now.joules_per_token,
             )
 
     @staticmethod
@@ -86,28 +81,28 @@ class BoardMetrics:
         if memory.headroom_bytes is not None:
             yield GaugeMetricFamily(
                 "edge_rag_memory_headroom_bytes",
-                "Memory that can still be taken.",
+                "Memory available below every limit.",
                 memory.headroom_bytes,
             )
         if memory.waiting is not None:
             yield GaugeMetricFamily(
                 "edge_rag_memory_pressure_ratio",
-                "Share of the last 10 seconds in which something waited for memory, 0 to 1.",
+                "Share of the last 10 seconds in which a task waited for memory, 0 to 1.",
                 memory.waiting,
             )
         shed = GaugeMetricFamily(
-            "edge_rag_memory_shed", "1 while it is given up to free memory, else 0.", labels=("target",)
+            "edge_rag_memory_shed", "1 while the target is shed to free memory, else 0.", labels=("target",)
         )
-        for ballast in ShedTarget:
-            shed.add_metric((ballast.value,), ballast in memory.shed)
+        for target in ShedTarget:
+            shed.add_metric((target.value,), target in memory.shed)
         yield shed
 
 
 class OffloadMetrics:
-    """A Prometheus collector of the remotes' present state.
+    """A Prometheus collector of the remotes' state.
 
     Args:
-        remotes: Returns it.
+        remotes: Returns the state of each remote.
     """
 
     def __init__(self, remotes: Callable[[], tuple[RemoteInUse, ...]]) -> None:
@@ -117,24 +112,26 @@ class OffloadMetrics:
         """Returns the metrics."""
         available = GaugeMetricFamily(
             "edge_rag_remote_available",
-            "1 where the remote's breaker lets requests through, 0 where it is open.",
+            "1 if the remote's circuit breaker is not open, else 0.",
             labels=("remote",),
         )
         in_flight = GaugeMetricFamily(
-            "edge_rag_remote_requests_running", "Requests of ours that a machine has.", labels=("remote",)
+            "edge_rag_remote_requests_running", "Requests in flight to the remote.", labels=("remote",)
         )
-        answers = CounterMetricFamily("edge_rag_remote_answers", "Answers that a machine finished.", labels=("remote",))
+        answers = CounterMetricFamily(
+            "edge_rag_remote_answers", "Answers that the remote finished.", labels=("remote",)
+        )
         failures = CounterMetricFamily(
             "edge_rag_remote_failures",
-            "Times a machine failed, was too slow or said what it must not.",
+            "Failures of the remote: errors, timeouts, invalid output.",
             labels=("remote",),
         )
-        sent = CounterMetricFamily("edge_rag_remote_sent_bytes", "What was sent to a machine.", labels=("remote",))
+        sent = CounterMetricFamily("edge_rag_remote_sent_bytes", "Bytes sent to the remote.", labels=("remote",))
         embedded = CounterMetricFamily(
-            "edge_rag_remote_embedded_texts", "Texts that a machine embedded.", labels=("remote",)
+            "edge_rag_remote_embedded_texts", "Texts that the remote embedded.", labels=("remote",)
         )
         reranked = CounterMetricFamily(
-            "edge_rag_remote_reranked_queries", "Questions whose passages a machine ordered.", labels=("remote",)
+            "edge_rag_remote_reranked_queries", "Questions whose passages the remote ranked.", labels=("remote",)
         )
         for remote in self._remotes():
             available.add_metric((remote.name,), float(remote.breaker != "open"))
@@ -148,10 +145,10 @@ class OffloadMetrics:
 
 
 class PlacementMetrics:
-    """A Prometheus collector; everything is read when it is asked for.
+    """A Prometheus collector of the present values.
 
     Args:
-        models: Returns what fills each role now.
+        models: Returns the model of each role.
     """
 
     def __init__(self, models: Callable[[], Sequence[ModelInUse]]) -> None:
@@ -161,7 +158,7 @@ class PlacementMetrics:
         """Yields the metrics."""
         is_fallback = GaugeMetricFamily(
             "edge_rag_stage_fallback",
-            "1 where a stage runs on another execution provider than the device profile puts first, else 0.",
+            "1 if the stage does not run on the first execution provider of the device profile, else 0.",
             labels=("stage", "wanted", "used"),
         )
         for model in self._models():
@@ -172,10 +169,10 @@ class PlacementMetrics:
 
 
 class StageMetrics:
-    """A Prometheus collector; everything is read when it is asked for.
+    """A Prometheus collector of the present values.
 
     Args:
-        stages: Returns the stages as they are now.
+        stages: Returns a snapshot of each stage.
     """
 
     def __init__(self, stages: Callable[[], Sequence[StageSnapshot]]) -> None:
@@ -184,9 +181,11 @@ class StageMetrics:
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics."""
         waiting = GaugeMetricFamily("edge_rag_stage_waiting", "Requests in the queue, by stage.", labels=("stage",))
-        running = GaugeMetricFamily("edge_rag_stage_running", "Requests being worked on, by stage.", labels=("stage",))
+        running = GaugeMetricFamily("edge_rag_stage_running", "Requests in work, by stage.", labels=("stage",))
         busy = GaugeMetricFamily(
-            "edge_rag_stage_busy_ratio", "Share of the last 5 seconds in which it computed, 0 to 1.", labels=("stage",)
+            "edge_rag_stage_busy_ratio",
+            "Share of the last 5 seconds in which the stage computed, 0 to 1.",
+            labels=("stage",),
         )
         refused = CounterMetricFamily(
             "edge_rag_stage_refused", "Requests refused because the queue was full, by stage.", labels=("stage",)

@@ -1,4 +1,4 @@
-"""The engine's metrics, under the names that operators of such engines know."""
+"""Metrics of the engine, named as in vLLM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOKENS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 class EngineMetrics:
-    """Counts steps, requests and decisions.
+    """Counts steps, requests and audit events.
 
     Args:
         registry: Where the metrics are registered.
@@ -29,35 +29,35 @@ class EngineMetrics:
         self._registry = registry
         self.occupancy = Histogram(
             "edge_rag_slot_occupancy",
-            "Share of the slots taken, one sample a step; 1 also while more are taken than a lowered limit allows.",
+            "Share of the slots taken, one sample per step; 1 if more are taken than a lowered limit allows.",
             buckets=_SHARES,
             registry=registry,
         )
         self.preemptions = Counter(
-            "edge_rag_num_preemptions_total", "Running requests that gave way, by cause.", ("cause",), registry=registry
+            "edge_rag_num_preemptions_total", "Preemptions by cause.", ("cause",), registry=registry
         )
-        self.decisions = Counter("edge_rag_audit_events_total", "Decisions by kind.", ("kind",), registry=registry)
+        self.audit_events = Counter(
+            "edge_rag_audit_events_total", "Audit events by kind.", ("kind",), registry=registry
+        )
         self.cache_queries = Counter(
-            "edge_rag_prefix_cache_queries_total", "Tokens that the prefix cache was asked for.", registry=registry
+            "edge_rag_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", registry=registry
         )
         self.cache_hits = Counter(
-            "edge_rag_prefix_cache_hits_total", "Those of them that were found.", registry=registry
+            "edge_rag_prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", registry=registry
         )
         self.drafted = Counter(
             "edge_rag_spec_decode_num_draft_tokens_total", "Tokens drafted by prompt lookup.", registry=registry
         )
         self.accepted = Counter(
-            "edge_rag_spec_decode_num_accepted_tokens_total", "Those of them that were said.", registry=registry
+            "edge_rag_spec_decode_num_accepted_tokens_total", "Drafted tokens that were accepted.", registry=registry
         )
         self.step_tokens = Histogram(
             "edge_rag_iteration_tokens", "Tokens computed in a step.", buckets=_TOKENS, registry=registry
         )
-        self.failed_steps = Counter(
-            "edge_rag_failed_steps_total", "Steps in which the model failed.", registry=registry
-        )
+        self.failed_steps = Counter("edge_rag_failed_steps_total", "Steps with a failed model run.", registry=registry)
         step = Histogram(
             "edge_rag_step_time_seconds",
-            "Time of a step by part: to schedule it, to run the model, to sample and commit.",
+            "Time of a step by part: schedule, run (the model), sample (and commit).",
             ("part",),
             buckets=_PARTS_S,
             registry=registry,
@@ -65,13 +65,13 @@ class EngineMetrics:
         self.schedule_time, self.run_time, self.sample_time = (step.labels(p) for p in ("schedule", "run", "sample"))
         self.token_gap = Histogram(
             "edge_rag_inter_token_latency_seconds",
-            "Between two moments at which a request's tokens came.",
+            "Time between two emissions of tokens of a request.",
             buckets=_GAPS_S,
             registry=registry,
         )
         self.per_token = Histogram(
             "edge_rag_request_time_per_output_token_seconds",
-            "Mean time of a token after the first, one sample a request.",
+            "Mean time per token after the first, one sample per request.",
             buckets=_GAPS_S,
             registry=registry,
         )
@@ -92,18 +92,18 @@ class EngineMetrics:
             self.token_gap.observe(gap)
 
     def on_request(self, report: RequestReport) -> None:
-        """Counts a request that is over."""
+        """Counts a finished request."""
         if report.per_token_s is not None:
             self.per_token.observe(report.per_token_s)
 
-    def record(self, decision: AuditEvent) -> None:
-        """Counts a decision. Reasons are sentences from the program, so that there are few of them."""
-        self.decisions.labels(decision.kind.value).inc()
-        if decision.kind is AuditEventKind.PREEMPTED:
-            self.preemptions.labels(decision.reason).inc()
+    def record(self, event: AuditEvent) -> None:
+        """Counts an audit event. Reasons are fixed texts of the program, so the number of label values is small."""
+        self.audit_events.labels(event.kind.value).inc()
+        if event.kind is AuditEventKind.PREEMPTED:
+            self.preemptions.labels(event.reason).inc()
 
     def read_from(self, engine: Callable[[], EngineStats], lines_dropped: Callable[[], int]) -> None:
-        """Registers what is read at the time the metrics are asked for.
+        """Registers the values that are read at each scrape.
 
         Args:
             engine: Returns the engine's present state.
@@ -122,33 +122,35 @@ class _Present:
     def collect(self) -> Iterator[Metric]:
         now = self._engine()
         yield GaugeMetricFamily("edge_rag_num_requests_running", "Requests in a slot.", now.slots_busy)
-        yield GaugeMetricFamily("edge_rag_num_requests_waiting", "Requests without a slot so far.", now.waiting)
-        yield GaugeMetricFamily("edge_rag_slots", "Slots there are.", now.slots)
+        yield GaugeMetricFamily(
+            "edge_rag_num_requests_waiting", "Requests that wait for their first slot.", now.waiting
+        )
+        yield GaugeMetricFamily("edge_rag_slots", "Slots.", now.slots)
         used = now.pages_used / now.pages
         yield GaugeMetricFamily(
             "edge_rag_kv_cache_usage_ratio", "Share of the KV pages that requests hold, 0 to 1.", used
         )
-        yield GaugeMetricFamily("edge_rag_kv_pages", "KV pages there are.", now.pages)
+        yield GaugeMetricFamily("edge_rag_kv_pages", "KV pages in the pool.", now.pages)
         yield GaugeMetricFamily(
-            "edge_rag_kv_pages_cached", "KV pages kept for prompts that begin alike.", now.pages_cached
+            "edge_rag_kv_pages_cached", "KV pages in the prefix cache that no request holds.", now.pages_cached
         )
         if (disk := now.disk) is not None:
             yield from _on_disk(disk)
         yield CounterMetricFamily(
-            "edge_rag_audit_lines_dropped", "Lines of the audit file lost.", self._lines_dropped()
+            "edge_rag_audit_lines_dropped", "Lines dropped from the audit file.", self._lines_dropped()
         )
 
 
 def _on_disk(disk: DiskStats) -> Iterator[Metric]:
     yield GaugeMetricFamily("edge_rag_kv_disk_pages", "KV pages on disk.", disk.pages)
     yield GaugeMetricFamily(
-        "edge_rag_kv_disk_failed", "1 once the disk failed; it is not used for KV pages any more.", disk.failed
+        "edge_rag_kv_disk_failed", "1 after the disk failed, which turns the disk tier off, else 0.", disk.failed
     )
     yield CounterMetricFamily("edge_rag_kv_disk_pages_written", "KV pages written to disk.", disk.written)
     yield CounterMetricFamily("edge_rag_kv_disk_pages_read", "KV pages read from disk and used.", disk.read)
     yield CounterMetricFamily(
-        "edge_rag_kv_disk_pages_dropped", "KV pages not written because the disk did not keep up.", disk.dropped
+        "edge_rag_kv_disk_pages_dropped", "KV pages not written because the disk was too slow.", disk.dropped
     )
     yield CounterMetricFamily(
-        "edge_rag_kv_disk_files_damaged", "Files of KV pages that were damaged, and removed.", disk.damaged
+        "edge_rag_kv_disk_files_damaged", "Damaged files of KV pages that were removed.", disk.damaged
     )
