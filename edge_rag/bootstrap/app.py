@@ -281,6 +281,7 @@ def build(settings: Settings, metrics: Metrics, observer: EngineObserver, on_pro
         shedder = MemoryShedder(generator.shed_memory, encoders.keep_memory, trim_malloc, observer)
         memory_monitor = make_memory_monitor(settings.throttle, shedder)
         board_monitor.start()
+        built.callback(board_monitor.close)
         if memory_monitor is not None:
             memory_monitor.start()
         built.pop_all()

@@ -17,7 +17,6 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import GeneratorSettings
 from edge_rag.core.monitoring.status import ModelInUse
 from edge_rag.core.placement import ModelStage, Provider
-from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import device_name, place
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
@@ -55,7 +54,7 @@ FIRST_STEP: Final = PackedStep(
 """Runs before the first request, which then does not wait for weights to be read."""
 
 _MIB: Final = 1 << 20
-_HEAT_FILE: Final = "passage-order"
+_POPULARITY_FILE: Final = "passage-order"
 _PAGES_FOLDER: Final = "pages"
 _log: Final = structlog.get_logger()
 
@@ -70,7 +69,6 @@ class _Plan:
         cache_bytes: Size of the KV cache.
         detail: How it runs, for people.
         draft_tokens: Most draft tokens of a request in a step.
-        copies_passages: Whether its KV cache can copy passages to other positions, on processor cores.
         open: Opens it on a provider.
     """
 
@@ -79,7 +77,6 @@ class _Plan:
     cache_bytes: int
     detail: str
     draft_tokens: int
-    copies_passages: bool
     open: Callable[[ProviderChoice], ModelRunner]
 
 
@@ -119,28 +116,27 @@ class GeneratorFactory:
         memory: MemoryPlanner,
         observer: EngineObserver,
     ) -> None:
-        wanted = settings.generator
-        self._settings = wanted
+        self._settings = settings.generator
         self._pause_s = settings.limits.slow_client_seconds
         self.store = store
         self._observer = observer
-        self._placing = profile.stages[ModelStage.GENERATOR]
+        self._providers = profile.stages[ModelStage.GENERATOR]
         self._popularity = PassagePopularity()
         self._disk: KvDisk | None = None
-        self._kept: tuple[Path, PageTier] | None = None
+        self._tier: tuple[Path, PageTier] | None = None
         balanced = StepSize(profile.max_slots, profile.max_step_tokens, profile.prefill_share)
-        self._limits = partial(limits_for, wanted.preset, balanced)
+        self._limits = partial(limits_for, settings.generator.preset, balanced)
         self._memory = memory
 
     def attach_disk(self, disk: KvDisk) -> None:
         """Keeps pages on disk from now on: those of the present generator and of later ones."""
         self._disk = disk
-        self._popularity_file = PopularityFile(disk.folder / _HEAT_FILE, self._disk_failed)
+        self._popularity_file = PopularityFile(disk.folder / _POPULARITY_FILE, self._disk_failed)
         if (state := self._popularity_file.load()) is not None:
             self._popularity.restore(state)
         self._popularity.subscribe(self._popularity_file.save)
-        if self._kept is not None:
-            self._assign_disk(*self._kept)
+        if self._tier is not None:
+            self._assign_disk(*self._tier)
 
     def close(self) -> None:
         """Saves the passage popularity for the next start; generators are closed by their owner."""
@@ -150,11 +146,11 @@ class GeneratorFactory:
     def _assign_disk(self, folder: Path, tier: PageTier | None) -> None:
         """Assigns the disk to a generator; the previous one discards its pages there."""
         if self._disk is None:
-            self._kept = None if tier is None else (folder, tier)
+            self._tier = None if tier is None else (folder, tier)
             return
-        if self._kept is not None and self._kept[1] is not tier:
-            self._kept[1].discard()
-        self._kept = None if tier is None else (folder, tier)
+        if self._tier is not None and self._tier[1] is not tier:
+            self._tier[1].discard()
+        self._tier = None if tier is None else (folder, tier)
         if tier is None:
             return
         try:
@@ -205,41 +201,57 @@ class GeneratorFactory:
         return self._make(name, plan)
 
     def _make(self, name: str, plan: _Plan) -> InstalledGenerator:
-        runner, placement = place(ModelStage.GENERATOR, self._placing, plan.open)
-        runner.run(FIRST_STEP)
-        wanted = self._settings
-        target = wanted.target_tpot_ms
-        slots = plan.limits.max_slots
-        tier = PageTier(runner, self._disk_failed) if isinstance(runner, PagedDecoder) else None
+        settings, limits = self._settings, plan.limits
         observer = self._observer.for_another()
+
+        # The model on its provider. Only pages in this process's memory can be stored on disk and shifted to other
+        # positions, which reused passages need.
+        runner, placement = place(ModelStage.GENERATOR, self._providers, plan.open)
+        runner.run(FIRST_STEP)
+        paged = isinstance(runner, PagedDecoder)
+        tier = PageTier(runner, self._disk_failed) if isinstance(runner, PagedDecoder) else None
+
+        # The engine that runs it.
+        target_ms = settings.target_tpot_ms
+        slot_controller = None
+        if target_ms is not None and limits.max_slots > 1:
+            slot_controller = SlotController(target_ms / 1000, 1, limits.max_slots)
         engine = Engine(
             runner,
             EngineSettings(
-                plan.limits,
-                wanted.queue,
-                max_waiting_tokens=wanted.queue_tokens,
-                aging_s=wanted.aging_seconds,
+                limits,
+                settings.queue,
+                max_waiting_tokens=settings.queue_tokens,
+                aging_s=settings.aging_seconds,
                 draft_tokens=plan.draft_tokens,
-                prefetch=wanted.prefetch,
+                prefetch=settings.prefetch,
                 pause_s=self._pause_s,
             ),
             observer,
             observer,
-            slot_controller=SlotController(target / 1000, 1, slots) if target is not None and slots > 1 else None,
+            slot_controller=slot_controller,
             working=partial(observer.activity.working, "generator", device_name(placement)),
             tier=tier,
         )
         self._assign_disk(plan.folder, tier)
-        cite = CiteSettings(Stemmer, wanted.unsupported)
-        prompt = PromptSettings(not_found=wanted.not_found_text)
+
+        # Prompts, constraints and citations around the engine.
         tokenizer = ChatTokenizer.open(plan.folder)
-        grammars = GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens)
-        arranger = PassageArranger(wanted.passage_order, self._popularity)
-        copies = plan.copies_passages and isinstance(runner, PagedDecoder)
-        reuse = PassageReuse(runner.page_tokens, wanted.passage_recompute_tokens) if copies else None
-        prompts = PromptEncoder(tokenizer, prompt, arranger, reuse)
+        prompt = PromptSettings(not_found=settings.not_found_text)
         generator = AnswerGenerator(
-            engine, runner.end_tokens, tokenizer, grammars, prompt, _quote(wanted), cite, prompts
+            engine,
+            runner.end_tokens,
+            tokenizer,
+            GrammarCompiler(tokenizer.definition, tokenizer.encode, runner.vocabulary_size, runner.end_tokens),
+            prompt,
+            _quote_settings(settings),
+            CiteSettings(Stemmer, settings.unsupported),
+            PromptEncoder(
+                tokenizer,
+                prompt,
+                PassageArranger(settings.passage_order, self._popularity),
+                PassageReuse(runner.page_tokens, settings.passage_recompute_tokens) if paged else None,
+            ),
         )
         model = ModelInUse(name, plan.detail, placement)
         log_placement(model)
@@ -250,31 +262,22 @@ class GeneratorFactory:
         manifest = verify_model_folder(folder, ModelRole.GENERATOR)
         memory = self._memory.plan(folder)
         if manifest.form is GeneratorForm.SERIAL:
-            return self._serial(folder, memory, manifest.why_serial)
-        return self._paged(folder, memory)
-
-    def _paged(self, folder: Path, memory: MemoryPlan) -> _Plan:
-        pages = memory.pages
+            tokens, reason = memory.sizes.step_tokens, manifest.serial_reason
+            return _Plan(
+                folder=folder,
+                limits=SchedulerLimits(max_slots=1, max_step_tokens=tokens, prefill_tokens=tokens - 1),
+                cache_bytes=memory.kv_bytes,
+                detail=f"serial, onnxruntime-genai: {reason}" if reason else "serial, onnxruntime-genai",
+                draft_tokens=0,
+                open=serial_opener(folder, context=memory.pages),
+            )
         return _Plan(
-            folder,
-            self._limits(memory.sizes.slots, memory.sizes.step_tokens),
-            memory.kv_bytes,
-            "paged, int8 kv",
-            self._settings.draft_tokens,
-            True,
-            paged_opener(folder, pages),
-        )
-
-    def _serial(self, folder: Path, memory: MemoryPlan, why: str) -> _Plan:
-        context, tokens = memory.pages, memory.sizes.step_tokens
-        return _Plan(
-            folder,
-            SchedulerLimits(max_slots=1, max_step_tokens=tokens, prefill_tokens=tokens - 1),
-            memory.kv_bytes,
-            f"serial, onnxruntime-genai: {why}" if why else "serial, onnxruntime-genai",
-            0,
-            False,
-            serial_opener(folder, context),
+            folder=folder,
+            limits=self._limits(memory.sizes.slots, memory.sizes.step_tokens),
+            cache_bytes=memory.kv_bytes,
+            detail="paged, int8 kv",
+            draft_tokens=self._settings.draft_tokens,
+            open=paged_opener(folder, memory.pages),
         )
 
 
@@ -312,10 +315,10 @@ def serial_opener(folder: Path, context: int) -> Callable[[ProviderChoice], Mode
     return open_on
 
 
-def _quote(wanted: GeneratorSettings) -> QuoteSettings:
-    usual = QuoteSettings()
+def _quote_settings(settings: GeneratorSettings) -> QuoteSettings:
+    defaults = QuoteSettings()
     return replace(
-        usual,
-        prior_weight=usual.prior_weight if wanted.evidence_weight is None else wanted.evidence_weight,
-        not_found_below=usual.not_found_below if wanted.not_found_below is None else wanted.not_found_below,
+        defaults,
+        prior_weight=defaults.prior_weight if settings.evidence_weight is None else settings.evidence_weight,
+        not_found_below=defaults.not_found_below if settings.not_found_below is None else settings.not_found_below,
     )

@@ -9,6 +9,7 @@ from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.profile import DeviceProfile
 from edge_rag.runtime.session.providers import SPECS
+from edge_rag.runtime.session.providers.spec import ProviderSpec
 
 _DYNAMIC_DRIVERS: Final = frozenset({"intel_pstate", "amd-pstate-epp"})
 """Drivers that raise the frequency under load even with the governor ``powersave``."""
@@ -29,16 +30,24 @@ def advise(facts: DeviceFacts, profile: DeviceProfile, plan: MemoryPlan | None) 
 
 def _accelerators(facts: DeviceFacts) -> Iterator[str]:
     for card in facts.drivers.without_driver:
-        yield f"there is {card} without its driver: install it, and onnxruntime-gpu instead of onnxruntime"
+        spec = next(
+            spec
+            for spec in SPECS.values()
+            if any(each.card and card.startswith(each.card) for each in spec.accelerators)
+        )
+        yield f"there is {card} without its driver: install it, and {_distribution(spec)}"
     for spec in SPECS.values():
         if spec.provider in facts.providers or not spec.advised:
             continue
-        instead = " instead of onnxruntime" if spec.plugin is None else ""
         for accelerator in spec.accelerators:
             if accelerator in facts.drivers.accelerators:
-                yield f"{accelerator.label} is not used: install {spec.distribution}{instead}"
+                yield f"{accelerator.label} is not used: install {_distribution(spec)}"
     if facts.machine in ("aarch64", "arm64") and facts.processor.features.isdisjoint({"asimddp", "i8mm"}):
         yield "the processor has no dot products of integers (asimddp), which the kernels are several times faster with"
+
+
+def _distribution(spec: ProviderSpec) -> str:
+    return spec.distribution if spec.plugin is not None else f"{spec.distribution} instead of onnxruntime"
 
 
 def _memory(facts: DeviceFacts, plan: MemoryPlan | None) -> Iterator[str]:

@@ -92,7 +92,7 @@ class ModelManifest:
         )
 
     @property
-    def why_serial(self) -> str:
+    def serial_reason(self) -> str:
         """Why a generator has no paged form; empty where the manifest has no reason."""
         reason = self.parameters.get("why_serial", "")
         return reason[:_LONGEST_REASON] if isinstance(reason, str) else ""

@@ -92,10 +92,10 @@ def add(
     size = sum(record.bytes for record in manifest.files.values())
     if as_json:
         added = {"name": wish.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
-        emit({**added, "form": form(manifest), "serial_reason": manifest.why_serial})
+        emit({**added, "form": form(manifest), "serial_reason": manifest.serial_reason})
         return ExitCode.OK
     if form(manifest) == "serial":
-        said = f"{wish.name} runs serially, one question at a time, through onnxruntime-genai: {manifest.why_serial}"
+        said = f"{wish.name} runs serially, one question at a time, through onnxruntime-genai: {manifest.serial_reason}"
         notes().print(visible(said), style="yellow")
     how = f"edge-rag models use {manifest.role.value} {wish.name}"
     notes().print(visible(f"{wish.name} was added, {size / 2**20:.1f} MiB; to use it: {how}"), style="dim")
