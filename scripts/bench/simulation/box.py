@@ -25,7 +25,7 @@ from scripts.bench.simulation.step_time import StepTime
 
 
 class Policy(Enum):
-    """How the scheduler is told about requests.
+    """How requests are presented to the scheduler.
 
     FAIR: as they are. FCFS: as if all were one client's and of one class, so that only arrival counts.
     """
@@ -47,8 +47,8 @@ class Box:
         queue: Most requests that may wait; more are refused.
         aging_s: Waiting time that raises a request by a class, seconds.
         target_tpot_s: Wanted time of a step, or None for a fixed number of slots.
-        board: How it gets warm; None for a box that does not.
-        throttle: Makes what holds a warm box back; None lets it get as hot as it gets.
+        board: Thermal model; None for a machine that does not get warm.
+        throttle: Makes the throttle of a warm machine; None for no throttling.
     """
 
     limits: SchedulerLimits
@@ -65,7 +65,7 @@ class Box:
 
 @dataclass(slots=True)
 class Record:
-    """What became of the requests that finished, one value each, and of the box.
+    """Results of the finished requests, one value each, and of the machine.
 
     Attributes:
         clients: Names of clients, in order of appearance.
@@ -127,7 +127,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class _Guest:
+class _Request:
     arrival: Arrival
     sequence: Sequence
     started: float | None = None
@@ -139,7 +139,7 @@ class Simulation:
 
     Args:
         box: What is simulated.
-        policy: How the scheduler is told about requests.
+        policy: How requests are presented to the scheduler.
     """
 
     def __init__(self, box: Box, policy: Policy) -> None:
@@ -152,9 +152,9 @@ class Simulation:
         target = box.target_tpot_s
         self._control = None if target is None else SlotController(target, 1, slots)
         throttle = None if box.throttle is None else box.throttle()
-        self._warm = None if box.board is None else WarmBoard(box.board, throttle, self._restrain)
+        self._board_model = None if box.board is None else WarmBoard(box.board, throttle, self._set_throttle)
         self._share = 1.0
-        self._guests: dict[SequenceId, _Guest] = {}
+        self._requests: dict[SequenceId, _Request] = {}
         self._present: Counter[str] = Counter()
         self._since: dict[str, float] = {}
         self._waiting = 0
@@ -169,20 +169,20 @@ class Simulation:
         while following is not None or not self._scheduler.idle:
             if self._scheduler.idle and following is not None:
                 self._now = max(self._now, following.at_s)
-                if self._warm is not None:
-                    self._warm.rest_until(self._now)
+                if self._board_model is not None:
+                    self._board_model.rest_until(self._now)
             while following is not None and following.at_s <= self._now:
                 self._enter(following)
                 following = next(coming, None)
             if not self._scheduler.idle:
                 self._step()
         self.record.seconds = self._now
-        if (warm := self._warm) is not None:
+        if (warm := self._board_model) is not None:
             self.record.throttle_moves, self.record.slowed_s = warm.moves, warm.slowed_s
             self.record.hottest_c = warm.hottest_c
         return self.record
 
-    def _restrain(self, share: float) -> None:
+    def _set_throttle(self, share: float) -> None:
         self._share = share
         self._scheduler.limit(throttled_limits(self._box.limits, share, self._box.limits.max_slots))
 
@@ -208,7 +208,7 @@ class Simulation:
             arrived=arrival.at_s,
             deadline=None,
         )
-        self._guests[name] = _Guest(arrival, sequence)
+        self._requests[name] = _Request(arrival, sequence)
         self._scheduler.submit(sequence, self._now)
         self._waiting += 1
 
@@ -218,11 +218,11 @@ class Simulation:
         self._note(plan)
         busy, usable = len(scheduler.running), scheduler.limits.max_slots
         spent = self._box.step_time.of(plan.entries)
-        if self._warm is not None:
-            spent *= self._warm.factor
-            self._warm.work(spent, plan.tokens)
+        if self._board_model is not None:
+            spent *= self._board_model.factor
+            self._board_model.work(spent, plan.tokens)
             rest = pause_after_step_s(self._share, spent)
-            self._warm.rest_until(self._warm.now + rest)
+            self._board_model.rest_until(self._board_model.now + rest)
             spent += rest
         with Reservation(self._pool, plan) as pages:
             pages.commit()
@@ -236,7 +236,7 @@ class Simulation:
         self._now += spent
         for entry in plan.entries:
             if entry.wants_logits:
-                self._say(self._guests[entry.sequence])
+                self._emit(self._requests[entry.sequence])
         if self._control is not None:
             change = self._control.observe(spent, plan.decodes, self._waiting)
             if change is not None:
@@ -245,33 +245,33 @@ class Simulation:
 
     def _note(self, plan: StepPlan) -> None:
         for event in plan.events:
-            guest = self._guests[event.sequence]
+            request = self._requests[event.sequence]
             if event.kind is AuditEventKind.ADMITTED:
-                guest.started = self._now
+                request.started = self._now
                 self._waiting -= 1
             elif event.kind is AuditEventKind.PREEMPTED:
                 self.record.preemptions[event.reason] += 1
 
-    def _say(self, guest: _Guest) -> None:
-        sequence, arrival, record = guest.sequence, guest.arrival, self.record
+    def _emit(self, request: _Request) -> None:
+        sequence, arrival, record = request.sequence, request.arrival, self.record
         sequence.tokens.append(7)
         record.output_tokens += 1
-        if guest.first_token is None:
-            guest.first_token = self._now
+        if request.first_token is None:
+            request.first_token = self._now
         if sequence.generated < arrival.output_tokens:
             return
         self._scheduler.remove([sequence])
-        del self._guests[sequence.id]
+        del self._requests[sequence.id]
         self._count_service(arrival)
         taken = self._now - arrival.at_s
-        started = self._now if guest.started is None else guest.started
+        started = self._now if request.started is None else request.started
         alone = self._box.step_time.alone(
             arrival.prompt_tokens, arrival.output_tokens, self._box.limits.max_step_tokens
         )
         record.client.append(record.clients.setdefault(arrival.client, len(record.clients)))
         record.priority.append(arrival.priority)
         record.queue_s.append(started - arrival.at_s)
-        record.first_token_s.append(guest.first_token - arrival.at_s)
+        record.first_token_s.append(request.first_token - arrival.at_s)
         record.completion_s.append(taken)
         record.slowdown.append(taken / alone)
 

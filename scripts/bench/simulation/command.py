@@ -44,13 +44,13 @@ def capacity(box: Box, shape: Shape) -> float:
 @click.option("--rate", type=float, help="Requests a second, instead of a load.")
 @click.option("--clients", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--batch-share", type=click.FloatRange(0, 1), default=0.2, show_default=True)
-@click.option("--slots", type=click.IntRange(1), default=8, show_default=True, help="At the middle of the curve.")
+@click.option("--slots", type=click.IntRange(1), default=8, show_default=True, help="Of the balanced preset.")
 @click.option("--step-tokens", type=click.IntRange(2), default=256, show_default=True, help="Likewise.")
 @click.option("--pages", type=click.IntRange(1), default=512, show_default=True, help=f"Of {PAGE_TOKENS} tokens.")
 @click.option("--queue", type=click.IntRange(1), default=1_000_000, show_default=True)
 @click.option("--aging", type=float, default=30.0, show_default=True, help="Seconds.")
 @click.option("--target-tpot-ms", type=float, help="Let the controller move the slots.")
-@click.option("--compare", type=click.Choice(["policies", "curve", "heat"]), default="policies", show_default=True)
+@click.option("--compare", type=click.Choice(["policies", "presets", "heat"]), default="policies", show_default=True)
 @click.option(
     "--measure",
     "model",
@@ -80,7 +80,7 @@ def simulate(
 ) -> None:
     """Runs the real scheduler and page pool against a modelled clock.
 
-    Compares first come, first served with classes, fair shares and aging; or the points of the operator's curve; or a
+    Compares first come, first served with classes, fair shares and aging; or the scheduling presets; or a
     board that gets hot for a quarter of an hour, left to slow itself down or throttled as the daemon does it.
     Traffic is Poisson (steady), in bursts, heavy-tailed, or a flood of one client beside small ones.
     """
@@ -107,9 +107,10 @@ def simulate(
     match compare:
         case "policies":
             runs = {policy.value: (box, policy) for policy in reversed(Policy)}
-        case "curve":
+        case "presets":
             runs = {
-                curve.value: (replace(box, limits=limits_for(curve, size)), Policy.FAIR) for curve in SchedulingPreset
+                preset.value: (replace(box, limits=limits_for(preset, size)), Policy.FAIR)
+                for preset in SchedulingPreset
             }
         case _:
             warm = replace(box, board=Board())

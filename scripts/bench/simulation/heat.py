@@ -11,7 +11,7 @@ from edge_rag.device.facts import ThermalZone
 from edge_rag.throttle.policy import BoardReading, ThrottlePolicy
 
 LOOK_S: Final = 2.0
-"""Time between two looks at the board, as the daemon's default."""
+"""Interval between two samples of the board, as the daemon's default."""
 
 HEAT_WAVE: Final = ((0.0, 25.0), (300.0, 25.0), (360.0, 55.0), (1200.0, 55.0), (1260.0, 25.0))
 """The air around the box, degrees Celsius by second: warm, hot for a quarter of an hour, warm again."""
@@ -55,7 +55,7 @@ class WarmBoard:
     def __init__(self, board: Board, throttle: ThrottlePolicy | None, set_throttle: Callable[[float], None]) -> None:
         self._board = board
         self._throttle = throttle
-        self._restrain = set_throttle
+        self._set_throttle = set_throttle
         self.now = self._looked = 0.0
         self._slow = False
         self.celsius = HEAT_WAVE[0][1] + board.kelvin_per_w * board.idle_w
@@ -91,7 +91,7 @@ class WarmBoard:
             zone = ThermalZone("soc", self.celsius, None, None)
             for change in self._throttle.observe(BoardReading((zone,), (), watts)):
                 self.moves += 1
-                self._restrain(change.share)
+                self._set_throttle(change.share)
 
 
 def _air(now: float) -> float:

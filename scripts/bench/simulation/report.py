@@ -18,7 +18,7 @@ def fairness(record: Record) -> float:
     """Jain's index of the clients' rates of service: 1 if equal, 1 / clients at worst.
 
     A client's rate is its tokens by the time it had requests on the box. Where order is by arrival alone, rates are in
-    proportion to what each client asks for. (Jain, Chiu and Hawe, "A quantitative measure of fairness", 1984.)
+    proportion to what each client requests. (Jain, Chiu and Hawe, "A quantitative measure of fairness", 1984.)
     """
     rates = np.array([record.served_tokens[client] / active for client, active in record.active_s.items() if active])
     return float(rates.sum() ** 2 / (len(rates) * (rates**2).sum())) if len(rates) else 1.0
@@ -60,7 +60,7 @@ def summary(record: Record) -> dict[str, float]:
 
 def _recomputed(record: Record) -> float:
     """Returns the share of computed tokens that had been computed before they were lost to a preemption."""
-    # The last token of an answer is said, but never computed.
+    # The last token of an answer is emitted, but never computed.
     needed = sum(record.served_tokens.values()) - record.finished
     return 1 - needed / record.tokens if record.tokens else 0.0
 

@@ -1,4 +1,4 @@
-"""Trails of decisions in tests: keeping them, and telling legal ones from others."""
+"""Audit events in tests: keeping them, and checking that their order is legal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assert_legal(kinds: Iterable[AuditEventKind], ended: bool) -> None:
     """Checks what was decided about one request, in order.
 
     Args:
-        kinds: Kinds of decisions; an engine's begin with QUEUED and end with one ending, a scheduler's have neither.
+        kinds: Kinds of events; an engine's begin with QUEUED and end with one ending, a scheduler's have neither.
         ended: Whether the request is over.
     """
     letters = "".join(LETTERS[kind] for kind in kinds)

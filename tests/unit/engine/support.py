@@ -87,7 +87,7 @@ class LeaningRunner(GatedRunner):
         self.steps = 0.0
 
     def clock(self) -> float:
-        """A clock on which each step takes a second, whatever is in it."""
+        """A clock on which each step takes a second."""
         return self.steps
 
     def _count(self, step: PackedStep) -> None:
@@ -141,7 +141,7 @@ def request(
     request_id: str = "r",
     client: str = "test",
 ) -> TokenRequest:
-    """A request that says what the model likes, for as long as it may unless told otherwise."""
+    """A request without a constraint, for as many tokens as allowed by default."""
     return TokenRequest(
         request_id=RequestId(request_id),
         prompt=tuple(prompt),

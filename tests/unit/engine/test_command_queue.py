@@ -12,7 +12,7 @@ from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, pr
 
 
 class Heard:
-    """Whether it was said that the work goes on."""
+    """Whether a sign of life came."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -97,22 +97,22 @@ def test_of_two_engines_one_that_hangs_is_not_hidden_by_the_other_and_one_that_e
         stuck.set()
         assert go_on.wait(60)
 
-    heard = Heard()
-    pulses = LivenessMonitor(heard)
+    signs = Heard()
+    pulses = LivenessMonitor(signs)
     old_reports, new_reports = Pulsing(pulses), Pulsing(pulses)
     old = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=8), observer=old_reports)
     new = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=8), observer=new_reports)
     for engine in (old, new):
         engine.start()
-    assert heard.again(60)
+    assert signs.again(60)
     old.submit(request(prompts(1)[0], max_tokens=4), Recorder())
     assert stuck.wait(60)
-    heard.again(2 * IDLE_TURN_S)  # what it had turned before it was stuck may still be said
+    signs.again(2 * IDLE_TURN_S)  # turns before it was stuck may still be reported
     turns = new_reports.turns
-    assert not heard.again(3 * IDLE_TURN_S)
+    assert not signs.again(3 * IDLE_TURN_S)
     assert new_reports.turns > turns
     go_on.set()
-    assert heard.again(60)
+    assert signs.again(60)
     old.close()
-    assert heard.again(60)
+    assert signs.again(60)
     new.close()

@@ -64,17 +64,17 @@ def mixed(count: int, max_tokens: int = 64) -> list[TokenRequest]:
     return made
 
 
-def said(sinks: list[Recorder]) -> list[list[int]]:
+def tokens_of(sinks: list[Recorder]) -> list[list[int]]:
     assert all(sink.error is None for sink in sinks)
     return [sink.tokens for sink in sinks]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def alone(request: pytest.FixtureRequest) -> tuple[str, list[list[int]]]:
-    """What each mixed request says when it has the engine to itself and nothing is cached."""
+    """The answer of each mixed request alone, with an empty cache."""
     family = request.param
     decoder = tiny_decoder(family)
-    return family, [said(generate(decoder, [item]))[0] for item in mixed(12)]
+    return family, [tokens_of(generate(decoder, [item]))[0] for item in mixed(12)]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_answer_is_the_same_alone_together_and_preempted(
 ) -> None:
     family, expected = alone
     reports = Reports()
-    assert said(generate(tiny_decoder(family, pages), mixed(12), limits, reports)) == expected
+    assert tokens_of(generate(tiny_decoder(family, pages), mixed(12), limits, reports)) == expected
     assert any(step.preempted for step in reports.steps) == preempts
 
 
@@ -105,9 +105,9 @@ def test_an_answer_is_the_same_alone_together_and_preempted(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_is_the_same_with_drafts(family: str, pages: int, limits: SchedulerLimits) -> None:
     runner = LeaningRunner(tiny_decoder(family, pages))
-    expected = said(generate(runner, mixed(12), limits))
+    expected = tokens_of(generate(runner, mixed(12), limits))
     reports = Reports()
-    assert said(generate(runner, mixed(12), limits, reports, 8, runner.clock)) == expected
+    assert tokens_of(generate(runner, mixed(12), limits, reports, 8, runner.clock)) == expected
     assert 0 < sum(step.accepted for step in reports.steps) < sum(step.drafted for step in reports.steps)
 
 
@@ -115,19 +115,19 @@ def test_a_text_that_repeats_itself_takes_fewer_steps_than_tokens() -> None:
     runner = LeaningRunner(tiny_decoder())
     plain, drafting = Reports(), Reports()
     item = request(prompts(1, 20, 20)[0], 100)
-    assert said(generate(runner, [item], observer=plain)) == said(
+    assert tokens_of(generate(runner, [item], observer=plain)) == tokens_of(
         generate(runner, [item], observer=drafting, draft_tokens=16, clock=runner.clock)
     )
     assert len(plain.steps) == 100
     assert len(drafting.steps) < 60
 
 
-def test_a_request_displaced_by_a_higher_class_says_the_same() -> None:
+def test_a_request_preempted_by_a_higher_class_gives_the_same_answer() -> None:
     low, high = (
         request(prompt, 40, priority=p)
         for prompt, p in zip(prompts(2), (Priority.BATCH, Priority.INTERACTIVE), strict=True)
     )
-    expected = said(generate(tiny_decoder(), [low])) + said(generate(tiny_decoder(), [high]))
+    expected = tokens_of(generate(tiny_decoder(), [low])) + tokens_of(generate(tiny_decoder(), [high]))
     engine: Engine
     urgent = Recorder()
 
@@ -140,7 +140,7 @@ def test_a_request_displaced_by_a_higher_class_says_the_same() -> None:
     engine = Engine(tiny_decoder(), EngineSettings(SchedulerLimits(1, 64, 16), max_waiting=9))
     engine.submit(low, patient)
     engine.start()
-    assert said([patient.wait(), urgent.wait()]) == expected
+    assert tokens_of([patient.wait(), urgent.wait()]) == expected
     assert engine.stats().preemptions == 1
     engine.close()
 
@@ -148,13 +148,13 @@ def test_a_request_displaced_by_a_higher_class_says_the_same() -> None:
 def test_two_growing_requests_in_a_cache_for_one_and_a_half_both_finish() -> None:
     decoder = tiny_decoder(pages=9)
     growing = [request(prompt, max_tokens=150) for prompt in prompts(2, 40, 40)]
-    expected = [said(generate(decoder, [item]))[0] for item in growing]
+    expected = [tokens_of(generate(decoder, [item]))[0] for item in growing]
     engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=10))
     sinks = [Recorder(), Recorder()]
     for item, sink in zip(growing, sinks, strict=True):
         engine.submit(item, sink)
     engine.start()
-    assert said([sink.wait() for sink in sinks]) == expected
+    assert tokens_of([sink.wait() for sink in sinks]) == expected
     assert engine.stats().preemptions > 0
     engine.close()
 
@@ -164,13 +164,13 @@ STEPS = 24
 
 @pytest.fixture(scope="module")
 def undisturbed() -> list[list[int]]:
-    """What the requests of the failing steps' test say alone, once it is sure how many steps they take together."""
+    """The answers of the failing steps' test, each request alone, once the number of steps together is certain."""
     items = [request(prompt, max_tokens=6) for prompt in prompts(8)]
     reports = Reports()
     generate(tiny_decoder(), items, SchedulerLimits(3, 64, 16), reports)
     assert len(reports.steps) == STEPS
     decoder = tiny_decoder()
-    return [said(generate(decoder, [item]))[0] for item in items]
+    return [tokens_of(generate(decoder, [item]))[0] for item in items]
 
 
 @pytest.mark.parametrize("broken", range(STEPS))
@@ -233,7 +233,7 @@ def test_after_a_thousand_requests_with_cancellations_all_pages_are_back() -> No
     assert state.completed + state.failed == 1000
 
 
-def test_a_cancelled_request_ends_at_the_next_step_and_gives_its_pages_back() -> None:
+def test_a_cancelled_request_ends_at_the_next_step_and_frees_its_pages() -> None:
     engine: Engine
     runs = 0
 
@@ -294,7 +294,7 @@ def test_a_deadline_that_passed_while_waiting_starts_no_work() -> None:
     engine.close()
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
+def test_a_full_queue_refuses_with_a_retry_time() -> None:
     engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=2))
     sinks = [Recorder(), Recorder()]
     for sink in sinks:
@@ -326,7 +326,7 @@ def test_the_queue_is_bounded_by_tokens_too_but_takes_a_single_request_of_any_si
     engine.close()
 
 
-def test_a_refused_request_is_told_a_time_that_follows_from_how_fast_others_left() -> None:
+def test_the_retry_time_follows_from_the_rate_of_ended_requests() -> None:
     clock = Clock()
 
     def pass_time(step: PackedStep) -> None:
@@ -348,7 +348,7 @@ def test_a_refused_request_is_told_a_time_that_follows_from_how_fast_others_left
     assert engine._commands._drain_rate.retry_after_s() == pytest.approx(10.0, rel=0.01)
 
 
-def test_what_can_never_run_is_refused_at_the_door() -> None:
+def test_a_request_that_could_never_run_is_refused() -> None:
     decoder = tiny_decoder(pages=4)
     engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=2))
     with pytest.raises(RequestTooLarge):
@@ -388,14 +388,14 @@ def test_a_sink_that_breaks_costs_only_its_own_request() -> None:
         raise ValueError("the listener is gone")
 
     items = [request(prompt) for prompt in prompts(2)]
-    expected = said(generate(tiny_decoder(), items[1:]))
+    expected = tokens_of(generate(tiny_decoder(), items[1:]))
     engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=2))
     broken, sound = Recorder(burst), Recorder()
     engine.submit(items[0], broken)
     engine.submit(items[1], sound)
     engine.start()
     assert isinstance(broken.wait().error, InferenceFailed)
-    assert said([sound.wait()]) == expected
+    assert tokens_of([sound.wait()]) == expected
     assert engine.stats().pages_used == 0
     engine.close()
 

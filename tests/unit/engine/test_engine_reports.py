@@ -20,7 +20,7 @@ from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, pr
 
 
 class RecordedEvents:
-    """Keeps decisions."""
+    """Keeps audit events."""
 
     def __init__(self) -> None:
         self.events: list[AuditEvent] = []
@@ -161,7 +161,7 @@ def test_a_slot_counts_as_busy_up_to_the_step_that_ends_its_request(slots: int) 
     assert {(step.slots_busy, step.slots) for step in clocked.reports.steps} == {(slots, slots)}
 
 
-def test_a_request_that_came_during_a_step_is_said_to_have_waited_since_it_came() -> None:
+def test_a_request_that_arrives_during_a_step_has_waited_since_its_arrival() -> None:
     clocked = Clocked()
     clocked.hold.clear()
     sinks = [Recorder(), Recorder()]

@@ -31,7 +31,7 @@ def run(engine: Engine, items: list[TokenRequest]) -> list[Recorder]:
     return sinks
 
 
-def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
+def test_every_request_has_a_legal_order_of_events() -> None:
     chance = random.Random(3)
     audit = RecordedEvents()
     steps = 0
@@ -72,7 +72,7 @@ def test_every_request_has_a_legal_trail_whatever_happens_to_it() -> None:
         assert {event.client for event in events} == {f"client {n % 5}"}
 
 
-def test_a_request_that_had_to_give_way_can_be_told_for_whom_and_what_it_cost() -> None:
+def test_a_preemption_names_the_request_it_was_for_and_its_cost() -> None:
     audit = RecordedEvents()
     growing = [request(p, max_tokens=150, request_id=n) for p, n in zip(prompts(2, 40, 40), "ab", strict=True)]
     run(Engine(tiny_decoder(pages=9), EngineSettings(LIMITS, max_waiting=10), audit=audit), growing)
@@ -131,7 +131,7 @@ def test_a_request_that_the_constraint_decides_alone_is_queued_and_finished() ->
     assert [d.kind for d in audit.of("q")] == [AuditEventKind.QUEUED, AuditEventKind.FINISHED]
 
 
-def test_the_controller_moves_the_slots_and_says_so() -> None:
+def test_the_controller_moves_the_slots_and_records_it() -> None:
     audit = RecordedEvents()
     now = 0.0
 

@@ -1,4 +1,4 @@
-"""Whatever is reused, greedy answers are those of an engine that reuses nothing, byte for byte.
+"""With any reuse, greedy answers are those of an engine that reuses nothing, byte for byte.
 
 Prefix cache, pages on disk, drafts, preemption and cancellation, all at once. ``EDGE_RAG_EXACT_REQUESTS`` sets how many
 requests are compared; 500 take a minute or two.
@@ -31,21 +31,21 @@ PASSAGES, PASSAGE_TOKENS = 10, 48
 TIGHT = SchedulerLimits(max_slots=6, max_step_tokens=96, prefill_tokens=32)
 PAGES = 20
 FIRST = 8
-"""Requests of each part that are there before the others, in the lowest class, so that they have to give way."""
+"""Requests of each part that arrive first, in the lowest class, so that they are preempted."""
 DISK_PAGES = 24
 
 
 @dataclass(frozen=True)
-class Asked:
+class Job:
     request: TokenRequest
     cancelled_after: int | None  # tokens; None for never
 
 
-def mixed(count: int) -> list[Asked]:
+def mixed(count: int) -> list[Job]:
     """Questions over few passages, in all classes, of two collections; every seventh is given up."""
     draw = random.Random(11)
     corpus = np.random.default_rng(11).integers(3, 512, (PASSAGES, PASSAGE_TOKENS)).tolist()
-    asked = []
+    jobs = []
     for number in range(count):
         first = number % (count // 2) < FIRST
         passages = draw.choices(corpus, weights=[1 / (rank + 1) for rank in range(PASSAGES)], k=draw.randint(1, 4))
@@ -58,17 +58,17 @@ def mixed(count: int) -> list[Asked]:
             client=f"client-{draw.randrange(3)}",
             request_id=str(number),
         )
-        asked.append(Asked(one, draw.randrange(6) if number % 7 == 3 and not first else None))
-    return asked
+        jobs.append(Job(one, draw.randrange(6) if number % 7 == 3 and not first else None))
+    return jobs
 
 
-def plain_answers(asked: list[Asked], family: str) -> list[list[int]]:
+def plain_answers(jobs: list[Job], family: str) -> list[list[int]]:
     """One at a time, nothing shared, nothing drafted, nothing on disk."""
-    engine = Engine(tiny_decoder(family), EngineSettings(SchedulerLimits(1, 512, 256), max_waiting=len(asked)))
+    engine = Engine(tiny_decoder(family), EngineSettings(SchedulerLimits(1, 512, 256), max_waiting=len(jobs)))
     engine.start()
     try:
         answers = []
-        for number, each in enumerate(asked):
+        for number, each in enumerate(jobs):
             sink = Recorder()
             engine.submit(replace(each.request, trust_domain=f"alone-{number}"), sink)
             answers.append(sink.wait().tokens)
@@ -77,7 +77,7 @@ def plain_answers(asked: list[Asked], family: str) -> list[list[int]]:
         engine.close()
 
 
-def run(engine: Engine, part: list[Asked]) -> list[Recorder]:
+def run(engine: Engine, part: list[Job]) -> list[Recorder]:
     """Runs requests; those that are there first run when the others come."""
     ours: list[Recorder] = []
 
@@ -93,11 +93,11 @@ def run(engine: Engine, part: list[Asked]) -> list[Recorder]:
     return ours
 
 
-def submit(engine: Engine, asked: Asked, at_first: Callable[[], None] = lambda: None) -> Recorder:
-    """Hands a request in, to be given up once it has said so much."""
+def submit(engine: Engine, job: Job, at_first: Callable[[], None] = lambda: None) -> Recorder:
+    """Submits a request, to be cancelled after so many tokens."""
     name: list[SequenceId] = []
-    cancelled_after = asked.cancelled_after
-    epoch = 1 if asked.request.trust_domain == "manuals" else 0
+    cancelled_after = job.cancelled_after
+    epoch = 1 if job.request.trust_domain == "manuals" else 0
 
     def heard(tokens: tuple[int, ...]) -> bool:
         at_first()
@@ -106,7 +106,7 @@ def submit(engine: Engine, asked: Asked, at_first: Callable[[], None] = lambda: 
         return False
 
     sink = Recorder(heard)
-    name.append(engine.submit(replace(asked.request, epoch=epoch), sink))
+    name.append(engine.submit(replace(job.request, epoch=epoch), sink))
     if cancelled_after == 0:
         engine.cancel(name[0])
     return sink
@@ -114,18 +114,18 @@ def submit(engine: Engine, asked: Asked, at_first: Callable[[], None] = lambda: 
 
 @pytest.mark.parametrize("family", ["qwen2", "llama"])
 def test_greedy_answers_with_all_reuse_equal_those_of_the_plain_engine(family: str, tmp_path: Path) -> None:
-    asked = mixed(REQUESTS)
-    plain = plain_answers(asked, family)
+    jobs = mixed(REQUESTS)
+    plain = plain_answers(jobs, family)
     decoder = tiny_decoder(family, pages=PAGES)
     budget = DISK_PAGES * file_bytes(decoder.page_bytes)
     failures: list[str] = []
     found = read = preempted = 0
     sinks: list[Recorder] = []
     # Two engines one after the other over one disk: the second begins with what the first one left.
-    for part in (asked[: len(asked) // 2], asked[len(asked) // 2 :]):
+    for part in (jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]):
         tier = PageTier(decoder, failures.append, should_read=lambda *_: True, min_hold_s=60.0)
         tier.attach(PageStore(tmp_path, family.encode().ljust(32), decoder.page_bytes, budget, {"manuals": 1}))
-        engine = Engine(decoder, EngineSettings(TIGHT, max_waiting=len(asked), draft_tokens=4), tier=tier)
+        engine = Engine(decoder, EngineSettings(TIGHT, max_waiting=len(jobs), draft_tokens=4), tier=tier)
         ours = run(engine, part)
         for sink in ours:
             sink.wait()
@@ -134,7 +134,7 @@ def test_greedy_answers_with_all_reuse_equal_those_of_the_plain_engine(family: s
         preempted += engine.stats().preemptions
         engine.close(grace_s=60)
         read += tier.stats.read
-    for each, sink, expected in zip(asked, sinks, plain, strict=True):
+    for each, sink, expected in zip(jobs, sinks, plain, strict=True):
         if sink.error is None:
             assert sink.tokens == expected
         else:

@@ -17,7 +17,7 @@ from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, p
 
 
 class Ledger:
-    """Keeps decisions; says when a prompt was computed ahead."""
+    """Keeps audit events; signals when a prompt was prefetched."""
 
     def __init__(self) -> None:
         self.kept: list[AuditEvent] = []
@@ -29,9 +29,9 @@ class Ledger:
             self.prefetched.set()
 
 
-def ask(engine: Engine, asked: TokenRequest) -> tuple[list[int], int]:
+def generate_one(engine: Engine, item: TokenRequest) -> tuple[list[int], int]:
     sink = Recorder()
-    engine.submit(asked, sink)
+    engine.submit(item, sink)
     outcome = sink.wait().outcome
     assert outcome is not None
     return sink.tokens, outcome.usage.cached_prompt_tokens
@@ -44,12 +44,12 @@ def test_what_was_computed_ahead_is_found_and_the_answer_is_the_same() -> None:
     try:
         engine.prefetch(request(PROMPT, 6))
         assert ledger.prefetched.wait(60)
-        said, found = ask(engine, request(PROMPT, 6))
-        with_another_order = ask(engine, request((*PROMPT[:100], *OTHER), 6))[1]
+        generated, found = generate_one(engine, request(PROMPT, 6))
+        with_another_order = generate_one(engine, request((*PROMPT[:100], *OTHER), 6))[1]
     finally:
         engine.close()
     (plain,) = generate(tiny_decoder(), [request(PROMPT, 6)])
-    assert said == plain.tokens
+    assert generated == plain.tokens
     assert found == 7 * 32
     assert with_another_order == 3 * 32
     (event,) = (each for each in ledger.kept if each.kind is AuditEventKind.PREFETCHED)
@@ -95,7 +95,7 @@ def test_nothing_is_computed_ahead_of_text_that_was_removed() -> None:
     engine.prefetch(request(PROMPT, 6))
     engine.start()
     try:
-        assert ask(engine, replace(request(OTHER, 1), epoch=2))[1] == 0
+        assert generate_one(engine, replace(request(OTHER, 1), epoch=2))[1] == 0
         assert engine.stats().pages_cached == len(OTHER) // 32
     finally:
         engine.close()

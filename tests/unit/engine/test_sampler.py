@@ -98,8 +98,8 @@ def test_without_a_seed_two_requests_differ() -> None:
 
 @given(st.lists(st.tuples(logits_rows, samplings), min_size=2, max_size=5))
 def test_neighbours_do_not_change_what_a_request_draws(rows: list[tuple[NDArray[np.float32], Sampling]]) -> None:
-    asked = [SampleRequest(TokenSampler(sampling, VOCABULARY, ()), AnyToken()) for _, sampling in rows]
-    together = [sample(np.stack([logits for logits, _ in rows]), asked) for _ in range(3)]
+    items = [SampleRequest(TokenSampler(sampling, VOCABULARY, ()), AnyToken()) for _, sampling in rows]
+    together = [sample(np.stack([logits for logits, _ in rows]), items) for _ in range(3)]
     for row, (logits, sampling) in enumerate(rows):
         assert [token for step in together for token in step[row]] == pick(logits, sampling, draws=3)
 
@@ -120,7 +120,7 @@ def test_a_draft_changes_how_many_tokens_are_chosen_at_once_and_not_which(
     assert sample(np.stack(rows), [drafting]) == [tuple(expected[: right + 1])]
 
 
-def test_the_repetition_penalty_counts_the_prompt_and_what_was_said() -> None:
+def test_the_repetition_penalty_counts_prompt_and_generated_tokens() -> None:
     logits = np.array([3.0, 2.9, 2.8, -1, *[-9] * 8], np.float32)
     choice = TokenSampler(Sampling(repetition_penalty=1.5), VOCABULARY, (0,))
     assert choice.sample(logits, AnyToken()) == 1

@@ -1,4 +1,4 @@
-"""Looking into an engine shows what runs and who has its pages, and nothing of what is asked."""
+"""A snapshot shows the running sequences and the holders of pages, and no text."""
 
 from __future__ import annotations
 

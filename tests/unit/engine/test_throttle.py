@@ -28,24 +28,24 @@ def test_limits_held_back_are_legal_smaller_and_leave_every_slot_its_token(
 
 
 def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
-    asked = [request(prompt, max_tokens=8) for prompt in prompts(12)]
-    free = [sink.tokens for sink in generate(tiny_decoder(pages=256), asked)]
+    items = [request(prompt, max_tokens=8) for prompt in prompts(12)]
+    free = [sink.tokens for sink in generate(tiny_decoder(pages=256), items)]
     widths: list[int] = []
     engine = Engine(
         GatedRunner(tiny_decoder(pages=256), lambda step: widths.append(step.cumulative_sequence_lengths.size - 1)),
         EngineSettings(LIMITS, max_waiting=64),
     )
     engine.set_throttle(0.25)
-    sinks = [Recorder() for _ in asked]
-    for item, sink in zip(asked, sinks, strict=True):
+    sinks = [Recorder() for _ in items]
+    for item, sink in zip(items, sinks, strict=True):
         engine.submit(item, sink)
     engine.start()
     assert [sink.wait().tokens for sink in sinks] == free
     assert max(widths) == LIMITS.max_slots // 4
     widths.clear()
     engine.set_throttle(1.0)
-    again = [Recorder() for _ in asked]
-    for item, sink in zip(asked, again, strict=True):
+    again = [Recorder() for _ in items]
+    for item, sink in zip(items, again, strict=True):
         engine.submit(item, sink)
     for sink in again:
         sink.wait()

@@ -78,7 +78,7 @@ def test_the_last_token_is_always_computed_because_its_logits_are_needed() -> No
     assert hold(pool, B, TOKENS[:16]) == 8
 
 
-def test_released_pages_are_found_again_until_their_room_is_needed() -> None:
+def test_released_pages_are_found_again_until_they_are_evicted() -> None:
     pool = BlockPool(5, 8)
     hold(pool, A, TOKENS)
     pool.release(A)

@@ -10,7 +10,7 @@ from edge_rag.engine.kv_cache.page_copy import KvCopy, computed_ranges, next_cop
 
 @st.composite
 def loans_ahead(draw: st.DrawFn) -> tuple[int, tuple[KvCopy, ...]]:
-    """A position, and loans after it."""
+    """A position, and copies after it."""
     first = draw(st.integers(0, 20))
     copies, position = [], first
     for gap, length in draw(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 9)), max_size=4)):
@@ -20,7 +20,7 @@ def loans_ahead(draw: st.DrawFn) -> tuple[int, tuple[KvCopy, ...]]:
 
 
 @given(loans_ahead(), st.integers(1, 60))
-def test_a_stretch_computes_as_many_tokens_as_asked_for_and_ends_with_one(
+def test_next_copies_leave_as_many_computed_tokens_as_requested_and_end_with_one(
     ahead: tuple[int, tuple[KvCopy, ...]], count: int
 ) -> None:
     first, copies = ahead
@@ -35,7 +35,7 @@ def test_a_stretch_computes_as_many_tokens_as_asked_for_and_ends_with_one(
 
 
 @given(loans_ahead(), st.integers(0, 90))
-def test_no_more_tokens_are_computed_than_there_is_room_for(ahead: tuple[int, tuple[KvCopy, ...]], end: int) -> None:
+def test_tokens_until_a_position_end_before_it(ahead: tuple[int, tuple[KvCopy, ...]], end: int) -> None:
     first, copies = ahead
 
     def last(count: int) -> int:

@@ -1,4 +1,4 @@
-"""Which cached pages go when room is needed, over any history."""
+"""Which cached pages are evicted, over any history."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(domain=st.sampled_from(DOMAINS))
     def forget(self, domain: str) -> None:
-        """As the engine does it: who runs goes on in a domain of its own."""
+        """As the engine does: running sequences continue in a domain of their own."""
         for sequence, (own, tokens, _) in list(self.running.items()):
             if own == domain:
                 self.running[sequence] = (f"{own}\0{sequence}", tokens, [])
@@ -114,7 +114,7 @@ def use(pool: BlockPool, sequence: int, tokens: list[int]) -> int:
     return first
 
 
-def test_what_is_asked_for_often_outlives_what_was_asked_for_later() -> None:
+def test_a_frequent_page_outlives_a_later_one() -> None:
     pool = BlockPool(6, PAGE_TOKENS)
     often = [1, 2, 3, 4, 5]
     for sequence in range(3):
@@ -124,7 +124,7 @@ def test_what_is_asked_for_often_outlives_what_was_asked_for_later() -> None:
     assert use(pool, 99, often) == 4
 
 
-def test_what_was_asked_for_often_long_ago_goes_in_the_end() -> None:
+def test_a_page_that_was_frequent_long_ago_is_evicted_in_the_end() -> None:
     pool = BlockPool(6, PAGE_TOKENS)
     once = [1, 2, 3, 4, 5]
     for sequence in range(3):
@@ -135,7 +135,7 @@ def test_what_was_asked_for_often_long_ago_goes_in_the_end() -> None:
     assert use(pool, 999, once) == 0
 
 
-def test_of_pages_asked_for_equally_often_the_longest_unused_one_goes() -> None:
+def test_of_equally_frequent_pages_the_least_recently_used_is_evicted() -> None:
     pool = BlockPool(4, PAGE_TOKENS)
     use(pool, 1, [1, 1, 0])
     use(pool, 2, [2, 2, 0])

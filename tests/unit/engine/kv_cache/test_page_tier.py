@@ -25,7 +25,7 @@ OTHERS = prompts(3, 240, 240, seed=4)  # so long that nothing of another one sta
 
 
 class WatchedStore(PageStore):
-    """The real store, which says when it wrote a page."""
+    """The real store, which signals each write."""
 
     def watch(self) -> threading.Semaphore:
         self.wrote = threading.Semaphore(0)
@@ -67,8 +67,8 @@ def stuck_store(decoder: PagedDecoder, folder: Path) -> tuple[PageStore, threadi
 def engine_over(
     decoder: PagedDecoder, store: PageStore, failures: list[str] | None = None, hold_s: float = 60.0
 ) -> Iterator[tuple[Engine, PageTier]]:
-    said = [] if failures is None else failures
-    tier = PageTier(decoder, said.append, should_read=lambda *_: True, min_hold_s=hold_s)
+    generated = [] if failures is None else failures
+    tier = PageTier(decoder, generated.append, should_read=lambda *_: True, min_hold_s=hold_s)
     tier.attach(store)
     engine = Engine(decoder, EngineSettings(LIMITS, max_waiting=64), tier=tier)
     engine.start()
@@ -78,10 +78,10 @@ def engine_over(
         engine.close(grace_s=60)
 
 
-def ask(
+def generate_one(
     engine: Engine, prompt: tuple[int, ...], epoch: int = 0, trust_domain: str = "manuals"
 ) -> tuple[list[int], int]:
-    """Returns what was said, and how many tokens of the prompt were found."""
+    """Returns the generated tokens, and how many tokens of the prompt were found."""
     sink = Recorder()
     engine.submit(replace(request(prompt, 6, trust_domain=trust_domain), epoch=epoch), sink)
     outcome = sink.wait().outcome
@@ -94,7 +94,7 @@ def leave_hot(folder: Path) -> None:
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, folder)) as (engine, _):
         for _ in range(2):
-            ask(engine, HOT)
+            generate_one(engine, HOT)
 
 
 def plain(prompt: tuple[int, ...]) -> list[int]:
@@ -104,9 +104,9 @@ def plain(prompt: tuple[int, ...]) -> list[int]:
 
 def evict_hot(engine: Engine, wrote: threading.Semaphore) -> None:
     for _ in range(2):
-        ask(engine, HOT)
+        generate_one(engine, HOT)
     for other in OTHERS:
-        ask(engine, other)
+        generate_one(engine, other)
     for _ in range(4):
         assert wrote.acquire(timeout=60)
 
@@ -118,10 +118,10 @@ def test_what_was_evicted_comes_back_from_the_disk_and_the_answer_is_the_same(tm
     wrote = store.watch()
     with engine_over(decoder, store) as (engine, tier):
         evict_hot(engine, wrote)
-        said, found = ask(engine, HOT)
+        generated, found = generate_one(engine, HOT)
         assert found >= 4 * decoder.page_tokens
         assert tier.stats.read > 0
-    assert said == plain(HOT)
+    assert generated == plain(HOT)
 
 
 def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
@@ -136,12 +136,12 @@ def test_pages_are_read_before_the_request_comes(tmp_path: Path) -> None:
         assert tier.stats.read == 4
 
 
-def test_what_was_asked_for_once_is_not_written(tmp_path: Path) -> None:
+def test_a_page_used_once_is_not_written(tmp_path: Path) -> None:
     decoder = tiny_decoder(pages=PAGES)
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
         assert not engine.prefetch_enabled, "there is nothing on disk to be read ahead"
         for prompt in (HOT, *OTHERS):
-            ask(engine, prompt)
+            generate_one(engine, prompt)
     assert tier.stats.written == 0
 
 
@@ -149,11 +149,11 @@ def test_what_is_dropped_because_memory_is_short_is_not_copied_first(tmp_path: P
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
         for _ in range(2):
-            ask(engine, HOT)
+            generate_one(engine, HOT)
         engine.shed_memory(drop_cache=True, hold_batch=False)
         engine.snapshot()  # has the engine go round once
         assert engine.stats().pages_cached == 0
-        assert ask(engine, HOT) == (plain(HOT), 0)
+        assert generate_one(engine, HOT) == (plain(HOT), 0)
         engine.shed_memory(drop_cache=True, hold_batch=False)
     assert tier.stats.written == 0
 
@@ -161,17 +161,17 @@ def test_what_is_dropped_because_memory_is_short_is_not_copied_first(tmp_path: P
 def test_hot_pages_survive_a_restart_and_the_answer_is_the_same(tmp_path: Path) -> None:
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
-        first = [ask(engine, HOT)[0] for _ in range(2)]
+        first = [generate_one(engine, HOT)[0] for _ in range(2)]
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
-        said, found = ask(engine, HOT)
-        assert ask(engine, HOT, trust_domain="personnel")[1] == 0
+        generated, found = generate_one(engine, HOT)
+        assert generate_one(engine, HOT, trust_domain="personnel")[1] == 0
     assert found >= 4 * decoder.page_tokens
     assert tier.stats.read >= 4
-    assert [said, said] == first
+    assert [generated, generated] == first
 
 
-def test_at_the_end_the_pages_asked_for_most_are_kept(tmp_path: Path) -> None:
+def test_at_the_end_the_most_used_pages_are_written(tmp_path: Path) -> None:
     decoder = tiny_decoder()
     store = PageStore(
         tmp_path, b"tiny".ljust(32), decoder.page_bytes, 4 * file_bytes(decoder.page_bytes), {"manuals": 0}
@@ -179,25 +179,25 @@ def test_at_the_end_the_pages_asked_for_most_are_kept(tmp_path: Path) -> None:
     with engine_over(decoder, store) as (engine, _):
         for prompt, times in ((OTHERS[0], 2), (HOT, 4), (OTHERS[1], 2)):
             for _ in range(times):
-                ask(engine, prompt)
+                generate_one(engine, prompt)
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
-        assert ask(engine, HOT)[1] == 4 * decoder.page_tokens
-        assert ask(engine, OTHERS[0])[1] == 0
+        assert generate_one(engine, HOT)[1] == 4 * decoder.page_tokens
+        assert generate_one(engine, OTHERS[0])[1] == 0
 
 
 def test_removed_text_leaves_nothing_on_the_disk_and_nothing_comes_back(tmp_path: Path) -> None:
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, _):
         for _ in range(2):
-            ask(engine, HOT)
+            generate_one(engine, HOT)
         engine.forget("manuals", 1)
-        assert ask(engine, HOT, epoch=1)[1] == 0
-        assert ask(engine, HOT, epoch=0)[1] == 0  # found before the text was removed, asked after
+        assert generate_one(engine, HOT, epoch=1)[1] == 0
+        assert generate_one(engine, HOT, epoch=0)[1] == 0  # retrieved before the text was removed, submitted after
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.parent.name.endswith("-0")]
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path, epoch=2)) as (engine, tier):
-        assert ask(engine, HOT, epoch=2)[1] == 0
+        assert generate_one(engine, HOT, epoch=2)[1] == 0
     assert tier.stats.read == 0
 
 
@@ -211,22 +211,22 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
         path.write_bytes(data)
     decoder = tiny_decoder()
     with engine_over(decoder, store_over(decoder, tmp_path)) as (engine, tier):
-        said, found = ask(engine, HOT)
+        generated, found = generate_one(engine, HOT)
         assert tier.stats.damaged >= 1
     assert found == 0
-    assert said == plain(HOT)
+    assert generated == plain(HOT)
 
 
-def test_a_disk_that_fails_is_left_alone_and_said_once_and_no_request_fails(tmp_path: Path) -> None:
+def test_a_failed_disk_is_reported_once_and_no_request_fails(tmp_path: Path) -> None:
     decoder, failures = tiny_decoder(pages=PAGES), list[str]()
     store = store_over(decoder, tmp_path / "kv")
     with engine_over(decoder, store, failures) as (engine, tier):
         (tmp_path / "kv").rename(tmp_path / "elsewhere")
         (tmp_path / "kv").write_text("no folder any more")
         for _ in range(2):
-            ask(engine, HOT)
+            generate_one(engine, HOT)
         for prompt in (*OTHERS, HOT):
-            assert ask(engine, prompt)[0] == plain(prompt)
+            assert generate_one(engine, prompt)[0] == plain(prompt)
     assert tier.stats.failed
     assert len(failures) == 1
     assert "write to" in failures[0]
@@ -237,10 +237,10 @@ def test_a_disk_that_does_not_answer_holds_a_request_back_no_longer_than_computi
     decoder = tiny_decoder()
     store, answers = stuck_store(decoder, tmp_path)
     with engine_over(decoder, store, hold_s=0.05) as (engine, _):
-        said, found = ask(engine, HOT)
+        generated, found = generate_one(engine, HOT)
         answers.set()
     assert found == 0
-    assert said == plain(HOT)
+    assert generated == plain(HOT)
 
 
 def test_a_request_that_is_cancelled_while_its_pages_are_read_ends(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_request_that_is_cancelled_while_its_pages_are_read_ends(tmp_path: Pat
         engine.cancel(engine.submit(request(HOT, 6), sink))
         sink.wait()
         answers.set()
-        assert ask(engine, HOT)[0] == plain(HOT)
+        assert generate_one(engine, HOT)[0] == plain(HOT)
     assert sink.ends == 1
 
 
@@ -268,7 +268,7 @@ def test_who_is_paused_while_its_pages_are_read_goes_on_once_it_may(tmp_path: Pa
         if early:
             engine.resume(name)
         answers.set()
-        assert ask(engine, OTHERS[0])[0] == plain(OTHERS[0])
+        assert generate_one(engine, OTHERS[0])[0] == plain(OTHERS[0])
         assert early or not sink.ended.is_set()
         engine.resume(name)
         assert sink.wait().tokens == plain(HOT)

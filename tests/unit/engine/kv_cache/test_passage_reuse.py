@@ -59,7 +59,7 @@ class Running:
     def __exit__(self, *_: object) -> None:
         self.engine.close()
 
-    def ask(self, item: TokenRequest) -> Recorder:
+    def generate_one(self, item: TokenRequest) -> Recorder:
         sink = Recorder()
         self.engine.submit(item, sink)
         assert sink.wait().error is None
@@ -77,33 +77,33 @@ def test_a_passage_that_stands_where_it_was_computed_changes_nothing(family: str
     assert copied.tokens == plain.tokens
 
 
-def test_each_passage_is_computed_once_whatever_stands_before_it() -> None:
+def test_each_passage_is_computed_once_wherever_it_stands() -> None:
     with Running() as running:
-        first = running.ask(over(0, 1, 2))
+        first = running.generate_one(over(0, 1, 2))
         begun = running.prefilled()
         assert begun >= len(BEGINNING) + sum(len(PASSAGES[n]) for n in (0, 1, 2))
-        second = running.ask(over(2, 0, 1))
+        second = running.generate_one(over(2, 0, 1))
         assert first.outcome is not None
         assert second.outcome is not None
         usage = second.outcome.usage
         assert usage.copied_prompt_tokens + usage.cached_prompt_tokens >= usage.prompt_tokens - 3 * (8 + 1) - PAGE
         assert running.prefilled() - begun <= 3 * (8 + 1) + PAGE
-        assert running.engine.stats().completed == 2, "what nobody asked for is no request"
+        assert running.engine.stats().completed == 2, "a warm-up is no request"
         assert len(running.reports.requests) == 2
 
 
 def test_the_same_question_gets_the_same_answer_whether_its_passages_were_there_or_not() -> None:
     with Running() as cold:
-        expected = cold.ask(over(3, 1, 4)).tokens
+        expected = cold.generate_one(over(3, 1, 4)).tokens
     with Running() as warm:
-        warm.ask(over(4, 3, 0))
-        assert warm.ask(over(3, 1, 4)).tokens == expected
+        warm.generate_one(over(4, 3, 0))
+        assert warm.generate_one(over(3, 1, 4)).tokens == expected
 
 
 def test_copies_do_not_depend_on_chunks_or_company() -> None:
     items = [over(n % 5, (n + 2) % 5, (n + 3) % 5, end=5 + n) for n in range(6)]
     with Running() as running:
-        expected = [running.ask(item).tokens for item in items]
+        expected = [running.generate_one(item).tokens for item in items]
     for limits in (SchedulerLimits(6, 300, 100), SchedulerLimits(2, 13, 5)):
         together = generate(tiny_decoder(pages=64), items, limits)
         assert [sink.tokens for sink in together] == expected
@@ -114,14 +114,14 @@ def test_a_request_that_copied_leaves_no_approximation_behind() -> None:
     plain = replace(item, spans=())
     expected = generate(tiny_decoder(), [plain])[0].tokens
     with Running() as running:
-        running.ask(item)
-        assert running.ask(plain).tokens == expected
+        running.generate_one(item)
+        assert running.generate_one(plain).tokens == expected
 
 
 def test_where_the_cache_is_too_small_passages_are_computed_in_place() -> None:
     with Running(pages=9) as running:
         for _ in range(3):
-            running.ask(over(0, 1, 2))
+            running.generate_one(over(0, 1, 2))
         assert running.engine.stats().completed == 3
 
 
@@ -174,7 +174,7 @@ def test_what_is_forgotten_while_it_is_computed_is_not_copied() -> None:
     engine.close()
 
 
-def test_a_step_that_fails_costs_those_who_wait_for_it_only_time() -> None:
+def test_a_failed_warm_up_costs_the_requests_that_wait_for_it_only_time() -> None:
     steps = []
 
     def fail_once(step: object) -> None:

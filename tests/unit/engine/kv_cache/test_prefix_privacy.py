@@ -1,4 +1,4 @@
-"""The work for a question does not depend on what another trust domain has asked before.
+"""The work for a question does not depend on earlier questions of other trust domains.
 
 Times follow from the work; `python -m scripts.bench.engine.first_token_privacy` measures them.
 """
@@ -24,7 +24,7 @@ def steps_of_a_new_prompt() -> int:
     return probe.model_steps
 
 
-def test_a_prompt_that_another_trust_domain_asked_takes_the_work_of_a_new_one(steps_of_a_new_prompt: int) -> None:
+def test_a_prompt_cached_in_another_trust_domain_takes_the_work_of_a_new_one(steps_of_a_new_prompt: int) -> None:
     trials = probes("manuals", "personnel", trials=40, limits=CHUNKED)
     assert {probe.asked_before for probe in trials} == {False, True}
     assert work(trials) == {(steps_of_a_new_prompt, 0)}

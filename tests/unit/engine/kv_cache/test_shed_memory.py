@@ -35,14 +35,14 @@ class RecordedEvents:
         return event
 
 
-def test_dropping_the_cache_frees_every_page_nobody_holds_and_answers_stay_the_same() -> None:
-    asked = [request(prompt, max_tokens=8) for prompt in prompts(6)]
-    expected = [sink.tokens for sink in generate(tiny_decoder(), asked)]
+def test_dropping_the_cache_frees_every_idle_page_and_answers_stay_the_same() -> None:
+    items = [request(prompt, max_tokens=8) for prompt in prompts(6)]
+    expected = [sink.tokens for sink in generate(tiny_decoder(), items)]
     engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=64))
     engine.start()
     for _ in range(2):
-        sinks = [Recorder() for _ in asked]
-        for item, sink in zip(asked, sinks, strict=True):
+        sinks = [Recorder() for _ in items]
+        for item, sink in zip(items, sinks, strict=True):
             engine.submit(item, sink)
             engine.shed_memory(drop_cache=True, hold_batch=False)
         assert [sink.wait().tokens for sink in sinks] == expected
@@ -52,27 +52,27 @@ def test_dropping_the_cache_frees_every_page_nobody_holds_and_answers_stay_the_s
     engine.close()
 
 
-def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> None:
-    asked = request(prompts(1)[0], max_tokens=24, priority=Priority.BATCH, request_id="batch")
-    (alone,) = generate(tiny_decoder(), [asked])
-    said, go_on = threading.Event(), threading.Event()
+def test_batch_requests_are_preempted_and_resumed_with_the_same_answer() -> None:
+    item = request(prompts(1)[0], max_tokens=24, priority=Priority.BATCH, request_id="batch")
+    (alone,) = generate(tiny_decoder(), [item])
+    generated, go_on = threading.Event(), threading.Event()
 
     def hold(step: PackedStep) -> None:
         if step.input_ids.size == 1 and not go_on.is_set():
-            said.set()
+            generated.set()
             assert go_on.wait(60)
 
     audit = RecordedEvents()
     engine = Engine(GatedRunner(tiny_decoder(), hold), EngineSettings(LIMITS, max_waiting=64), audit=audit)
     sink = Recorder()
-    engine.submit(asked, sink)
+    engine.submit(item, sink)
     engine.start()
-    assert said.wait(60)
+    assert generated.wait(60)
     engine.shed_memory(drop_cache=True, hold_batch=True)
     go_on.set()
-    gave_way = audit.wait_for(AuditEventKind.PREEMPTED, "batch")
-    assert gave_way.reason == "memory is short, and it can wait"
-    assert gave_way.preempted_for is None
+    preempted = audit.wait_for(AuditEventKind.PREEMPTED, "batch")
+    assert preempted.reason == "memory is short, and it can wait"
+    assert preempted.preempted_for is None
     with pytest.raises(MemoryPressure) as refused:
         engine.submit(request(prompts(1)[0], priority=Priority.BATCH, request_id="late"), Recorder())
     assert refused.value.retry_after_s > 0
@@ -88,7 +88,7 @@ def test_batch_requests_give_way_wait_and_come_back_with_the_same_answer() -> No
     engine.close()
 
 
-def test_an_engine_whose_batch_requests_are_held_sits_still_and_stops_when_told() -> None:
+def test_an_engine_whose_batch_requests_are_held_idles_and_can_be_closed() -> None:
     turns: list[int] = []
 
     class Counting(Unobserved):

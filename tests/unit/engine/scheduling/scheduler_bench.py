@@ -87,13 +87,13 @@ class Bench:
         for entry in plan.entries:
             sequence = self.sequences[entry.sequence]
             if entry.wants_logits:
-                said = accepted[entry.sequence] + 1
-                sequence.tokens += range(len(sequence.tokens), len(sequence.tokens) + said)
+                generated = accepted[entry.sequence] + 1
+                sequence.tokens += range(len(sequence.tokens), len(sequence.tokens) + generated)
                 if sequence.generated == sequence.max_tokens:
                     self.scheduler.remove([sequence])
                     self.finished.append(sequence.id)
                 else:
-                    self.scheduler.accept(sequence, said - 1)
+                    self.scheduler.accept(sequence, generated - 1)
         return plan
 
     def compute(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
@@ -107,7 +107,7 @@ class Bench:
             self.content.update(zip(step.slot_mapping.tolist(), step.input_ids.tolist(), strict=True))
 
     def check_writes(self, plan: StepPlan, tables: Mapping[SequenceId, tuple[PageId, ...]]) -> None:
-        """Nobody writes to a page that another holds or could find."""
+        """No sequence writes to a page that another holds or can find."""
         before = self.pool.snapshot()
         for entry in plan.entries:
             end = entry.end + entry.drafted

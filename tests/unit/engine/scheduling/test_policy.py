@@ -24,7 +24,7 @@ def test_prefill_that_needs_less_than_its_share_takes_no_more() -> None:
 
 
 @given(limits_and_pending)
-def test_a_step_stays_within_its_budget_and_nobody_gets_more_than_they_need(
+def test_a_step_stays_within_its_budget_and_no_sequence_gets_more_than_it_needs(
     case: tuple[SchedulerLimits, list[int]],
 ) -> None:
     limits, pending = case

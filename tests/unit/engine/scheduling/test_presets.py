@@ -9,22 +9,22 @@ from edge_rag.errors import ConfigurationError
 BALANCED = StepSize(slots=8, tokens=512, prefill_share=0.25)
 
 
-def test_the_middle_of_the_curve_is_what_the_profile_says() -> None:
+def test_the_balanced_preset_is_the_profile() -> None:
     assert limits_for(SchedulingPreset.BALANCED, BALANCED) == SchedulerLimits(8, 512, 126)
 
 
-def test_slots_and_step_length_grow_along_the_curve() -> None:
+def test_slots_and_tokens_grow_from_latency_to_throughput() -> None:
     points = [
-        limits_for(curve, BALANCED)
-        for curve in (SchedulingPreset.LATENCY, SchedulingPreset.BALANCED, SchedulingPreset.THROUGHPUT)
+        limits_for(preset, BALANCED)
+        for preset in (SchedulingPreset.LATENCY, SchedulingPreset.BALANCED, SchedulingPreset.THROUGHPUT)
     ]
     assert [p.max_slots for p in points] == [4, 8, 16]
     assert [p.max_step_tokens for p in points] == [256, 512, 1024]
 
 
-@pytest.mark.parametrize("curve", SchedulingPreset)
-def test_what_the_operator_says_beats_the_curve(curve: SchedulingPreset) -> None:
-    limits = limits_for(curve, BALANCED, max_slots=5, max_step_tokens=100)
+@pytest.mark.parametrize("preset", SchedulingPreset)
+def test_explicit_limits_override_the_preset(preset: SchedulingPreset) -> None:
+    limits = limits_for(preset, BALANCED, max_slots=5, max_step_tokens=100)
     assert (limits.max_slots, limits.max_step_tokens) == (5, 100)
 
 

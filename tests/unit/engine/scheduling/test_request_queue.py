@@ -61,7 +61,7 @@ def test_the_client_with_the_least_service_goes_first() -> None:
     assert line.order() == [2, 1]
 
 
-def test_clients_take_turns_whatever_each_of_them_asks_for() -> None:
+def test_clients_take_turns_independent_of_what_each_requests() -> None:
     line = Line()
     for _ in range(100):
         line.add("busy")
@@ -138,7 +138,7 @@ def test_a_request_that_had_to_give_way_rises_by_all_its_waiting_but_not_by_its_
     assert levels == [Priority.BATCH, Priority.NORMAL]
 
 
-def test_a_risen_request_shares_its_new_class_with_those_who_came_in_it() -> None:
+def test_a_risen_request_shares_its_new_class_with_those_that_arrived_in_it() -> None:
     line = Line(aging_s=10)
     batch = line.add("a", Priority.BATCH)
     for now in (10.0, 20.0):
@@ -208,9 +208,9 @@ def test_clients_that_left_are_forgotten() -> None:
 
 
 class WaitingMachine(RuleBasedStateMachine):
-    """The queue's next is always the least of all that wait, whatever came, went, rose and was served.
+    """The queue's next is always the least of all that wait, after any arrivals, removals, promotions and service.
 
-    ``hungry`` says in a plain way since when each client got nothing of each class.
+    ``hungry`` is a plain model of the time since which each client got no slot in each class.
     """
 
     @initialize(aging_s=st.sampled_from([3.0, 10.0, inf]))

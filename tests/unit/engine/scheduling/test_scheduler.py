@@ -1,4 +1,4 @@
-"""What the scheduler plans, whom it lets in and who gives way."""
+"""What the scheduler plans, admits and preempts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_equal_class_waits_for_a_slot() -> None:
     assert bench.step().preempted == ()
 
 
-def test_nobody_is_put_out_where_that_would_not_make_room() -> None:
+def test_no_sequence_is_preempted_if_that_would_not_make_room() -> None:
     bench = Bench(10, SchedulerLimits(4, 64, 8))
     bench.submit(24, 8, Priority.INTERACTIVE)
     bench.submit(3, 4, Priority.BATCH)
@@ -197,7 +197,7 @@ def test_equal_histories_give_equal_plans() -> None:
     assert histories[0] == histories[1]
 
 
-def test_a_sequence_put_out_for_pages_comes_back_only_to_more_room_each_time() -> None:
+def test_a_sequence_preempted_for_pages_needs_more_room_each_time() -> None:
     bench = Bench(60, SchedulerLimits(8, 64, 8))
     for n in range(40):
         bench.submit(4 + n % 5, 100)
@@ -208,7 +208,7 @@ def test_a_sequence_put_out_for_pages_comes_back_only_to_more_room_each_time() -
     assert max(shortages) <= 6
 
 
-def test_fewer_slots_let_nobody_in_until_enough_have_left_and_put_nobody_out() -> None:
+def test_fewer_slots_admit_none_until_enough_are_free_and_preempt_none() -> None:
     bench = Bench(100, SchedulerLimits(4, 64, 8))
     for n in range(8):
         bench.submit(3, 10 + n)
@@ -221,7 +221,7 @@ def test_fewer_slots_let_nobody_in_until_enough_have_left_and_put_nobody_out() -
     assert all(s.preemptions == 0 for s in bench.sequences.values())
 
 
-def test_every_decision_says_why_and_on_which_numbers() -> None:
+def test_every_event_has_a_reason_and_its_numbers() -> None:
     bench = Bench(40, SchedulerLimits(1, 16, 4))
     low = bench.submit(3, 10, Priority.BATCH, client="a")
     behind = bench.submit(3, 10, Priority.BATCH, client="a")
@@ -242,14 +242,14 @@ def test_every_decision_says_why_and_on_which_numbers() -> None:
         0,
         4,
     )
-    said = [(v.kind, v.reason) for v in bench.events[behind.id]]
-    assert said[0] == (AuditEventKind.DEFERRED, WaitReason.SLOTS.value)
+    recorded = [(v.kind, v.reason) for v in bench.events[behind.id]]
+    assert recorded[0] == (AuditEventKind.DEFERRED, WaitReason.SLOTS.value)
     assert bench.events[third.id][0].reason == WaitReason.ORDER.value
     assert bench.events[third.id][-1].numbers["client_service_tokens"] > 0
     assert all(v.numbers["waited_s"] >= 0 for events in bench.events.values() for v in events)
 
 
-def test_waiting_is_said_once_for_each_reason() -> None:
+def test_a_wait_is_recorded_once_for_each_reason() -> None:
     bench = Bench(10, SchedulerLimits(2, 64, 8))
     bench.submit(20, 15)
     bench.submit(2, 3)
@@ -318,7 +318,7 @@ def test_what_was_computed_alone_is_copied_and_the_rest_computed() -> None:
     bench.run()
     again = bench.submit(prompt, 1)
     bench.step()
-    assert again.cached_tokens == 16, "an approximation is nobody else's prefix"
+    assert again.cached_tokens == 16, "an approximation is not shared as a prefix"
 
 
 def test_pages_that_run_out_are_not_kept_for_copying() -> None:

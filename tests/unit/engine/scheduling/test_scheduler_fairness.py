@@ -1,4 +1,4 @@
-"""Who waits how long: classes, ageing and clients."""
+"""How long sequences wait: classes, aging and clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_batch_request_that_is_put_out_again_and_again_finishes_too() -> None:
     assert low.level is Priority.INTERACTIVE
 
 
-def test_aging_interrupts_nobody() -> None:
+def test_aging_preempts_no_request() -> None:
     bench = Bench(400, SchedulerLimits(4, 64, 8), aging_s=10)
     for _ in range(40):
         bench.submit(3, 30, Priority.BATCH)

@@ -1,4 +1,4 @@
-"""Whatever is done to a scheduler in whatever order, its accounts and decisions stay right."""
+"""Random operations on a scheduler keep its accounting and its events right."""
 
 from __future__ import annotations
 

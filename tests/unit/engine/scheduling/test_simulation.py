@@ -107,7 +107,7 @@ def test_the_controller_keeps_the_steps_of_a_busy_box_near_its_target() -> None:
 
 
 @pytest.mark.parametrize("trace", Trace)
-def test_traces_come_in_order_at_the_asked_rate_and_again_the_same(trace: Trace) -> None:
+def test_traces_are_ordered_reproducible_and_of_the_requested_rate(trace: Trace) -> None:
     def make(seed: int) -> list[Arrival]:
         return list(arrivals(trace, Shape.QUOTE, 20_000, 5.0, clients=6, batch_share=0.3, seed=seed))
 
@@ -120,7 +120,7 @@ def test_traces_come_in_order_at_the_asked_rate_and_again_the_same(trace: Trace)
     assert batch == pytest.approx(0.15 if trace is Trace.FLOOD else 0.3, abs=0.02)
 
 
-@pytest.mark.parametrize("compare", ["policies", "curve"])
+@pytest.mark.parametrize("compare", ["policies", "presets"])
 def test_the_command_prints_comparable_totals(compare: str) -> None:
     arguments = ["--requests", "60", "--shape", "quote", "--trace", "bursts", "--compare", compare]
     printed = CliRunner().invoke(simulate, [*arguments, "--json"])

@@ -106,14 +106,14 @@ def test_without_demand_no_slot_is_added() -> None:
     assert controller.slots == before
 
 
-def test_slots_that_nobody_uses_are_taken_away_too_when_the_used_ones_are_too_many() -> None:
+def test_unused_slots_are_removed_too_when_the_used_ones_are_too_many() -> None:
     controller = SlotController(TARGET, 1, 16)
     drive(controller, linear(0.02, 0.02), 20, busy=6)
     assert controller.slots <= 5
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 5.0), st.integers(0, 40), st.integers(0, 3)), max_size=800))
-def test_it_stays_within_its_bounds_whatever_it_sees(steps: list[tuple[float, int, int]]) -> None:
+def test_it_stays_within_its_bounds_for_any_observations(steps: list[tuple[float, int, int]]) -> None:
     controller = SlotController(TARGET, 2, 9)
     for step_s, decodes, waiting in steps:
         change = controller.observe(step_s, decodes, waiting)

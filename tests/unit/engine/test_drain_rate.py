@@ -5,30 +5,30 @@ import pytest
 from edge_rag.engine.command_queue import DrainRate
 
 
-def test_until_something_left_the_assumed_interval_is_told() -> None:
+def test_the_assumed_interval_is_returned_until_one_was_measured() -> None:
     assert DrainRate(assumed_s=3.0).retry_after_s() == 3.0
 
 
-def test_the_measured_interval_is_told() -> None:
+def test_the_measured_interval_is_returned() -> None:
     rate = DrainRate(weight=1.0)
     rate.left(10.0, others_wait=True, tokens=100)
     rate.left(10.5, others_wait=True, tokens=100)
     assert rate.retry_after_s() == pytest.approx(0.5)
 
 
-def test_time_in_which_nobody_waited_is_not_counted() -> None:
+def test_time_without_waiting_requests_is_not_counted() -> None:
     rate = DrainRate(weight=1.0, assumed_s=2.0)
     rate.left(10.0, others_wait=False, tokens=100)
     rate.left(500.0, others_wait=True, tokens=100)
     assert rate.retry_after_s() == 2.0
 
 
-@pytest.mark.parametrize(("interval", "told"), [(0.001, 0.05), (1000.0, 60.0)])
-def test_the_answer_is_within_sensible_bounds(interval: float, told: float) -> None:
+@pytest.mark.parametrize(("interval", "expected"), [(0.001, 0.05), (1000.0, 60.0)])
+def test_the_answer_is_within_sensible_bounds(interval: float, expected: float) -> None:
     rate = DrainRate(weight=1.0)
     rate.left(0.0, others_wait=True, tokens=100)
     rate.left(interval, others_wait=True, tokens=100)
-    assert rate.retry_after_s() == told
+    assert rate.retry_after_s() == expected
 
 
 def test_a_lack_of_tokens_takes_as_many_departures_as_it_is_worth() -> None:
