@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AccessStub:
-    """For every caller, and for those who are to become one.
+    """Identifies callers, and gives new clients credentials.
     """
 
     def __init__(self, channel):
@@ -48,23 +48,24 @@ class AccessStub:
 
 
 class AccessServicer:
-    """For every caller, and for those who are to become one.
+    """Identifies callers, and gives new clients credentials.
     """
 
     def WhoAmI(self, request, context):
-        """Returns who the daemon takes the caller for. UNAUTHENTICATED: no credentials, or none that are known. UNAVAILABLE:
-        starting or shutting down.
+        """Returns the caller's identity. UNAUTHENTICATED: no credentials, or unknown ones. UNAVAILABLE: starting or shutting
+        down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Pair(self, request, context):
-        """Exchanges a one-time code of `edge-rag pair` for credentials. The only call of these services that needs none. Before
-        a client sends anything it compares the daemon's certificate with the first half of the code, and connects anew
-        trusting that certificate alone. Never repeat it: a code is good once. UNAUTHENTICATED: the code is wrong, used, over,
-        or void after too many wrong secrets; which of these is not told. PERMISSION_DENIED: not over TLS.
-        RESOURCE_EXHAUSTED: too many codes were shown lately. UNAVAILABLE: starting or shutting down, or no token can be made.
+        """Exchanges a one-time code of `edge-rag pair` for credentials. The only call that needs no credentials. Before it
+        sends anything, a client compares the daemon's certificate with the first half of the code, and connects again
+        trusting that certificate alone. Must not be repeated: a code is valid once. UNAUTHENTICATED: the code is wrong,
+        used, expired, or void after too many wrong secrets; the message does not distinguish these. PERMISSION_DENIED: not
+        over TLS. RESOURCE_EXHAUSTED: too many attempts in a short time. UNAVAILABLE: starting or shutting down, or no
+        token can be issued.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,7 +93,7 @@ def add_AccessServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Access:
-    """For every caller, and for those who are to become one.
+    """Identifies callers, and gives new clients credentials.
     """
 
     @staticmethod

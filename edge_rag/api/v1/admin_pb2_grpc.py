@@ -77,22 +77,22 @@ class AdminServicer:
     """
 
     def GetStatus(self, request, context):
-        """Returns what the daemon is doing now.
+        """Returns the daemon's status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchStatus(self, request, context):
-        """Sends what the daemon is doing now, and again and again, until the call is cancelled or the daemon shuts down; the
-        last message says that it drains. INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
+        """Streams the daemon's status at an interval, until the call is cancelled or the daemon shuts down. The last message
+        has the state DRAINING. INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAuditEvents(self, request, context):
-        """Streams the decisions about questions, oldest first: those that are still kept, and with `follow` those to come.
+        """Streams the audit log, oldest entry first: entries that are still kept and, with `follow`, new ones.
         INVALID_ARGUMENT: a field is unusable. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -100,42 +100,41 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetUsage(self, request, context):
-        """Returns what each client used of the generator since the daemon was started. UNAVAILABLE: starting or shutting down.
+        """Returns the usage of the generator by client since the daemon was started. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UseModel(self, request, context):
-        """Puts another model in a role without a restart: the new one is checked, loaded and warmed while the old one answers,
-        then takes all new questions, and the old one finishes what it has. Returns when the old one is gone. Holds until the
-        daemon is restarted; what it starts with is in its settings.
-        INVALID_ARGUMENT: the role cannot be changed while running, or the name is unusable. NOT_FOUND: there is no such
-        model. FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
-        shutting down, or another model is being put in place.
+        """Replaces a model without a restart: the new one is checked, loaded and warmed up while the old one answers, then
+        receives all new questions while the old one finishes its own. Returns when the old one is unloaded. The change
+        lasts until the daemon is restarted; the settings name the model that it starts with. INVALID_ARGUMENT: the model
+        of this role cannot be replaced at runtime, or the name is illegal. NOT_FOUND: there is no such model.
+        FAILED_PRECONDITION: it was altered, or does not fit in memory beside the present one. UNAVAILABLE: starting,
+        shutting down, or another replacement is in progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MoveIndex(self, request, context):
-        """Has the vectors of a collection indexed elsewhere: on the box, or in Milvus. The new index is filled from the database
-        while searches go on over the present one, compared with it, and only then put in its place. Returns when the present
-        one is gone; for a million passages that is minutes. Where it already is, nothing happens.
-        INVALID_ARGUMENT: a field is unusable. NOT_FOUND: there is no such collection. FAILED_PRECONDITION: no Milvus is
-        configured. INTERNAL: it could not be filled, or does not find what it should; the collection stays where it is.
-        UNAVAILABLE: starting or shutting down.
+        """Moves the vectors of a collection to another index backend: FAISS on the box, or Milvus. The new index is filled
+        from the database while searches use the present one, compared with it, and then takes its place. Returns when the
+        present one is removed; for a million passages that takes minutes. Has no effect if the collection has that backend
+        already. INVALID_ARGUMENT: a field is unusable. NOT_FOUND: there is no such collection. FAILED_PRECONDITION: no
+        Milvus is configured. INTERNAL: the new index could not be filled or its results differ; the collection keeps the
+        present one. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Backup(self, request, context):
-        """Makes a backup of all documents, of one moment, while the daemon goes on serving: one archive, in pieces, which begin
-        when all of it has been read and checked; the summary comes last. Needs room for a copy of the database in the data
-        directory until the call ends.
-        DATA_LOSS: what is stored is damaged. RESOURCE_EXHAUSTED: there is no room for the copy. UNAVAILABLE: starting, shutting
-        down, or another backup is being made.
+        """Makes a consistent backup of all documents while the daemon serves: one archive, in parts, sent after all of it was
+        read and checked, and a summary last. Needs disk space for a copy of the database in the data directory until the
+        call ends. DATA_LOSS: the stored data is damaged. RESOURCE_EXHAUSTED: there is no disk space for the copy.
+        UNAVAILABLE: starting, shutting down, or another backup is being made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,7 @@ class _OffloadRuleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OffloadRu
     """Questions and passages as they are."""
 
 class OffloadRule(_OffloadRule, metaclass=_OffloadRuleEnumTypeWrapper):
-    """What of a collection may be sent to other machines for computing."""
+    """Content of a collection that may be sent to other machines for computation."""
 
 OFFLOAD_RULE_UNSPECIFIED: OffloadRule.ValueType  # 0
 """OFFLOAD_RULE_NEVER."""
@@ -59,28 +59,28 @@ class _KvReuseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvReuse.Value
     KV_REUSE_UNSPECIFIED: _KvReuse.ValueType  # 0
     """The default."""
     KV_REUSE_EXACT: _KvReuse.ValueType  # 1
-    """Those of an equal beginning; the answer is the same as without."""
+    """Keys and values of an equal prefix; the answer is the same as without reuse."""
     KV_REUSE_PASSAGE: _KvReuse.ValueType  # 2
-    """Those of each passage, computed alone and moved to where it stands, but for its first tokens. Several times faster
-    where passages recur; the answer is an approximation, and its usage says so.
+    """Keys and values of each passage, computed apart from the prompt and copied to its position, except for its first
+    tokens. Several times faster if passages recur. The answer is an approximation; see Usage.copied_prompt_tokens.
     """
 
 class KvReuse(_KvReuse, metaclass=_KvReuseEnumTypeWrapper):
-    """Which keys and values of other prompts a prompt takes over."""
+    """Reuse of keys and values that were computed in other prompts."""
 
 KV_REUSE_UNSPECIFIED: KvReuse.ValueType  # 0
 """The default."""
 KV_REUSE_EXACT: KvReuse.ValueType  # 1
-"""Those of an equal beginning; the answer is the same as without."""
+"""Keys and values of an equal prefix; the answer is the same as without reuse."""
 KV_REUSE_PASSAGE: KvReuse.ValueType  # 2
-"""Those of each passage, computed alone and moved to where it stands, but for its first tokens. Several times faster
-where passages recur; the answer is an approximation, and its usage says so.
+"""Keys and values of each passage, computed apart from the prompt and copied to its position, except for its first
+tokens. Several times faster if passages recur. The answer is an approximation; see Usage.copied_prompt_tokens.
 """
 Global___KvReuse: _TypeAlias = KvReuse  # noqa: Y015
 
 @_typing.final
 class Fusion(_message.Message):
-    """How reciprocal rank fusion weighs two rankings: a passage scores the sum of weight / (k + rank)."""
+    """Weights of reciprocal rank fusion: the score of a passage is the sum of weight / (k + rank) over both rankings."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -88,11 +88,11 @@ class Fusion(_message.Message):
     LEXICAL_FIELD_NUMBER: _builtins.int
     K_FIELD_NUMBER: _builtins.int
     dense: _builtins.float
-    """Weight of the vector ranking, 0 to 1,000; 0 leaves it out. Default 1. INVALID_ARGUMENT outside, or where both are 0."""
+    """Weight of the vector ranking, 0 to 1,000; 0 excludes it. Default 1. INVALID_ARGUMENT outside, or if both are 0."""
     lexical: _builtins.float
     """Weight of the BM25 ranking, likewise. Default 1."""
     k: _builtins.float
-    """Evens out the first ranks, 1 to 10,000. Default 20. INVALID_ARGUMENT outside."""
+    """Reduces the differences between the first ranks, 1 to 10,000. Default 20. INVALID_ARGUMENT outside."""
     def __init__(
         self,
         *,
@@ -121,8 +121,8 @@ Global___Fusion: _TypeAlias = Fusion  # noqa: Y015
 
 @_typing.final
 class RecencyBoost(_message.Message):
-    """Prefers what is recent: scores are multiplied by 1 + weight * 2^(-age / half_life_days). A date in the future counts
-    as now; what has no date gains nothing.
+    """Boost of recent documents: scores are multiplied by 1 + weight * 2^(-age / half_life_days). A date in the future
+    counts as now. A document without a date is not boosted.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -131,13 +131,13 @@ class RecencyBoost(_message.Message):
     HALF_LIFE_DAYS_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     field: _builtins.str
-    """Key of the documents' metadata that holds a date. Default: when the document was ingested. INVALID_ARGUMENT where it
-    is no key.
+    """Key of the documents' metadata that holds a date. Default: the time of ingestion. INVALID_ARGUMENT if it is not a
+    legal key.
     """
     half_life_days: _builtins.float
-    """Age at which half of the boost is left, days, above 0 and at most 1,000,000. Required. INVALID_ARGUMENT outside."""
+    """Age at which half of the boost remains, days, above 0 and at most 1,000,000. Required. INVALID_ARGUMENT outside."""
     weight: _builtins.float
-    """The most that is added, above 0 and at most 100. Default 1. INVALID_ARGUMENT outside."""
+    """Largest boost, above 0 and at most 100. Default 1. INVALID_ARGUMENT outside."""
     def __init__(
         self,
         *,
@@ -157,7 +157,7 @@ Global___RecencyBoost: _TypeAlias = RecencyBoost  # noqa: Y015
 
 @_typing.final
 class ValueBoost(_message.Message):
-    """Prefers or puts back documents by a metadata value."""
+    """Boost or demotion of documents by a metadata value."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -165,12 +165,12 @@ class ValueBoost(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     FACTOR_FIELD_NUMBER: _builtins.int
     field: _builtins.str
-    """Key of the documents' metadata. Required. INVALID_ARGUMENT where it is no key."""
+    """Key of the documents' metadata. Required. INVALID_ARGUMENT if it is not a legal key."""
     factor: _builtins.float
-    """What scores are multiplied with, 0.01 to 100; below 1 puts back. Required. INVALID_ARGUMENT outside."""
+    """Factor of scores, 0.01 to 100; below 1 demotes. Required. INVALID_ARGUMENT outside."""
     @_builtins.property
     def value(self) -> _metadata_pb2.MetadataValue:
-        """What it must be equal to; of tags one is enough. No tags itself. Required."""
+        """Value that boosts; of tags, one equal tag is enough. Must not be tags itself. Required."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ Global___ValueBoost: _TypeAlias = ValueBoost  # noqa: Y015
 
 @_typing.final
 class CollectionSettings(_message.Message):
-    """What can be chosen for a collection. A field left out takes its default."""
+    """Settings of a collection. A field that is not set has its default."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -205,35 +205,35 @@ class CollectionSettings(_message.Message):
     description: _builtins.str
     """Free text for people, at most 4,096 characters. Default empty. INVALID_ARGUMENT when longer."""
     chunk_tokens: _builtins.int
-    """Size that passages are packed to, tokens of the embedder, 16 to 8,192; less where the embedder reads less. Holds for
-    documents ingested afterwards; ingesting a document again cuts it anew. Default: the server's, 120. INVALID_ARGUMENT
-    outside.
+    """Target size of chunks, tokens of the embedder, 16 to 8,192; less if the embedder's input is shorter. Applies to
+    documents ingested afterwards; ingesting a document again splits it again. Default: the server's, 120.
+    INVALID_ARGUMENT outside.
     """
     merge_neighbours: _builtins.bool
-    """Whether neighbouring passages of a section that are found together become one, as long as the reranker can read all
-    of it. Default false.
+    """Whether adjacent passages of a section that are found together are merged, as long as they fit the reranker's
+    input. Default false.
     """
     drop_duplicates: _builtins.bool
-    """Whether of passages with nearly the same text in several documents only the best is returned, naming the others.
+    """Whether only the best of several passages with nearly the same text is returned, with references to the others.
     Default true.
     """
     offload: Global___OffloadRule.ValueType
-    """What of it may be sent to other machines for computing. Default never. INVALID_ARGUMENT for a number not listed."""
-    kv_reuse: Global___KvReuse.ValueType
-    """What prompts over it take over of others' keys and values. Default KV_REUSE_EXACT. INVALID_ARGUMENT for a value that
-    is not known.
+    """Content that may be sent to other machines for computation. Default never. INVALID_ARGUMENT for a number not
+    listed.
     """
+    kv_reuse: Global___KvReuse.ValueType
+    """Reuse of keys and values in its prompts. Default KV_REUSE_EXACT. INVALID_ARGUMENT for a number not listed."""
     @_builtins.property
     def fusion(self) -> Global___Fusion:
-        """How rankings are weighed. Default: each field's own."""
+        """Weights of the rankings. Default: each field's own."""
 
     @_builtins.property
     def recency(self) -> Global___RecencyBoost:
-        """Prefers what is recent. Default: does not. Multiplies fused scores, and shifts the reranker's by the logarithm."""
+        """Boost of recent documents. Default: none. Multiplies fused scores, and adds its logarithm to the reranker's scores."""
 
     @_builtins.property
     def boosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ValueBoost]:
-        """Prefers by metadata, likewise; factors of several that apply are multiplied. At most 32. INVALID_ARGUMENT for more."""
+        """Boosts by metadata, likewise; the factors of all that apply are multiplied. At most 32. INVALID_ARGUMENT for more."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ Global___CollectionSettings: _TypeAlias = CollectionSettings  # noqa: Y015
 
 @_typing.final
 class Collection(_message.Message):
-    """What the store knows of a collection."""
+    """A collection and its size."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -284,16 +284,16 @@ class Collection(_message.Message):
     documents: _builtins.int
     """Number of documents."""
     chunks: _builtins.int
-    """Number of chunks they were cut into."""
+    """Number of chunks of all documents."""
     kept: _builtins.bool
-    """Whether it stays when its last document goes."""
+    """Whether it stays when its last document is removed."""
     @_builtins.property
     def settings(self) -> Global___CollectionSettings:
-        """What was chosen for it; defaults are filled in, but for chunk_tokens."""
+        """Its settings, with defaults filled in except for chunk_tokens."""
 
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was made, UTC; absent where an older version made it."""
+        """Time of creation, UTC; absent if an older version created it."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ class CreateCollectionResponse(_message.Message):
     COLLECTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def collection(self) -> Global___Collection:
-        """The collection as it was made."""
+        """The new collection."""
 
     def __init__(
         self,
@@ -455,8 +455,9 @@ class UpdateCollectionRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields of CollectionSettings to replace by those of `settings`, by name, for example `fusion`; one that is not
-        set there goes back to its default. Default: all that are set. INVALID_ARGUMENT for any other name.
+        """Names of the fields of CollectionSettings to replace by those of `settings`, for example `fusion`. A named field
+        that is not set there is reset to its default. Default: all fields that are set. INVALID_ARGUMENT for any other
+        name.
         """
 
     def __init__(
@@ -481,7 +482,7 @@ class UpdateCollectionResponse(_message.Message):
     COLLECTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def collection(self) -> Global___Collection:
-        """The collection as it is now."""
+        """The collection after the change."""
 
     def __init__(
         self,
@@ -523,7 +524,7 @@ class DeleteCollectionResponse(_message.Message):
     COLLECTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def collection(self) -> Global___Collection:
-        """What was removed, as it was."""
+        """The collection before its removal."""
 
     def __init__(
         self,

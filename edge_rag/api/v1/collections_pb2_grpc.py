@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class CollectionsStub:
-    """Keeps collections. Ingesting into a name that does not exist makes a collection with default settings, which goes with
-    its last document. One that was created, or whose settings were changed, stays until it is deleted.
+    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
+    it is deleted.
     """
 
     def __init__(self, channel):
@@ -64,12 +65,13 @@ class CollectionsStub:
 
 
 class CollectionsServicer:
-    """Keeps collections. Ingesting into a name that does not exist makes a collection with default settings, which goes with
-    its last document. One that was created, or whose settings were changed, stays until it is deleted.
+    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
+    it is deleted.
     """
 
     def Create(self, request, context):
-        """Makes an empty collection. ALREADY_EXISTS: there is one of that name. INVALID_ARGUMENT: names the unusable field.
+        """Creates an empty collection. ALREADY_EXISTS: there is one of that name. INVALID_ARGUMENT: names the unusable field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,16 +92,16 @@ class CollectionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Update(self, request, context):
-        """Changes settings; searches that start afterwards follow them. NOT_FOUND: no such collection. INVALID_ARGUMENT: names
-        the unusable field.
+        """Changes settings. They apply to searches that start afterwards. NOT_FOUND: no such collection. INVALID_ARGUMENT:
+        names the unusable field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Delete(self, request, context):
-        """Removes a collection with its documents, text, full text, vectors and settings, all at once; durable when it
-        returns. NOT_FOUND: there is none of that name.
+        """Removes a collection with its documents, text, full text, vectors and settings, in one transaction. It is durable
+        when the call returns. NOT_FOUND: there is none of that name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,8 +144,9 @@ def add_CollectionsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Collections:
-    """Keeps collections. Ingesting into a name that does not exist makes a collection with default settings, which goes with
-    its last document. One that was created, or whose settings were changed, stays until it is deleted.
+    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
+    it is deleted.
     """
 
     @staticmethod

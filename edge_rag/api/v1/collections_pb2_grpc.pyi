@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CollectionsStub:
-    """Keeps collections. Ingesting into a name that does not exist makes a collection with default settings, which goes with
-    its last document. One that was created, or whose settings were changed, stays until it is deleted.
+    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
+    it is deleted.
     """
 
     @_typing.overload
@@ -36,45 +37,47 @@ class CollectionsStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CollectionsAsyncStub: ...
     Create: _grpc.UnaryUnaryMultiCallable[_collections_pb2.CreateCollectionRequest, _collections_pb2.CreateCollectionResponse]
-    """Makes an empty collection. ALREADY_EXISTS: there is one of that name. INVALID_ARGUMENT: names the unusable field."""
+    """Creates an empty collection. ALREADY_EXISTS: there is one of that name. INVALID_ARGUMENT: names the unusable field."""
     Get: _grpc.UnaryUnaryMultiCallable[_collections_pb2.GetCollectionRequest, _collections_pb2.GetCollectionResponse]
     """Returns one collection. NOT_FOUND: there is none of that name."""
     List: _grpc.UnaryUnaryMultiCallable[_collections_pb2.ListCollectionsRequest, _collections_pb2.ListCollectionsResponse]
     """Lists all collections in order of name."""
     Update: _grpc.UnaryUnaryMultiCallable[_collections_pb2.UpdateCollectionRequest, _collections_pb2.UpdateCollectionResponse]
-    """Changes settings; searches that start afterwards follow them. NOT_FOUND: no such collection. INVALID_ARGUMENT: names
-    the unusable field.
+    """Changes settings. They apply to searches that start afterwards. NOT_FOUND: no such collection. INVALID_ARGUMENT:
+    names the unusable field.
     """
     Delete: _grpc.UnaryUnaryMultiCallable[_collections_pb2.DeleteCollectionRequest, _collections_pb2.DeleteCollectionResponse]
-    """Removes a collection with its documents, text, full text, vectors and settings, all at once; durable when it
-    returns. NOT_FOUND: there is none of that name.
+    """Removes a collection with its documents, text, full text, vectors and settings, in one transaction. It is durable
+    when the call returns. NOT_FOUND: there is none of that name.
     """
 
 @_typing.type_check_only
 class CollectionsAsyncStub(CollectionsStub):
-    """Keeps collections. Ingesting into a name that does not exist makes a collection with default settings, which goes with
-    its last document. One that was created, or whose settings were changed, stays until it is deleted.
+    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
+    it is deleted.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Create: _aio.UnaryUnaryMultiCallable[_collections_pb2.CreateCollectionRequest, _collections_pb2.CreateCollectionResponse]  # type: ignore[assignment]
-    """Makes an empty collection. ALREADY_EXISTS: there is one of that name. INVALID_ARGUMENT: names the unusable field."""
+    """Creates an empty collection. ALREADY_EXISTS: there is one of that name. INVALID_ARGUMENT: names the unusable field."""
     Get: _aio.UnaryUnaryMultiCallable[_collections_pb2.GetCollectionRequest, _collections_pb2.GetCollectionResponse]  # type: ignore[assignment]
     """Returns one collection. NOT_FOUND: there is none of that name."""
     List: _aio.UnaryUnaryMultiCallable[_collections_pb2.ListCollectionsRequest, _collections_pb2.ListCollectionsResponse]  # type: ignore[assignment]
     """Lists all collections in order of name."""
     Update: _aio.UnaryUnaryMultiCallable[_collections_pb2.UpdateCollectionRequest, _collections_pb2.UpdateCollectionResponse]  # type: ignore[assignment]
-    """Changes settings; searches that start afterwards follow them. NOT_FOUND: no such collection. INVALID_ARGUMENT: names
-    the unusable field.
+    """Changes settings. They apply to searches that start afterwards. NOT_FOUND: no such collection. INVALID_ARGUMENT:
+    names the unusable field.
     """
     Delete: _aio.UnaryUnaryMultiCallable[_collections_pb2.DeleteCollectionRequest, _collections_pb2.DeleteCollectionResponse]  # type: ignore[assignment]
-    """Removes a collection with its documents, text, full text, vectors and settings, all at once; durable when it
-    returns. NOT_FOUND: there is none of that name.
+    """Removes a collection with its documents, text, full text, vectors and settings, in one transaction. It is durable
+    when the call returns. NOT_FOUND: there is none of that name.
     """
 
 class CollectionsServicer(metaclass=_abc_1.ABCMeta):
-    """Keeps collections. Ingesting into a name that does not exist makes a collection with default settings, which goes with
-    its last document. One that was created, or whose settings were changed, stays until it is deleted.
+    """Manages collections. Ingesting into a collection that does not exist creates it with default settings, and it is
+    removed with its last document. A collection that was created by a call, or whose settings were changed, stays until
+    it is deleted.
     """
 
     @_abc_1.abstractmethod
@@ -83,7 +86,7 @@ class CollectionsServicer(metaclass=_abc_1.ABCMeta):
         request: _collections_pb2.CreateCollectionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_collections_pb2.CreateCollectionResponse, _abc.Awaitable[_collections_pb2.CreateCollectionResponse]]:
-        """Makes an empty collection. ALREADY_EXISTS: there is one of that name. INVALID_ARGUMENT: names the unusable field."""
+        """Creates an empty collection. ALREADY_EXISTS: there is one of that name. INVALID_ARGUMENT: names the unusable field."""
 
     @_abc_1.abstractmethod
     def Get(
@@ -107,8 +110,8 @@ class CollectionsServicer(metaclass=_abc_1.ABCMeta):
         request: _collections_pb2.UpdateCollectionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_collections_pb2.UpdateCollectionResponse, _abc.Awaitable[_collections_pb2.UpdateCollectionResponse]]:
-        """Changes settings; searches that start afterwards follow them. NOT_FOUND: no such collection. INVALID_ARGUMENT: names
-        the unusable field.
+        """Changes settings. They apply to searches that start afterwards. NOT_FOUND: no such collection. INVALID_ARGUMENT:
+        names the unusable field.
         """
 
     @_abc_1.abstractmethod
@@ -117,8 +120,8 @@ class CollectionsServicer(metaclass=_abc_1.ABCMeta):
         request: _collections_pb2.DeleteCollectionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_collections_pb2.DeleteCollectionResponse, _abc.Awaitable[_collections_pb2.DeleteCollectionResponse]]:
-        """Removes a collection with its documents, text, full text, vectors and settings, all at once; durable when it
-        returns. NOT_FOUND: there is none of that name.
+        """Removes a collection with its documents, text, full text, vectors and settings, in one transaction. It is durable
+        when the call returns. NOT_FOUND: there is none of that name.
         """
 
 def add_CollectionsServicer_to_server(servicer: CollectionsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

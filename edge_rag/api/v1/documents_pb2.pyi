@@ -32,25 +32,25 @@ class _IngestStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IngestSt
     INGEST_STATUS_ADDED: _IngestStatus.ValueType  # 1
     """New."""
     INGEST_STATUS_REPLACED: _IngestStatus.ValueType  # 2
-    """Took the place of an older one of that name."""
+    """Replaced an older one of that name."""
     INGEST_STATUS_UNCHANGED: _IngestStatus.ValueType  # 3
-    """The very same bytes were there already."""
+    """The same bytes and metadata are stored already."""
     INGEST_STATUS_REJECTED: _IngestStatus.ValueType  # 4
-    """Not taken; what was stored under that name before is unchanged."""
+    """Not stored; a document that was stored under that name is unchanged."""
 
 class IngestStatus(_IngestStatus, metaclass=_IngestStatusEnumTypeWrapper):
-    """What became of a document."""
+    """Outcome of an upload."""
 
 INGEST_STATUS_UNSPECIFIED: IngestStatus.ValueType  # 0
 """Never sent."""
 INGEST_STATUS_ADDED: IngestStatus.ValueType  # 1
 """New."""
 INGEST_STATUS_REPLACED: IngestStatus.ValueType  # 2
-"""Took the place of an older one of that name."""
+"""Replaced an older one of that name."""
 INGEST_STATUS_UNCHANGED: IngestStatus.ValueType  # 3
-"""The very same bytes were there already."""
+"""The same bytes and metadata are stored already."""
 INGEST_STATUS_REJECTED: IngestStatus.ValueType  # 4
-"""Not taken; what was stored under that name before is unchanged."""
+"""Not stored; a document that was stored under that name is unchanged."""
 Global___IngestStatus: _TypeAlias = IngestStatus  # noqa: Y015
 
 class _JobState:
@@ -62,21 +62,21 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     JOB_STATE_UNSPECIFIED: _JobState.ValueType  # 0
     """Never sent."""
     JOB_STATE_RUNNING: _JobState.ValueType  # 1
-    """Documents are being handed over or wait to be stored."""
+    """Documents are being uploaded or wait to be stored."""
     JOB_STATE_FINISHED: _JobState.ValueType  # 2
-    """Every document is in its final state."""
+    """Every document is in a final state."""
     JOB_STATE_CANCELLED: _JobState.ValueType  # 3
     """It was cancelled."""
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
-    """Where a job is in its life."""
+    """State of a job."""
 
 JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
 """Never sent."""
 JOB_STATE_RUNNING: JobState.ValueType  # 1
-"""Documents are being handed over or wait to be stored."""
+"""Documents are being uploaded or wait to be stored."""
 JOB_STATE_FINISHED: JobState.ValueType  # 2
-"""Every document is in its final state."""
+"""Every document is in a final state."""
 JOB_STATE_CANCELLED: JobState.ValueType  # 3
 """It was cancelled."""
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
@@ -90,39 +90,39 @@ class _JobDocumentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobD
     JOB_DOCUMENT_STATE_UNSPECIFIED: _JobDocumentState.ValueType  # 0
     """Never sent."""
     JOB_DOCUMENT_STATE_QUEUED: _JobDocumentState.ValueType  # 1
-    """It waits to be stored, or is in work."""
+    """It waits to be stored or is being stored."""
     JOB_DOCUMENT_STATE_ADDED: _JobDocumentState.ValueType  # 2
     """Stored; new."""
     JOB_DOCUMENT_STATE_REPLACED: _JobDocumentState.ValueType  # 3
-    """Stored; it took the place of an older one of that name."""
+    """Stored; it replaced an older one of that name."""
     JOB_DOCUMENT_STATE_UNCHANGED: _JobDocumentState.ValueType  # 4
-    """The very same bytes were there already."""
+    """The same bytes and metadata are stored already."""
     JOB_DOCUMENT_STATE_REJECTED: _JobDocumentState.ValueType  # 5
-    """Not taken; `reason` says why. What was stored under that name before is unchanged."""
+    """Not stored; see `reason`. A document that was stored under that name is unchanged."""
     JOB_DOCUMENT_STATE_SUPERSEDED: _JobDocumentState.ValueType  # 6
-    """Passed over: something newer of that name was ingested, or it was deleted, after this one was accepted."""
+    """Skipped: a newer document of that name was ingested, or the name was deleted, after this one was accepted."""
     JOB_DOCUMENT_STATE_CANCELLED: _JobDocumentState.ValueType  # 7
-    """The job was cancelled first."""
+    """The job was cancelled before."""
 
 class JobDocumentState(_JobDocumentState, metaclass=_JobDocumentStateEnumTypeWrapper):
-    """What became of an accepted document; all but queued are final."""
+    """State of a job's document. All but QUEUED are final."""
 
 JOB_DOCUMENT_STATE_UNSPECIFIED: JobDocumentState.ValueType  # 0
 """Never sent."""
 JOB_DOCUMENT_STATE_QUEUED: JobDocumentState.ValueType  # 1
-"""It waits to be stored, or is in work."""
+"""It waits to be stored or is being stored."""
 JOB_DOCUMENT_STATE_ADDED: JobDocumentState.ValueType  # 2
 """Stored; new."""
 JOB_DOCUMENT_STATE_REPLACED: JobDocumentState.ValueType  # 3
-"""Stored; it took the place of an older one of that name."""
+"""Stored; it replaced an older one of that name."""
 JOB_DOCUMENT_STATE_UNCHANGED: JobDocumentState.ValueType  # 4
-"""The very same bytes were there already."""
+"""The same bytes and metadata are stored already."""
 JOB_DOCUMENT_STATE_REJECTED: JobDocumentState.ValueType  # 5
-"""Not taken; `reason` says why. What was stored under that name before is unchanged."""
+"""Not stored; see `reason`. A document that was stored under that name is unchanged."""
 JOB_DOCUMENT_STATE_SUPERSEDED: JobDocumentState.ValueType  # 6
-"""Passed over: something newer of that name was ingested, or it was deleted, after this one was accepted."""
+"""Skipped: a newer document of that name was ingested, or the name was deleted, after this one was accepted."""
 JOB_DOCUMENT_STATE_CANCELLED: JobDocumentState.ValueType  # 7
-"""The job was cancelled first."""
+"""The job was cancelled before."""
 Global___JobDocumentState: _TypeAlias = JobDocumentState  # noqa: Y015
 
 class _IngestPhase:
@@ -134,28 +134,28 @@ class _IngestPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IngestPha
     INGEST_PHASE_UNSPECIFIED: _IngestPhase.ValueType  # 0
     """Never sent."""
     INGEST_PHASE_PARSING: _IngestPhase.ValueType  # 1
-    """It is read in a process of its own."""
+    """It is parsed in a separate process."""
     INGEST_PHASE_EMBEDDING: _IngestPhase.ValueType  # 2
-    """Its chunks are turned into vectors."""
+    """Its chunks are embedded."""
     INGEST_PHASE_COMMITTING: _IngestPhase.ValueType  # 3
-    """It is written."""
+    """It is written to the database."""
 
 class IngestPhase(_IngestPhase, metaclass=_IngestPhaseEnumTypeWrapper):
-    """What is being done to the document in work."""
+    """Phase of storing a document."""
 
 INGEST_PHASE_UNSPECIFIED: IngestPhase.ValueType  # 0
 """Never sent."""
 INGEST_PHASE_PARSING: IngestPhase.ValueType  # 1
-"""It is read in a process of its own."""
+"""It is parsed in a separate process."""
 INGEST_PHASE_EMBEDDING: IngestPhase.ValueType  # 2
-"""Its chunks are turned into vectors."""
+"""Its chunks are embedded."""
 INGEST_PHASE_COMMITTING: IngestPhase.ValueType  # 3
-"""It is written."""
+"""It is written to the database."""
 Global___IngestPhase: _TypeAlias = IngestPhase  # noqa: Y015
 
 @_typing.final
 class Document(_message.Message):
-    """What the store knows of one document."""
+    """A document's record."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -197,7 +197,7 @@ class Document(_message.Message):
     collection: _builtins.str
     """The collection it belongs to."""
     name: _builtins.str
-    """Name the client gave it, unique within the collection."""
+    """Name that the client chose, unique within the collection."""
     title: _builtins.str
     """Title found in the document; may be empty."""
     media_type: _builtins.str
@@ -209,16 +209,16 @@ class Document(_message.Message):
     characters: _builtins.int
     """Length of the stored text, Unicode code points."""
     chunks: _builtins.int
-    """Number of chunks it was cut into."""
+    """Number of its chunks."""
     pages: _builtins.int
-    """Number of pages; absent where the format has none."""
+    """Number of pages; absent if the format has none."""
     @_builtins.property
     def ingested_at(self) -> _timestamp_pb2.Timestamp:
         """Time of the commit, UTC."""
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _metadata_pb2.MetadataValue]:
-        """What is known of it beside its text, by key."""
+        """Its metadata, by key."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class IngestRequest(_message.Message):
 
     @_typing.final
     class Header(_message.Message):
-        """Says what follows."""
+        """Describes the document that follows."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -283,22 +283,24 @@ class IngestRequest(_message.Message):
         SIZE_BYTES_FIELD_NUMBER: _builtins.int
         METADATA_FIELD_NUMBER: _builtins.int
         collection: _builtins.str
-        """Where it goes; made if it does not exist. 1 to 64 characters of `a-z 0-9 - _`. Default `default`."""
+        """Name of the collection, which is created if it does not exist. 1 to 64 characters of `a-z 0-9 - _`. Default
+        `default`.
+        """
         name: _builtins.str
         """Name, 1 to 1,024 characters without control characters; an existing document of that name is replaced. Required."""
         media_type: _builtins.str
-        """What it is, IANA media type. Default: found out from the name and the content."""
+        """IANA media type. Default: detected from the name and the content."""
         size_bytes: _builtins.int
-        """How many bytes follow. A document of another size is rejected: a client that goes away looks like one that is
-        done, and would leave half a document. One that is over the limit (`ingest.document_mib`) is rejected by this
-        already, and what comes of its content passed over. Default: any size is taken for the whole.
+        """Number of bytes that follow. A document of another size is rejected, since otherwise a client that disconnects
+        would leave half a document. A size over the limit (`ingest.document_mib`) is rejected at once and the content is
+        skipped. Default: any size is accepted as complete.
         """
         @_builtins.property
         def metadata(self) -> _containers.MessageMap[_builtins.str, _metadata_pb2.MetadataValue]:
-            """What the client knows of it. Takes the place of what the document's front matter or the file itself says under the
-            same key (`title`, `author`, `created`, `modified`). Belongs to this upload: the same bytes with other metadata
-            replace the document. Keys are 1 to 64 characters of `a-z 0-9 _ . -`; at most 64 keys and 32,768 characters in all.
-            INVALID_ARGUMENT otherwise, naming the key. Default: none.
+            """The client's metadata. It takes precedence over the document's front matter and file properties (`title`,
+            `author`, `created`, `modified`) under the same key. It is part of the upload: the same bytes with other metadata
+            replace the document. Keys are 1 to 64 characters of `a-z 0-9 _ . -`; at most 64 keys and 32,768 characters in
+            all. INVALID_ARGUMENT otherwise, naming the key. Default: none.
             """
 
         def __init__(
@@ -321,7 +323,7 @@ class IngestRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
-    """The next bytes of the document started last; at most 1 MiB a message."""
+    """The next bytes of the document whose header was sent last; at most 1 MiB per message."""
     @_builtins.property
     def header(self) -> Global___IngestRequest.Header:
         """Starts a document."""
@@ -348,7 +350,7 @@ class IngestResponse(_message.Message):
 
     @_typing.final
     class Outcome(_message.Message):
-        """What became of one document."""
+        """Outcome of one document."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -359,14 +361,14 @@ class IngestResponse(_message.Message):
         name: _builtins.str
         """Its name."""
         status: Global___IngestStatus.ValueType
-        """What became of it."""
+        """Its outcome."""
         reason: _builtins.str
-        """Why it was rejected, or what was left out of one that was stored (for example scanned pages that could not be read);
-        empty otherwise.
+        """Reason of the rejection, or parts that were left out of a stored document (for example scanned pages that could
+        not be read); empty otherwise.
         """
         @_builtins.property
         def document(self) -> Global___Document:
-            """Its record; absent when rejected."""
+            """Its record; absent if rejected."""
 
         def __init__(
             self,
@@ -387,7 +389,7 @@ class IngestResponse(_message.Message):
     OUTCOMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___IngestResponse.Outcome]:
-        """One a document, in the order of the stream."""
+        """One per document, in the order of the stream."""
 
     def __init__(
         self,
@@ -409,7 +411,7 @@ class GetDocumentRequest(_message.Message):
     COLLECTION_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
-    """Where to look. Default `default`."""
+    """Name of the collection. Default `default`."""
     document: _builtins.str
     """Id or name. Required."""
     def __init__(
@@ -433,7 +435,7 @@ class GetDocumentResponse(_message.Message):
     DOCUMENT_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The stored text that citations point into."""
+    """Its stored text, which citations point into."""
     @_builtins.property
     def document(self) -> Global___Document:
         """Its record."""
@@ -460,11 +462,11 @@ class ListDocumentsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
-    """Where to look. Default `default`."""
+    """Name of the collection. Default `default`."""
     page_size: _builtins.int
     """Most documents to return, 1 to 1,000. Default 100. INVALID_ARGUMENT outside."""
     page_token: _builtins.str
-    """`next_page_token` of the page before. Default: the first page."""
+    """`next_page_token` of the previous page. Default: the first page."""
     def __init__(
         self,
         *,
@@ -489,7 +491,7 @@ class ListDocumentsResponse(_message.Message):
     DOCUMENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Gives the next page; empty on the last."""
+    """Token of the next page; empty on the last page."""
     @_builtins.property
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Document]:
         """In order of id."""
@@ -515,7 +517,7 @@ class DeleteDocumentRequest(_message.Message):
     COLLECTION_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
-    """Where to look. Default `default`."""
+    """Name of the collection. Default `default`."""
     document: _builtins.str
     """Id or name. Required."""
     def __init__(
@@ -539,7 +541,7 @@ class DeleteDocumentResponse(_message.Message):
     DOCUMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def document(self) -> Global___Document:
-        """The record of what was removed."""
+        """The record of the removed document."""
 
     def __init__(
         self,
@@ -556,7 +558,7 @@ Global___DeleteDocumentResponse: _TypeAlias = DeleteDocumentResponse  # noqa: Y0
 
 @_typing.final
 class Job(_message.Message):
-    """A job as a whole."""
+    """A job."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -571,7 +573,7 @@ class Job(_message.Message):
         state: Global___JobDocumentState.ValueType
         """The state."""
         count: _builtins.int
-        """How many."""
+        """Number of documents."""
         def __init__(
             self,
             *,
@@ -595,26 +597,26 @@ class Job(_message.Message):
     id: _builtins.str
     """Opaque."""
     state: Global___JobState.ValueType
-    """Where it is."""
+    """Its state."""
     size_bytes: _builtins.int
-    """Bytes of all its documents so far."""
+    """Bytes of all its documents that were accepted so far."""
     done_bytes: _builtins.int
-    """Bytes of those in a final state."""
+    """Bytes of its documents in a final state."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was begun, UTC."""
+        """Time of its start, UTC."""
 
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp:
-        """When its last document was done with, UTC; absent while it runs."""
+        """Time when its last document reached a final state, UTC; absent while it runs."""
 
     @_builtins.property
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job.Count]:
-        """How many documents are in each state; states without one are left out."""
+        """Number of documents in each state; states without documents are omitted."""
 
     @_builtins.property
     def collections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the collections that its documents are for."""
+        """Names of the collections of its documents."""
 
     def __init__(
         self,
@@ -653,21 +655,21 @@ class JobDocument(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     PAGES_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
-    """Where it goes."""
+    """Name of its collection."""
     name: _builtins.str
-    """Its name there."""
+    """Its name."""
     size_bytes: _builtins.int
     """Size of its bytes."""
     state: Global___JobDocumentState.ValueType
-    """What became of it."""
+    """Its outcome."""
     reason: _builtins.str
-    """Why it was rejected or superseded, or what was left out of it when it was stored; empty otherwise."""
+    """Reason of its rejection or supersession, or parts that were left out when it was stored; empty otherwise."""
     document_id: _builtins.str
-    """Id of the stored document; absent before, and where it was not taken."""
+    """Id of the stored document; absent before it is stored, and if it is not stored."""
     chunks: _builtins.int
-    """Number of passages of the stored document; absent where there is none, or it was replaced or deleted since."""
+    """Number of its chunks; absent if it is not stored, or was replaced or deleted since."""
     pages: _builtins.int
-    """Number of its pages; absent also where its format has none."""
+    """Number of its pages; absent also if its format has none."""
     def __init__(
         self,
         *,
@@ -738,7 +740,7 @@ class WatchJobRequest(_message.Message):
     job_id: _builtins.str
     """The job. Required."""
     cursor: _builtins.int
-    """`cursor` of the last response that was seen. Default: from the beginning."""
+    """`cursor` of the last response that was received. Default: from the beginning."""
     def __init__(
         self,
         *,
@@ -759,7 +761,7 @@ class WatchJobResponse(_message.Message):
 
     @_typing.final
     class Work(_message.Message):
-        """A document in work."""
+        """A document that is being stored."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -771,13 +773,13 @@ class WatchJobResponse(_message.Message):
         name: _builtins.str
         """Its name."""
         phase: Global___IngestPhase.ValueType
-        """What is being done."""
+        """Its phase."""
         chunks_done: _builtins.int
-        """Chunks that are embedded."""
+        """Chunks embedded so far."""
         chunks: _builtins.int
-        """Chunks to embed; 0 until they are known."""
+        """Chunks in total; 0 until known."""
         problem: _builtins.str
-        """What keeps the work from going on, for example a full disk; empty while it goes on. It is tried again by itself."""
+        """Problem that blocks the work, for example a full disk; empty while it proceeds. The daemon retries by itself."""
         def __init__(
             self,
             *,
@@ -798,18 +800,18 @@ class WatchJobResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     WORK_FIELD_NUMBER: _builtins.int
     cursor: _builtins.int
-    """Where to go on from."""
+    """Position to continue from."""
     @_builtins.property
     def job(self) -> Global___Job:
-        """The job now."""
+        """The job's current state."""
 
     @_builtins.property
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobDocument]:
-        """Documents that changed since the cursor, in the order of their changes, each as it is now."""
+        """Current state of the documents that changed since the cursor, in the order of their changes."""
 
     @_builtins.property
     def work(self) -> Global___WatchJobResponse.Work:
-        """The document in work; absent where it is none of this job's."""
+        """The document that is being stored; absent if it is of another job."""
 
     def __init__(
         self,
@@ -900,7 +902,7 @@ class CancelJobResponse(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job(self) -> Global___Job:
-        """The job now."""
+        """The job's current state."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class DocumentsStub:
-    """Keeps documents.
+    """Manages documents.
     """
 
     def __init__(self, channel):
@@ -78,52 +78,52 @@ class DocumentsStub:
 
 
 class DocumentsServicer:
-    """Keeps documents.
+    """Manages documents.
     """
 
     def Ingest(self, request_iterator, context):
-        """Takes documents, any number a call: for each, one Header, then its bytes in pieces. The response has one outcome a
-        document, in order; a rejected document does not affect the others. What is reported as taken is durable.
-        INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the ingest queue is full or
-        the disk is; see the message. UNAVAILABLE: starting or shutting down.
+        """Uploads and stores any number of documents: for each, one Header, then its bytes in parts. The response has one
+        outcome per document, in order. A rejected document does not affect the others. A document that is reported as
+        stored is durable. INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the
+        ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartIngest(self, request_iterator, context):
-        """Takes documents into custody and stores them afterwards, as a job; the stream is that of `Ingest`. The first response
-        is the job, then comes one for each document, in order, once it is accepted: its bytes are durable and it will be
-        stored, also where the client goes away or the daemon is killed; or once it is rejected because of its size. Documents
-        are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
-        than what waits. Where too much waits, the stream is read on when there is room.
-        INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
-        RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled meanwhile.
-        UNAVAILABLE: starting or shutting down.
+        """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
+        One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
+        document is durable and will be stored, even if the client disconnects or the daemon is killed. Documents are
+        stored one after the other in the order of acceptance. A document that is ingested or deleted directly in the
+        meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+        INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
+        accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
+        meanwhile. UNAVAILABLE: starting or shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
-        carries the cursor to go on from, which stays good when the daemon is restarted.
-        NOT_FOUND: no such job. UNAVAILABLE: starting or shutting down; the job goes on when the daemon is back.
+        """Streams the progress of a job's documents until the job ends. It can be resumed: each response has the cursor to
+        continue from, which stays valid when the daemon is restarted. NOT_FOUND: no such job. UNAVAILABLE: starting or
+        shutting down; the job continues after the restart.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Lists the latest jobs, the newest first. Of those that are over, the last hundred are known.
+        """Lists the latest jobs, the newest first. The last hundred that have ended are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Ends a job: documents of it that are not stored yet will not be; those that are stay. Changes nothing about a job that
-        is over. NOT_FOUND: no such job.
+        """Cancels a job: its documents that are not stored yet are discarded, stored ones stay. A job that has ended does not
+        change. NOT_FOUND: no such job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -137,16 +137,16 @@ class DocumentsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that this server did
-        not give.
+        """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that is not from this
+        server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Delete(self, request, context):
-        """Removes one document with its text, full text, vectors and what is cached of it; durable when it returns. NOT_FOUND: no such collection or
-        document.
+        """Removes one document with its text, full text, vectors and cached data. It is durable when the call returns.
+        NOT_FOUND: no such collection or document.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -204,7 +204,7 @@ def add_DocumentsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Documents:
-    """Keeps documents.
+    """Manages documents.
     """
 
     @staticmethod

@@ -27,95 +27,95 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class DocumentsStub:
-    """Keeps documents."""
+    """Manages documents."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DocumentsAsyncStub: ...
     Ingest: _grpc.StreamUnaryMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.IngestResponse]
-    """Takes documents, any number a call: for each, one Header, then its bytes in pieces. The response has one outcome a
-    document, in order; a rejected document does not affect the others. What is reported as taken is durable.
-    INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the ingest queue is full or
-    the disk is; see the message. UNAVAILABLE: starting or shutting down.
+    """Uploads and stores any number of documents: for each, one Header, then its bytes in parts. The response has one
+    outcome per document, in order. A rejected document does not affect the others. A document that is reported as
+    stored is durable. INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the
+    ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
     """
     StartIngest: _grpc.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]
-    """Takes documents into custody and stores them afterwards, as a job; the stream is that of `Ingest`. The first response
-    is the job, then comes one for each document, in order, once it is accepted: its bytes are durable and it will be
-    stored, also where the client goes away or the daemon is killed; or once it is rejected because of its size. Documents
-    are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
-    than what waits. Where too much waits, the stream is read on when there is room.
-    INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
-    RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled meanwhile.
-    UNAVAILABLE: starting or shutting down.
+    """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
+    One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
+    document is durable and will be stored, even if the client disconnects or the daemon is killed. Documents are
+    stored one after the other in the order of acceptance. A document that is ingested or deleted directly in the
+    meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+    INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
+    accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
+    meanwhile. UNAVAILABLE: starting or shutting down.
     """
     WatchJob: _grpc.UnaryStreamMultiCallable[_documents_pb2.WatchJobRequest, _documents_pb2.WatchJobResponse]
-    """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
-    carries the cursor to go on from, which stays good when the daemon is restarted.
-    NOT_FOUND: no such job. UNAVAILABLE: starting or shutting down; the job goes on when the daemon is back.
+    """Streams the progress of a job's documents until the job ends. It can be resumed: each response has the cursor to
+    continue from, which stays valid when the daemon is restarted. NOT_FOUND: no such job. UNAVAILABLE: starting or
+    shutting down; the job continues after the restart.
     """
     ListJobs: _grpc.UnaryUnaryMultiCallable[_documents_pb2.ListJobsRequest, _documents_pb2.ListJobsResponse]
-    """Lists the latest jobs, the newest first. Of those that are over, the last hundred are known."""
+    """Lists the latest jobs, the newest first. The last hundred that have ended are kept."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_documents_pb2.CancelJobRequest, _documents_pb2.CancelJobResponse]
-    """Ends a job: documents of it that are not stored yet will not be; those that are stay. Changes nothing about a job that
-    is over. NOT_FOUND: no such job.
+    """Cancels a job: its documents that are not stored yet are discarded, stored ones stay. A job that has ended does not
+    change. NOT_FOUND: no such job.
     """
     Get: _grpc.UnaryUnaryMultiCallable[_documents_pb2.GetDocumentRequest, _documents_pb2.GetDocumentResponse]
     """Returns one document. NOT_FOUND: no such collection or document."""
     List: _grpc.UnaryUnaryMultiCallable[_documents_pb2.ListDocumentsRequest, _documents_pb2.ListDocumentsResponse]
-    """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that this server did
-    not give.
+    """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that is not from this
+    server.
     """
     Delete: _grpc.UnaryUnaryMultiCallable[_documents_pb2.DeleteDocumentRequest, _documents_pb2.DeleteDocumentResponse]
-    """Removes one document with its text, full text, vectors and what is cached of it; durable when it returns. NOT_FOUND: no such collection or
-    document.
+    """Removes one document with its text, full text, vectors and cached data. It is durable when the call returns.
+    NOT_FOUND: no such collection or document.
     """
 
 @_typing.type_check_only
 class DocumentsAsyncStub(DocumentsStub):
-    """Keeps documents."""
+    """Manages documents."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Ingest: _aio.StreamUnaryMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.IngestResponse]  # type: ignore[assignment]
-    """Takes documents, any number a call: for each, one Header, then its bytes in pieces. The response has one outcome a
-    document, in order; a rejected document does not affect the others. What is reported as taken is durable.
-    INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the ingest queue is full or
-    the disk is; see the message. UNAVAILABLE: starting or shutting down.
+    """Uploads and stores any number of documents: for each, one Header, then its bytes in parts. The response has one
+    outcome per document, in order. A rejected document does not affect the others. A document that is reported as
+    stored is durable. INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the
+    ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
     """
     StartIngest: _aio.StreamStreamMultiCallable[_documents_pb2.IngestRequest, _documents_pb2.StartIngestResponse]  # type: ignore[assignment]
-    """Takes documents into custody and stores them afterwards, as a job; the stream is that of `Ingest`. The first response
-    is the job, then comes one for each document, in order, once it is accepted: its bytes are durable and it will be
-    stored, also where the client goes away or the daemon is killed; or once it is rejected because of its size. Documents
-    are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
-    than what waits. Where too much waits, the stream is read on when there is room.
-    INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
-    RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled meanwhile.
-    UNAVAILABLE: starting or shutting down.
+    """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
+    One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
+    document is durable and will be stored, even if the client disconnects or the daemon is killed. Documents are
+    stored one after the other in the order of acceptance. A document that is ingested or deleted directly in the
+    meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+    INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
+    accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
+    meanwhile. UNAVAILABLE: starting or shutting down.
     """
     WatchJob: _aio.UnaryStreamMultiCallable[_documents_pb2.WatchJobRequest, _documents_pb2.WatchJobResponse]  # type: ignore[assignment]
-    """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
-    carries the cursor to go on from, which stays good when the daemon is restarted.
-    NOT_FOUND: no such job. UNAVAILABLE: starting or shutting down; the job goes on when the daemon is back.
+    """Streams the progress of a job's documents until the job ends. It can be resumed: each response has the cursor to
+    continue from, which stays valid when the daemon is restarted. NOT_FOUND: no such job. UNAVAILABLE: starting or
+    shutting down; the job continues after the restart.
     """
     ListJobs: _aio.UnaryUnaryMultiCallable[_documents_pb2.ListJobsRequest, _documents_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Lists the latest jobs, the newest first. Of those that are over, the last hundred are known."""
+    """Lists the latest jobs, the newest first. The last hundred that have ended are kept."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_documents_pb2.CancelJobRequest, _documents_pb2.CancelJobResponse]  # type: ignore[assignment]
-    """Ends a job: documents of it that are not stored yet will not be; those that are stay. Changes nothing about a job that
-    is over. NOT_FOUND: no such job.
+    """Cancels a job: its documents that are not stored yet are discarded, stored ones stay. A job that has ended does not
+    change. NOT_FOUND: no such job.
     """
     Get: _aio.UnaryUnaryMultiCallable[_documents_pb2.GetDocumentRequest, _documents_pb2.GetDocumentResponse]  # type: ignore[assignment]
     """Returns one document. NOT_FOUND: no such collection or document."""
     List: _aio.UnaryUnaryMultiCallable[_documents_pb2.ListDocumentsRequest, _documents_pb2.ListDocumentsResponse]  # type: ignore[assignment]
-    """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that this server did
-    not give.
+    """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that is not from this
+    server.
     """
     Delete: _aio.UnaryUnaryMultiCallable[_documents_pb2.DeleteDocumentRequest, _documents_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
-    """Removes one document with its text, full text, vectors and what is cached of it; durable when it returns. NOT_FOUND: no such collection or
-    document.
+    """Removes one document with its text, full text, vectors and cached data. It is durable when the call returns.
+    NOT_FOUND: no such collection or document.
     """
 
 class DocumentsServicer(metaclass=_abc_1.ABCMeta):
-    """Keeps documents."""
+    """Manages documents."""
 
     @_abc_1.abstractmethod
     def Ingest(
@@ -123,10 +123,10 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_documents_pb2.IngestRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_documents_pb2.IngestResponse, _abc.Awaitable[_documents_pb2.IngestResponse]]:
-        """Takes documents, any number a call: for each, one Header, then its bytes in pieces. The response has one outcome a
-        document, in order; a rejected document does not affect the others. What is reported as taken is durable.
-        INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the ingest queue is full or
-        the disk is; see the message. UNAVAILABLE: starting or shutting down.
+        """Uploads and stores any number of documents: for each, one Header, then its bytes in parts. The response has one
+        outcome per document, in order. A rejected document does not affect the others. A document that is reported as
+        stored is durable. INVALID_ARGUMENT: the stream is out of order or a header is unusable. RESOURCE_EXHAUSTED: the
+        ingest queue or the disk is full; see the message. UNAVAILABLE: starting or shutting down.
         """
 
     @_abc_1.abstractmethod
@@ -135,14 +135,14 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_documents_pb2.IngestRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_documents_pb2.StartIngestResponse], _abc.AsyncIterator[_documents_pb2.StartIngestResponse]]:
-        """Takes documents into custody and stores them afterwards, as a job; the stream is that of `Ingest`. The first response
-        is the job, then comes one for each document, in order, once it is accepted: its bytes are durable and it will be
-        stored, also where the client goes away or the daemon is killed; or once it is rejected because of its size. Documents
-        are stored one after the other in the order of acceptance; what is ingested or deleted directly meanwhile is newer
-        than what waits. Where too much waits, the stream is read on when there is room.
-        INVALID_ARGUMENT: the stream is out of order or a header is unusable; what was accepted before stands.
-        RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled meanwhile.
-        UNAVAILABLE: starting or shutting down.
+        """Uploads documents that a job stores afterwards; the requests are those of `Ingest`. The first response is the job.
+        One response per document follows, in order, when it is accepted or rejected because of its size. An accepted
+        document is durable and will be stored, even if the client disconnects or the daemon is killed. Documents are
+        stored one after the other in the order of acceptance. A document that is ingested or deleted directly in the
+        meantime counts as newer than those that wait. While too much waits, the server pauses reading the stream.
+        INVALID_ARGUMENT: the stream is out of order or a header is unusable; documents that were accepted before stay
+        accepted. RESOURCE_EXHAUSTED: the disk is full; see the message. FAILED_PRECONDITION: the job was cancelled
+        meanwhile. UNAVAILABLE: starting or shutting down.
         """
 
     @_abc_1.abstractmethod
@@ -151,9 +151,9 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request: _documents_pb2.WatchJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_documents_pb2.WatchJobResponse], _abc.AsyncIterator[_documents_pb2.WatchJobResponse]]:
-        """Tells what becomes of a job's documents as it happens, and ends with the job. Can be broken off and resumed: a response
-        carries the cursor to go on from, which stays good when the daemon is restarted.
-        NOT_FOUND: no such job. UNAVAILABLE: starting or shutting down; the job goes on when the daemon is back.
+        """Streams the progress of a job's documents until the job ends. It can be resumed: each response has the cursor to
+        continue from, which stays valid when the daemon is restarted. NOT_FOUND: no such job. UNAVAILABLE: starting or
+        shutting down; the job continues after the restart.
         """
 
     @_abc_1.abstractmethod
@@ -162,7 +162,7 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request: _documents_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_documents_pb2.ListJobsResponse, _abc.Awaitable[_documents_pb2.ListJobsResponse]]:
-        """Lists the latest jobs, the newest first. Of those that are over, the last hundred are known."""
+        """Lists the latest jobs, the newest first. The last hundred that have ended are kept."""
 
     @_abc_1.abstractmethod
     def CancelJob(
@@ -170,8 +170,8 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request: _documents_pb2.CancelJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_documents_pb2.CancelJobResponse, _abc.Awaitable[_documents_pb2.CancelJobResponse]]:
-        """Ends a job: documents of it that are not stored yet will not be; those that are stay. Changes nothing about a job that
-        is over. NOT_FOUND: no such job.
+        """Cancels a job: its documents that are not stored yet are discarded, stored ones stay. A job that has ended does not
+        change. NOT_FOUND: no such job.
         """
 
     @_abc_1.abstractmethod
@@ -188,8 +188,8 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request: _documents_pb2.ListDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_documents_pb2.ListDocumentsResponse, _abc.Awaitable[_documents_pb2.ListDocumentsResponse]]:
-        """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that this server did
-        not give.
+        """Lists documents in order of id. NOT_FOUND: no such collection. INVALID_ARGUMENT: a page token that is not from this
+        server.
         """
 
     @_abc_1.abstractmethod
@@ -198,8 +198,8 @@ class DocumentsServicer(metaclass=_abc_1.ABCMeta):
         request: _documents_pb2.DeleteDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_documents_pb2.DeleteDocumentResponse, _abc.Awaitable[_documents_pb2.DeleteDocumentResponse]]:
-        """Removes one document with its text, full text, vectors and what is cached of it; durable when it returns. NOT_FOUND: no such collection or
-        document.
+        """Removes one document with its text, full text, vectors and cached data. It is durable when the call returns.
+        NOT_FOUND: no such collection or document.
         """
 
 def add_DocumentsServicer_to_server(servicer: DocumentsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

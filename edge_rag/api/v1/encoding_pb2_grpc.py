@@ -26,15 +26,15 @@ if _version_not_supported:
 
 
 class EncodingStub:
-    """Lends this machine's embedder and reranker. Nothing that is kept here is looked at. Of a request nothing is kept but the
-    token vectors of reranked passages, in memory, which only the same caller's later requests can find.
+    """Gives peers the use of this machine's embedder and reranker. No stored document is read. Of a request, only token
+    vectors of reranked passages are kept, in memory, and only later requests of the same caller use them.
 
-    Vectors and scores of another model mean nothing to who asks, so every request names the model it is for.
+    Vectors and scores of another model are useless to the caller, so every request names its model.
 
-    All calls. PERMISSION_DENIED: the caller is no peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION: the
-    model here is another one; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
-    `grpc-retry-pushback-ms` trailer (milliseconds), or the caller's quota is used up. DEADLINE_EXCEEDED: the call's deadline
-    passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
+    All calls. PERMISSION_DENIED: the caller is not a peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION:
+    this machine has another model; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
+    `grpc-retry-pushback-ms` trailer (milliseconds), or the caller's quota is used up. DEADLINE_EXCEEDED: the call's
+    deadline passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
     """
 
     def __init__(self, channel):
@@ -61,35 +61,35 @@ class EncodingStub:
 
 
 class EncodingServicer:
-    """Lends this machine's embedder and reranker. Nothing that is kept here is looked at. Of a request nothing is kept but the
-    token vectors of reranked passages, in memory, which only the same caller's later requests can find.
+    """Gives peers the use of this machine's embedder and reranker. No stored document is read. Of a request, only token
+    vectors of reranked passages are kept, in memory, and only later requests of the same caller use them.
 
-    Vectors and scores of another model mean nothing to who asks, so every request names the model it is for.
+    Vectors and scores of another model are useless to the caller, so every request names its model.
 
-    All calls. PERMISSION_DENIED: the caller is no peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION: the
-    model here is another one; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
-    `grpc-retry-pushback-ms` trailer (milliseconds), or the caller's quota is used up. DEADLINE_EXCEEDED: the call's deadline
-    passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
+    All calls. PERMISSION_DENIED: the caller is not a peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION:
+    this machine has another model; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
+    `grpc-retry-pushback-ms` trailer (milliseconds), or the caller's quota is used up. DEADLINE_EXCEEDED: the call's
+    deadline passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
     """
 
     def DescribeEncoders(self, request, context):
-        """Says which models are lent. No text is needed for that, so it is asked before any is sent.
+        """Returns the names of the models. Called before any text is sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Embeds texts, in order; a text's vector does not depend on the others. Passages give way to the questions that this
-        machine is asked, questions do not. Costs the quota the tokens that were read.
+        """Embeds texts, in order; a text's vector does not depend on the others. Passages yield to this machine's own
+        questions, questions do not. The tokens of the texts count against the quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Rerank(self, request, context):
-        """Orders passages by how well they answer a question, and weighs their sentences. Costs the quota the tokens of question
-        and passages.
+        """Ranks passages by how well they answer a question, and rates their sentences. The tokens of question and passages
+        count against the quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,15 +122,15 @@ def add_EncodingServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Encoding:
-    """Lends this machine's embedder and reranker. Nothing that is kept here is looked at. Of a request nothing is kept but the
-    token vectors of reranked passages, in memory, which only the same caller's later requests can find.
+    """Gives peers the use of this machine's embedder and reranker. No stored document is read. Of a request, only token
+    vectors of reranked passages are kept, in memory, and only later requests of the same caller use them.
 
-    Vectors and scores of another model mean nothing to who asks, so every request names the model it is for.
+    Vectors and scores of another model are useless to the caller, so every request names its model.
 
-    All calls. PERMISSION_DENIED: the caller is no peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION: the
-    model here is another one; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
-    `grpc-retry-pushback-ms` trailer (milliseconds), or the caller's quota is used up. DEADLINE_EXCEEDED: the call's deadline
-    passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
+    All calls. PERMISSION_DENIED: the caller is not a peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION:
+    this machine has another model; the message names it. RESOURCE_EXHAUSTED: the queue is full, see the
+    `grpc-retry-pushback-ms` trailer (milliseconds), or the caller's quota is used up. DEADLINE_EXCEEDED: the call's
+    deadline passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
     """
 
     @staticmethod

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class GenerationStub:
-    """Lends this machine's generator. Nothing that is kept here is looked at, and nothing of a request is kept but the KV of
-    its passages, which only the same caller's later requests can find.
+    """Gives peers the use of this machine's generator. No stored document is read. Of a request, only the KV of its
+    passages is kept, and only later requests of the same caller use it.
     """
 
     def __init__(self, channel):
@@ -44,17 +44,16 @@ class GenerationStub:
 
 
 class GenerationServicer:
-    """Lends this machine's generator. Nothing that is kept here is looked at, and nothing of a request is kept but the KV of
-    its passages, which only the same caller's later requests can find.
+    """Gives peers the use of this machine's generator. No stored document is read. Of a request, only the KV of its
+    passages is kept, and only later requests of the same caller use it.
     """
 
     def Generate(self, request, context):
-        """Streams an answer: one Load first, then what is said, one Finished last. Who asks holds the passages, checks what is
-        said against them and makes the citations.
-        PERMISSION_DENIED: the caller is no peer. INVALID_ARGUMENT: a field is unusable. FAILED_PRECONDITION: the request
-        could never fit this device. RESOURCE_EXHAUSTED: the queue is full, see the `grpc-retry-pushback-ms` trailer
-        (milliseconds), or the caller's quota is used up. DEADLINE_EXCEEDED: the call's deadline passed. UNAVAILABLE:
-        starting or shutting down. INTERNAL: a model run failed.
+        """Streams an answer: one Load first, then text, tokens or quoted sentences, one Finished last. The caller checks the
+        answer against its passages and makes the citations. PERMISSION_DENIED: the caller is not a peer. INVALID_ARGUMENT:
+        a field is unusable. FAILED_PRECONDITION: the request could never fit this device. RESOURCE_EXHAUSTED: the queue is
+        full, see the `grpc-retry-pushback-ms` trailer (milliseconds), or the caller's quota is used up. DEADLINE_EXCEEDED:
+        the call's deadline passed. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -77,8 +76,8 @@ def add_GenerationServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Generation:
-    """Lends this machine's generator. Nothing that is kept here is looked at, and nothing of a request is kept but the KV of
-    its passages, which only the same caller's later requests can find.
+    """Gives peers the use of this machine's generator. No stored document is read. Of a request, only the KV of its
+    passages is kept, and only later requests of the same caller use it.
     """
 
     @staticmethod

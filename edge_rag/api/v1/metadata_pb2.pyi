@@ -33,12 +33,12 @@ class _BuiltinFieldEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BuiltinF
     BUILTIN_FIELD_MEDIA_TYPE: _BuiltinField.ValueType  # 2
     """IANA media type of the document; text."""
     BUILTIN_FIELD_PAGE: _BuiltinField.ValueType  # 3
-    """1-based page on which the passage starts; number, and none where the format has no pages."""
+    """1-based page on which the passage starts; number, absent if the format has no pages."""
     BUILTIN_FIELD_INGESTED_AT: _BuiltinField.ValueType  # 4
-    """When the document was taken; date."""
+    """Time of ingestion; date."""
 
 class BuiltinField(_BuiltinField, metaclass=_BuiltinFieldEnumTypeWrapper):
-    """What is known of every document or passage without metadata."""
+    """Fields of every document or passage besides its metadata."""
 
 BUILTIN_FIELD_UNSPECIFIED: BuiltinField.ValueType  # 0
 """INVALID_ARGUMENT."""
@@ -47,9 +47,9 @@ BUILTIN_FIELD_NAME: BuiltinField.ValueType  # 1
 BUILTIN_FIELD_MEDIA_TYPE: BuiltinField.ValueType  # 2
 """IANA media type of the document; text."""
 BUILTIN_FIELD_PAGE: BuiltinField.ValueType  # 3
-"""1-based page on which the passage starts; number, and none where the format has no pages."""
+"""1-based page on which the passage starts; number, absent if the format has no pages."""
 BUILTIN_FIELD_INGESTED_AT: BuiltinField.ValueType  # 4
-"""When the document was taken; date."""
+"""Time of ingestion; date."""
 Global___BuiltinField: _TypeAlias = BuiltinField  # noqa: Y015
 
 class _Comparator:
@@ -61,7 +61,7 @@ class _ComparatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comparator
     COMPARATOR_UNSPECIFIED: _Comparator.ValueType  # 0
     """INVALID_ARGUMENT."""
     COMPARATOR_EQUAL: _Comparator.ValueType  # 1
-    """Equal; texts are compared as they are written."""
+    """Equal; texts are compared exactly."""
     COMPARATOR_LESS: _Comparator.ValueType  # 2
     """Less; texts by code points."""
     COMPARATOR_LESS_OR_EQUAL: _Comparator.ValueType  # 3
@@ -72,12 +72,12 @@ class _ComparatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comparator
     """Greater or equal."""
 
 class Comparator(_Comparator, metaclass=_ComparatorEnumTypeWrapper):
-    """How two values compare."""
+    """Comparison operators."""
 
 COMPARATOR_UNSPECIFIED: Comparator.ValueType  # 0
 """INVALID_ARGUMENT."""
 COMPARATOR_EQUAL: Comparator.ValueType  # 1
-"""Equal; texts are compared as they are written."""
+"""Equal; texts are compared exactly."""
 COMPARATOR_LESS: Comparator.ValueType  # 2
 """Less; texts by code points."""
 COMPARATOR_LESS_OR_EQUAL: Comparator.ValueType  # 3
@@ -90,7 +90,7 @@ Global___Comparator: _TypeAlias = Comparator  # noqa: Y015
 
 @_typing.final
 class MetadataValue(_message.Message):
-    """What a document's metadata holds under one key."""
+    """A metadata value."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -103,7 +103,7 @@ class MetadataValue(_message.Message):
         TEXTS_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-            """1 to 256, each as `text`; each counts once. INVALID_ARGUMENT otherwise."""
+            """1 to 256, each as `text`; duplicates are removed. INVALID_ARGUMENT otherwise."""
 
         def __init__(
             self,
@@ -122,14 +122,16 @@ class MetadataValue(_message.Message):
     DATE_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """1 to 4,096 characters after white space is made single spaces; no control characters. INVALID_ARGUMENT otherwise."""
+    """1 to 4,096 characters after white space is collapsed to single spaces; no control characters. INVALID_ARGUMENT
+    otherwise.
+    """
     number: _builtins.float
     """Finite. INVALID_ARGUMENT otherwise."""
     flag: _builtins.bool
     """True or false."""
     @_builtins.property
     def date(self) -> _timestamp_pb2.Timestamp:
-        """A moment, UTC, years 1 to 9999; fractions below a microsecond are cut off. A day is its midnight."""
+        """A time, UTC, years 1 to 9999, truncated to microseconds. A date is its midnight."""
 
     @_builtins.property
     def tags(self) -> Global___MetadataValue.Tags:
@@ -156,14 +158,14 @@ Global___MetadataValue: _TypeAlias = MetadataValue  # noqa: Y015
 
 @_typing.final
 class FilterField(_message.Message):
-    """What a filter looks at."""
+    """A field that a filter refers to."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BUILTIN_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     builtin: Global___BuiltinField.ValueType
-    """Of every document or passage."""
+    """A built-in field."""
     metadata: _builtins.str
     """Key of a document's metadata, 1 to 64 characters of `a-z 0-9 _ . -`. A key that no document has matches nothing."""
     def __init__(
@@ -184,9 +186,9 @@ Global___FilterField: _TypeAlias = FilterField  # noqa: Y015
 
 @_typing.final
 class Filter(_message.Message):
-    """A condition on a passage and the document it is from. A value of another type than the one asked for, or none, meets no
-    comparison; so `negated` of a comparison holds where there is no such value. Of tags, one that meets it is enough.
-    At most 16 filters deep and 256 in all, with at most 1,024 values together; INVALID_ARGUMENT otherwise.
+    """A condition on a passage and its document. A comparison is false if the field is absent or of another type, so
+    `negated` of a comparison is true in that case. Of tags, one that meets the comparison is enough. At most 16 filters
+    deep and 256 in all, with at most 1,024 values together; INVALID_ARGUMENT otherwise.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -215,7 +217,7 @@ class Filter(_message.Message):
 
     @_typing.final
     class Comparison(_message.Message):
-        """The value of a field, the comparator, the value given: `year`, GREATER, 2020."""
+        """Compares the value of a field with a constant: `year`, GREATER, 2020."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -223,14 +225,14 @@ class Filter(_message.Message):
         COMPARATOR_FIELD_NUMBER: _builtins.int
         VALUE_FIELD_NUMBER: _builtins.int
         comparator: Global___Comparator.ValueType
-        """How. Required."""
+        """The operator. Required."""
         @_builtins.property
         def field(self) -> Global___FilterField:
-            """Whose value. Required."""
+            """The field. Required."""
 
         @_builtins.property
         def value(self) -> Global___MetadataValue:
-            """With what; no tags, and for a built-in field of its type. INVALID_ARGUMENT otherwise."""
+            """The constant; not tags, and of the field's type for a built-in field. INVALID_ARGUMENT otherwise."""
 
         def __init__(
             self,
@@ -255,7 +257,7 @@ class Filter(_message.Message):
         VALUES_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def field(self) -> Global___FilterField:
-            """Whose value. Required."""
+            """The field. Required."""
 
         @_builtins.property
         def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataValue]:
@@ -282,10 +284,10 @@ class Filter(_message.Message):
         FIELD_FIELD_NUMBER: _builtins.int
         PREFIX_FIELD_NUMBER: _builtins.int
         prefix: _builtins.str
-        """How the text begins, as it is written; 1 to 4,096 characters. INVALID_ARGUMENT otherwise."""
+        """The beginning, compared exactly; 1 to 4,096 characters. INVALID_ARGUMENT otherwise."""
         @_builtins.property
         def field(self) -> Global___FilterField:
-            """Whose value; texts only. Required. INVALID_ARGUMENT for a built-in field that is no text."""
+            """The field, a text. Required. INVALID_ARGUMENT for a built-in field of another type."""
 
         def __init__(
             self,
@@ -308,31 +310,31 @@ class Filter(_message.Message):
     PRESENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def all_of(self) -> Global___Filter.Filters:
-        """All of them hold. At least one. INVALID_ARGUMENT otherwise."""
+        """True if all are true. At least one. INVALID_ARGUMENT otherwise."""
 
     @_builtins.property
     def any_of(self) -> Global___Filter.Filters:
-        """One of them holds. At least one. INVALID_ARGUMENT otherwise."""
+        """True if any is true. At least one. INVALID_ARGUMENT otherwise."""
 
     @_builtins.property
     def negated(self) -> Global___Filter:
-        """It does not hold."""
+        """True if the condition is false."""
 
     @_builtins.property
     def comparison(self) -> Global___Filter.Comparison:
-        """A value compares so."""
+        """Compares a value."""
 
     @_builtins.property
     def one_of(self) -> Global___Filter.Membership:
-        """A value is one of a set."""
+        """Tests for membership in a set of values."""
 
     @_builtins.property
     def prefix(self) -> Global___Filter.Prefix:
-        """A text begins so."""
+        """Tests the beginning of a text."""
 
     @_builtins.property
     def present(self) -> Global___FilterField:
-        """There is a value, of any type."""
+        """True if the field has a value of any type."""
 
     def __init__(
         self,

@@ -30,28 +30,30 @@ class _AnswerModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerMode
     ANSWER_MODE_UNSPECIFIED: _AnswerMode.ValueType  # 0
     """The server's configured default, `quote` unless changed."""
     ANSWER_MODE_QUOTE: _AnswerMode.ValueType  # 1
-    """Every word is a sentence of a cited passage."""
+    """The answer consists of sentences of the passages, each with its citation."""
     ANSWER_MODE_FREE: _AnswerMode.ValueType  # 2
-    """Free text; markers the model writes become citations."""
+    """Free text. `[n]` markers that the model writes become citations."""
     ANSWER_MODE_CITE: _AnswerMode.ValueType  # 3
-    """Free text, sentence by sentence; each is cited from the sentences of the passages that support it, word, number and
-    name. What none supports is marked with Unsupported or left out, as the server's `generator.unsupported` says;
-    where nothing is supported, the answer is the not-found answer. Markers the model writes are not shown.
+    """Free text. Each sentence is compared with the passages and cited from the sentences that support its words, numbers
+    and names. A sentence without support is marked with Unsupported or omitted, depending on the server's
+    `generator.unsupported`. If no sentence is supported, the answer is the not-found answer. Markers that the model
+    writes are removed.
     """
 
 class AnswerMode(_AnswerMode, metaclass=_AnswerModeEnumTypeWrapper):
-    """How much freedom the generator has."""
+    """Mode of an answer."""
 
 ANSWER_MODE_UNSPECIFIED: AnswerMode.ValueType  # 0
 """The server's configured default, `quote` unless changed."""
 ANSWER_MODE_QUOTE: AnswerMode.ValueType  # 1
-"""Every word is a sentence of a cited passage."""
+"""The answer consists of sentences of the passages, each with its citation."""
 ANSWER_MODE_FREE: AnswerMode.ValueType  # 2
-"""Free text; markers the model writes become citations."""
+"""Free text. `[n]` markers that the model writes become citations."""
 ANSWER_MODE_CITE: AnswerMode.ValueType  # 3
-"""Free text, sentence by sentence; each is cited from the sentences of the passages that support it, word, number and
-name. What none supports is marked with Unsupported or left out, as the server's `generator.unsupported` says;
-where nothing is supported, the answer is the not-found answer. Markers the model writes are not shown.
+"""Free text. Each sentence is compared with the passages and cited from the sentences that support its words, numbers
+and names. A sentence without support is marked with Unsupported or omitted, depending on the server's
+`generator.unsupported`. If no sentence is supported, the answer is the not-found answer. Markers that the model
+writes are removed.
 """
 Global___AnswerMode: _TypeAlias = AnswerMode  # noqa: Y015
 
@@ -64,11 +66,11 @@ class _PriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Priority.Val
     PRIORITY_UNSPECIFIED: _Priority.ValueType  # 0
     """PRIORITY_INTERACTIVE."""
     PRIORITY_INTERACTIVE: _Priority.ValueType  # 1
-    """Someone is waiting."""
+    """A user is waiting."""
     PRIORITY_NORMAL: _Priority.ValueType  # 2
-    """Goes after interactive requests."""
+    """Scheduled after interactive requests."""
     PRIORITY_BATCH: _Priority.ValueType  # 3
-    """Goes when nothing else does."""
+    """Scheduled when there are no other requests."""
 
 class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
     """Scheduling class."""
@@ -76,11 +78,11 @@ class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
 PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
 """PRIORITY_INTERACTIVE."""
 PRIORITY_INTERACTIVE: Priority.ValueType  # 1
-"""Someone is waiting."""
+"""A user is waiting."""
 PRIORITY_NORMAL: Priority.ValueType  # 2
-"""Goes after interactive requests."""
+"""Scheduled after interactive requests."""
 PRIORITY_BATCH: Priority.ValueType  # 3
-"""Goes when nothing else does."""
+"""Scheduled when there are no other requests."""
 Global___Priority: _TypeAlias = Priority  # noqa: Y015
 
 class _FinishReason:
@@ -96,10 +98,10 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """`sampling.max_tokens` was reached."""
     FINISH_REASON_NOT_FOUND: _FinishReason.ValueType  # 3
-    """The documents hold no answer; the text says so, or is empty where a format was asked for."""
+    """The documents contain no answer. The text states that; it is empty if the request has a format."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
-    """Why an answer ended."""
+    """Reason of the end of an answer."""
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 """Never sent."""
@@ -108,12 +110,12 @@ FINISH_REASON_STOP: FinishReason.ValueType  # 1
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """`sampling.max_tokens` was reached."""
 FINISH_REASON_NOT_FOUND: FinishReason.ValueType  # 3
-"""The documents hold no answer; the text says so, or is empty where a format was asked for."""
+"""The documents contain no answer. The text states that; it is empty if the request has a format."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 @_typing.final
 class Sampling(_message.Message):
-    """How tokens are chosen. Every field left out takes its default."""
+    """Sampling parameters. A field that is not set has its default."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -137,11 +139,11 @@ class Sampling(_message.Message):
     repetition_penalty: _builtins.float
     """Lowers the chance of tokens that already occur; 1 is off; 1 to 10. Default 1. INVALID_ARGUMENT outside."""
     seed: _builtins.int
-    """The same seed gives the same answer. Default: a fresh one each time."""
+    """The same seed gives the same answer. Default: a random seed."""
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts that end the answer and are not part of it; at most 8 of 1 to 128 characters. Default none.
-        INVALID_ARGUMENT outside.
+        """Texts that end the answer and are not part of it; at most 8 of 1 to 128 characters. Default none. INVALID_ARGUMENT
+        outside.
         """
 
     def __init__(
@@ -202,42 +204,42 @@ class AskRequest(_message.Message):
     REGEX_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     question: _builtins.str
-    """The question, UTF-8; white space around it is dropped. Required, at most 8,192 characters unless configured
+    """The question, UTF-8; white space around it is removed. Required, at most 8,192 characters unless configured
     otherwise. INVALID_ARGUMENT when empty or longer.
     """
     collection: _builtins.str
-    """Where to look. Default `default`. NOT_FOUND when there is none of that name."""
+    """Name of the collection. Default `default`. NOT_FOUND if there is none of that name."""
     mode: Global___AnswerMode.ValueType
-    """How much freedom the generator has. Default: the server's. INVALID_ARGUMENT for a number not listed."""
+    """Mode of the answer. Default: the server's. INVALID_ARGUMENT for a number not listed."""
     max_sentences: _builtins.int
     """Most sentences to quote with ANSWER_MODE_QUOTE, 1 to 8. Default 1. INVALID_ARGUMENT outside."""
     passages: _builtins.int
-    """Most passages to put before the model, 1 to 32. Default 4. INVALID_ARGUMENT outside."""
+    """Most passages in the prompt, 1 to 32. Default 4. INVALID_ARGUMENT outside."""
     priority: Global___Priority.ValueType
     """Scheduling class. Default interactive. INVALID_ARGUMENT for a number not listed."""
     request_id: _builtins.str
-    """Identifies the request in logs, traces and audit; 1 to 128 printable ASCII characters. Default: made by the server
-    and returned in the `edge-rag-request-id` initial metadata. INVALID_ARGUMENT otherwise.
+    """Identifies the request in logs, traces and audit; 1 to 128 printable ASCII characters. Default: generated by the
+    server and returned in the `edge-rag-request-id` initial metadata. INVALID_ARGUMENT otherwise.
     """
     json_schema: _builtins.str
     """One JSON value that validates under this JSON Schema, written on one line with `, ` and `: ` as separators.
     Properties come in the schema's order. 1 to 65,536 characters. INVALID_ARGUMENT, with the reason: it is not JSON,
-    uses a keyword that cannot be enforced while writing (such as `not`, `if`, `uniqueItems`, a `$ref` to elsewhere)
-    or lets nothing be said; also in the middle of an answer, when the schema turns out too large or too ambiguous.
+    uses a keyword that cannot be enforced during generation (such as `not`, `if`, `uniqueItems`, a `$ref` to another
+    document), or permits no value. Also during an answer, if the schema proves too large or too ambiguous.
     """
     regex: _builtins.str
     """Text that matches this regular expression as a whole. Syntax of Rust's `regex` crate, which has neither
-    look-around nor backreferences; `.` matches no newline. One line, 1 to 65,536 characters. INVALID_ARGUMENT as
-    for json_schema.
+    look-around nor backreferences; `.` matches no newline. One line, 1 to 65,536 characters. INVALID_ARGUMENT as for
+    json_schema.
     """
     @_builtins.property
     def sampling(self) -> Global___Sampling:
-        """How tokens are chosen. Default: each field's own."""
+        """Sampling parameters. Default: each field's own."""
 
     @_builtins.property
     def filter(self) -> _metadata_pb2.Filter:
-        """Which passages may be used; part of the search, so that as many are found as without it if there are as many.
-        Default: all of the collection. INVALID_ARGUMENT, naming the part at fault.
+        """Condition on passages. It is part of the search and does not reduce the number of passages found, if enough meet
+        it. Default: all of the collection. INVALID_ARGUMENT, naming the illegal part.
         """
 
     def __init__(
@@ -291,11 +293,11 @@ class AskResponse(_message.Message):
 
     @_builtins.property
     def text(self) -> Global___TextDelta:
-        """A piece of the answer."""
+        """The next text of the answer."""
 
     @_builtins.property
     def citation(self) -> Global___Citation:
-        """Where a part of the answer is from; comes after the text it supports."""
+        """The source of a part of the answer; sent after the text that it supports."""
 
     @_builtins.property
     def finished(self) -> Global___Finished:
@@ -303,7 +305,7 @@ class AskResponse(_message.Message):
 
     @_builtins.property
     def unsupported(self) -> Global___Unsupported:
-        """What part of the answer no passage supports; comes after the text. Only with ANSWER_MODE_CITE."""
+        """A part of the answer that no passage supports; sent after the text. Only with ANSWER_MODE_CITE."""
 
     def __init__(
         self,
@@ -326,19 +328,19 @@ Global___AskResponse: _TypeAlias = AskResponse  # noqa: Y015
 
 @_typing.final
 class Passages(_message.Message):
-    """The passages an answer is drawn from."""
+    """The passages that an answer is drawn from."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PASSAGES_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
     evidence: _builtins.float
-    """How much speaks for an answer being among them, 0 to 1; 0 when there are none. Below the server's
-    `generator.not_found_below` the answer is the not-found answer, but for ANSWER_MODE_FREE.
+    """How likely an answer is among them, 0 to 1; 0 if there are none. Below the server's `generator.not_found_below` the
+    answer is the not-found answer, except with ANSWER_MODE_FREE.
     """
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Passage]:
-        """Best first. Empty when nothing was found."""
+        """Best first. Empty if none was found."""
 
     def __init__(
         self,
@@ -356,7 +358,7 @@ Global___Passages: _TypeAlias = Passages  # noqa: Y015
 
 @_typing.final
 class TextDelta(_message.Message):
-    """The next piece of an answer."""
+    """The next text of an answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -378,7 +380,7 @@ Global___TextDelta: _TypeAlias = TextDelta  # noqa: Y015
 
 @_typing.final
 class Citation(_message.Message):
-    """Where a part of the answer is from."""
+    """The source of a part of the answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -395,7 +397,7 @@ class Citation(_message.Message):
     document: _builtins.str
     """Name of the document."""
     page: _builtins.int
-    """1-based page; absent where the format has no pages."""
+    """1-based page; absent if the format has no pages."""
     start: _builtins.int
     """First character (Unicode code point) in the document's stored text."""
     end: _builtins.int
@@ -403,7 +405,7 @@ class Citation(_message.Message):
     text: _builtins.str
     """Exactly the stored text in that range."""
     answer_start: _builtins.int
-    """First character of the answer that this supports."""
+    """First character (Unicode code point) of the answer that it supports."""
     answer_end: _builtins.int
     """One past the last."""
     def __init__(
@@ -437,7 +439,7 @@ class Unsupported(_message.Message):
     ANSWER_START_FIELD_NUMBER: _builtins.int
     ANSWER_END_FIELD_NUMBER: _builtins.int
     answer_start: _builtins.int
-    """First character (Unicode code point) of the answer that this is about."""
+    """First character (Unicode code point) of that part of the answer."""
     answer_end: _builtins.int
     """One past the last character."""
     def __init__(
@@ -465,12 +467,12 @@ class Finished(_message.Message):
     STAGES_FIELD_NUMBER: _builtins.int
     FIRST_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
-    """Why it ended."""
+    """Reason of the end."""
     first_token_seconds: _builtins.float
-    """From the arrival of the call to the first text, seconds; absent where there was no text."""
+    """From the arrival of the call to the first text, seconds; absent if there was no text."""
     @_builtins.property
     def usage(self) -> Global___Usage:
-        """What it used."""
+        """Its usage."""
 
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTime]:
@@ -496,7 +498,7 @@ Global___Finished: _TypeAlias = Finished  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """What a request used, in tokens of the generator's vocabulary."""
+    """Usage of a request, in tokens of the generator's vocabulary."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -509,16 +511,16 @@ class Usage(_message.Message):
     prompt_tokens: _builtins.int
     """Length of the prompt."""
     cached_prompt_tokens: _builtins.int
-    """How many of those were taken from the cache."""
+    """Prompt tokens that were found in the prefix cache."""
     generated_tokens: _builtins.int
-    """Tokens of the answer."""
+    """Generated tokens, forced ones included."""
     forced_tokens: _builtins.int
-    """Those of them that a constraint left no choice about."""
+    """Generated tokens that a constraint determined."""
     model_steps: _builtins.int
-    """Model runs the request took part in."""
+    """Model runs that included the request."""
     copied_prompt_tokens: _builtins.int
-    """Prompt tokens whose keys and values were computed in another text and moved here. Where there are any, the answer is
-    an approximation; only in collections whose kv_reuse is KV_REUSE_PASSAGE.
+    """Prompt tokens whose keys and values were computed in another prompt and copied. If there are any, the answer is an
+    approximation. Only in collections whose kv_reuse is KV_REUSE_PASSAGE.
     """
     def __init__(
         self,
@@ -550,9 +552,9 @@ class StageTime(_message.Message):
     stage: _builtins.str
     """`retriever`, `reranker` or `generator`."""
     queue_seconds: _builtins.float
-    """Waiting, seconds."""
+    """Time in the queue, seconds."""
     compute_seconds: _builtins.float
-    """Being worked on, seconds; shared steps count in full."""
+    """Time of computation, seconds; steps shared with other requests count in full."""
     def __init__(
         self,
         *,
@@ -580,9 +582,9 @@ class SearchRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """What to look for, UTF-8. Required, limits as for AskRequest.question."""
+    """The query, UTF-8. Required, limits as for AskRequest.question."""
     collection: _builtins.str
-    """Where to look. Default `default`. NOT_FOUND when there is none of that name."""
+    """Name of the collection. Default `default`. NOT_FOUND if there is none of that name."""
     limit: _builtins.int
     """Most hits, 1 to 100. Default 10. INVALID_ARGUMENT outside."""
     rerank: _builtins.bool
@@ -590,10 +592,10 @@ class SearchRequest(_message.Message):
     request_id: _builtins.str
     """As AskRequest.request_id."""
     explain: _builtins.bool
-    """Whether to say how each hit got its place. Default false."""
+    """Whether to return explanations. Default false."""
     @_builtins.property
     def filter(self) -> _metadata_pb2.Filter:
-        """Which passages may be found, as AskRequest.filter."""
+        """Condition on passages, as AskRequest.filter."""
 
     def __init__(
         self,
@@ -638,7 +640,7 @@ class SearchResponse(_message.Message):
 
     @_builtins.property
     def explanations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Explanation]:
-        """How each hit got its place, in order of the hits; empty unless asked for."""
+        """Ranks and scores of each hit, in order of the hits; empty unless SearchRequest.explain is set."""
 
     def __init__(
         self,
@@ -657,13 +659,13 @@ Global___SearchResponse: _TypeAlias = SearchResponse  # noqa: Y015
 
 @_typing.final
 class Explanation(_message.Message):
-    """How a hit got its place."""
+    """Ranks and scores of a hit."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
     class Part(_message.Message):
-        """A chunk that was found and merged with its neighbours. Ranks and scores of the passage are the best of its parts'."""
+        """A chunk that was merged with adjacent ones. The passage has the best ranks and scores of its parts."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -714,24 +716,24 @@ class Explanation(_message.Message):
     RERANK_SCORE_FIELD_NUMBER: _builtins.int
     MERGED_FROM_FIELD_NUMBER: _builtins.int
     dense_rank: _builtins.int
-    """1-based rank in the vector search; absent if it was not among those that were looked at."""
+    """1-based rank in the vector search; absent if it was not among the candidates."""
     dense_score: _builtins.float
     """Cosine similarity to the question, -1 to 1; present with dense_rank."""
     lexical_rank: _builtins.int
-    """1-based rank in BM25; absent if it was not among those that were looked at."""
+    """1-based rank in BM25; absent if it was not among the candidates."""
     lexical_score: _builtins.float
     """BM25 score, larger is better; present with lexical_rank."""
     fused_score: _builtins.float
     """Reciprocal rank fusion: the sum of weight / (k + rank)."""
     boost: _builtins.float
-    """What the collection's boosts multiply the fused score by; 1 where none applies."""
+    """Factor of the collection's boosts; 1 if none applies."""
     retriever_rank: _builtins.int
-    """1-based place by the fused score after boosts, which is what the reranker was given."""
+    """1-based rank by the fused score after boosts: the order in which the reranker receives the passages."""
     rerank_score: _builtins.float
-    """The reranker's score with the logarithm of the boost; absent where the search was not reranked."""
+    """The reranker's score plus the logarithm of the boost; absent if the search was not reranked."""
     @_builtins.property
     def merged_from(self) -> _containers.RepeatedCompositeFieldContainer[Global___Explanation.Part]:
-        """Chunks that this passage was merged from, in order of the text; empty where it is one chunk."""
+        """Chunks that this passage was merged from, in order of the text; empty if it is one chunk."""
 
     def __init__(
         self,

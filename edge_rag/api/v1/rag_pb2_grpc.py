@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RagStub:
-    """Answers questions from documents. All errors carry a message that names the field or thing at fault.
+    """Answers questions from documents. Every error has a message that names the field or the resource.
     """
 
     def __init__(self, channel):
@@ -48,16 +48,16 @@ class RagStub:
 
 
 class RagServicer:
-    """Answers questions from documents. All errors carry a message that names the field or thing at fault.
+    """Answers questions from documents. Every error has a message that names the field or the resource.
     """
 
     def Ask(self, request, context):
-        """Streams an answer: one Passages first, then TextDelta and Citation as they come, one Finished last.
-        INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could never
-        fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer (milliseconds).
-        DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED: what was sent was
-        not read for the server's `limits.slow_client_seconds`; the message says how much of the answer was told. UNAVAILABLE:
-        starting or shutting down. INTERNAL: a model run failed.
+        """Streams an answer: one Passages first, then TextDelta, Citation and Unsupported as they are produced, one Finished
+        last. INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could
+        never fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer
+        (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED:
+        the client did not read the stream for the server's `limits.slow_client_seconds`; the message states how much of
+        the answer was sent. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,7 +92,7 @@ def add_RagServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Rag:
-    """Answers questions from documents. All errors carry a message that names the field or thing at fault.
+    """Answers questions from documents. Every error has a message that names the field or the resource.
     """
 
     @staticmethod

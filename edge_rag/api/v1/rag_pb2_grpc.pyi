@@ -27,41 +27,41 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RagStub:
-    """Answers questions from documents. All errors carry a message that names the field or thing at fault."""
+    """Answers questions from documents. Every error has a message that names the field or the resource."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RagAsyncStub: ...
     Ask: _grpc.UnaryStreamMultiCallable[_rag_pb2.AskRequest, _rag_pb2.AskResponse]
-    """Streams an answer: one Passages first, then TextDelta and Citation as they come, one Finished last.
-    INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could never
-    fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer (milliseconds).
-    DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED: what was sent was
-    not read for the server's `limits.slow_client_seconds`; the message says how much of the answer was told. UNAVAILABLE:
-    starting or shutting down. INTERNAL: a model run failed.
+    """Streams an answer: one Passages first, then TextDelta, Citation and Unsupported as they are produced, one Finished
+    last. INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could
+    never fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer
+    (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED:
+    the client did not read the stream for the server's `limits.slow_client_seconds`; the message states how much of
+    the answer was sent. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
     """
     Search: _grpc.UnaryUnaryMultiCallable[_rag_pb2.SearchRequest, _rag_pb2.SearchResponse]
     """Finds passages without writing an answer. Errors as for Ask."""
 
 @_typing.type_check_only
 class RagAsyncStub(RagStub):
-    """Answers questions from documents. All errors carry a message that names the field or thing at fault."""
+    """Answers questions from documents. Every error has a message that names the field or the resource."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Ask: _aio.UnaryStreamMultiCallable[_rag_pb2.AskRequest, _rag_pb2.AskResponse]  # type: ignore[assignment]
-    """Streams an answer: one Passages first, then TextDelta and Citation as they come, one Finished last.
-    INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could never
-    fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer (milliseconds).
-    DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED: what was sent was
-    not read for the server's `limits.slow_client_seconds`; the message says how much of the answer was told. UNAVAILABLE:
-    starting or shutting down. INTERNAL: a model run failed.
+    """Streams an answer: one Passages first, then TextDelta, Citation and Unsupported as they are produced, one Finished
+    last. INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could
+    never fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer
+    (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED:
+    the client did not read the stream for the server's `limits.slow_client_seconds`; the message states how much of
+    the answer was sent. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
     """
     Search: _aio.UnaryUnaryMultiCallable[_rag_pb2.SearchRequest, _rag_pb2.SearchResponse]  # type: ignore[assignment]
     """Finds passages without writing an answer. Errors as for Ask."""
 
 class RagServicer(metaclass=_abc_1.ABCMeta):
-    """Answers questions from documents. All errors carry a message that names the field or thing at fault."""
+    """Answers questions from documents. Every error has a message that names the field or the resource."""
 
     @_abc_1.abstractmethod
     def Ask(
@@ -69,12 +69,12 @@ class RagServicer(metaclass=_abc_1.ABCMeta):
         request: _rag_pb2.AskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_rag_pb2.AskResponse], _abc.AsyncIterator[_rag_pb2.AskResponse]]:
-        """Streams an answer: one Passages first, then TextDelta and Citation as they come, one Finished last.
-        INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could never
-        fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer (milliseconds).
-        DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED: what was sent was
-        not read for the server's `limits.slow_client_seconds`; the message says how much of the answer was told. UNAVAILABLE:
-        starting or shutting down. INTERNAL: a model run failed.
+        """Streams an answer: one Passages first, then TextDelta, Citation and Unsupported as they are produced, one Finished
+        last. INVALID_ARGUMENT: a field is unusable. NOT_FOUND: no such collection. FAILED_PRECONDITION: the request could
+        never fit this device. RESOURCE_EXHAUSTED: a queue is full, see the `grpc-retry-pushback-ms` trailer
+        (milliseconds). DEADLINE_EXCEEDED: the call's deadline passed, or the server's `limits.request_seconds`. ABORTED:
+        the client did not read the stream for the server's `limits.slow_client_seconds`; the message states how much of
+        the answer was sent. UNAVAILABLE: starting or shutting down. INTERNAL: a model run failed.
         """
 
     @_abc_1.abstractmethod
