@@ -20,7 +20,7 @@ from edge_rag.config.settings import Settings
 from edge_rag.config.stages import MilvusSettings
 from edge_rag.core.monitoring.resources import MemoryPressureState, Throttling
 from edge_rag.core.monitoring.status import ModelInUse, RemoteInUse
-from edge_rag.device.choosing import Choice
+from edge_rag.device.choosing import ProfileChoice
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile
@@ -90,7 +90,7 @@ class App:
     ingest_worker: IngestWorker
     encoders: tuple[ModelInUse, ...]
     profile: DeviceProfile
-    choice: Choice
+    choice: ProfileChoice
     memory_plan: MemoryPlan
     board_monitor: BoardMonitor
     memory_monitor: MemoryMonitor | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from edge_rag.bootstrap.memory_planner import MemoryPlanner
 from edge_rag.config.sections import ThrottleSettings
 from edge_rag.config.settings import Settings
-from edge_rag.device.choosing import Choice, choose
+from edge_rag.device.choosing import ProfileChoice, choose
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.probe import probe
@@ -20,7 +20,7 @@ from edge_rag.throttle.memory_monitor import MemoryMonitor, MemoryShedder
 from edge_rag.throttle.policy import HeatThresholds, ThrottlePolicy
 
 
-def choose_profile(settings: Settings, facts: DeviceFacts) -> Choice:
+def choose_profile(settings: Settings, facts: DeviceFacts) -> ProfileChoice:
     """Chooses one of the built-in profiles and overrides it with the operator's profile file.
 
     Raises:
@@ -43,7 +43,7 @@ class DeviceReport:
     """
 
     facts: DeviceFacts
-    choice: Choice | EdgeRagError
+    choice: ProfileChoice | EdgeRagError
     plan: MemoryPlan | EdgeRagError
 
 

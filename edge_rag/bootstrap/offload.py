@@ -38,7 +38,7 @@ def make_offloading(
 
     Args:
         settings: The operator's settings.
-        local: This box's generator.
+        local: The local generator.
         usage: Writes audit events and counts usage.
         throttling: Returns the present throttling.
         slow_client_s: Longest time that an answer stays paused for its client, seconds.
@@ -70,7 +70,7 @@ def make_encoder_offload(
     Args:
         settings: The operator's settings.
         offloading: Has the connections to the remotes.
-        models: This box's encoders.
+        models: The local encoders.
         audit: Writes audit events.
         throttling: Returns the present throttling.
     """
@@ -101,7 +101,7 @@ def _remote(settings: RemoteSettings) -> Remote:
 
 
 class _Constrained:
-    """Whether this box is throttled or on battery; the battery is read every few seconds at most."""
+    """Whether the device is throttled or on battery; the battery is read every few seconds at most."""
 
     def __init__(
         self,

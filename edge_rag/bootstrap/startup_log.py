@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from edge_rag.core.monitoring.status import ModelInUse
-from edge_rag.device.choosing import Choice
+from edge_rag.device.choosing import ProfileChoice
 from edge_rag.device.memory_plan import MemoryPlan
 
 _MIB: Final = 1 << 20
@@ -15,7 +15,7 @@ _MIB: Final = 1 << 20
 log = structlog.get_logger()
 
 
-def log_profile(choice: Choice) -> None:
+def log_profile(choice: ProfileChoice) -> None:
     """Logs the device profile in force and the reason for it."""
     log.info("profile", name=choice.profile.name, reason=choice.reason)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from edge_rag.client import Client, ClientError
 from edge_rag.config.settings import Settings
 from edge_rag.device.advice import advise
-from edge_rag.device.choosing import Choice
+from edge_rag.device.choosing import ProfileChoice
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import MemoryPlan
 from edge_rag.device.placing import expected_provider
@@ -259,12 +259,12 @@ def facts_lines(facts: DeviceFacts) -> list[str]:
     return lines
 
 
-def rule_lines(choice: Choice) -> tuple[str, ...]:
+def rule_lines(choice: ProfileChoice) -> tuple[str, ...]:
     """Returns what came of each rule, for people."""
     return tuple(
         f"{'+' if finding.holds else '-'} {finding.profile} ({finding.rank}): "
         + "; ".join(each.text for each in finding.conditions if each.holds or not finding.holds)
-        for finding in choice.findings
+        for finding in choice.results
     )
 
 
@@ -343,7 +343,7 @@ def facts_object(facts: DeviceFacts) -> dict[str, Any]:
     }
 
 
-def choice_object(choice: Choice) -> dict[str, Any]:
+def choice_object(choice: ProfileChoice) -> dict[str, Any]:
     """Returns the choice, rule by rule."""
     return {
         "profile": choice.profile.name,
@@ -356,7 +356,7 @@ def choice_object(choice: Choice) -> dict[str, Any]:
                 "holds": finding.holds,
                 "conditions": [{"holds": each.holds, "text": each.text} for each in finding.conditions],
             }
-            for finding in choice.findings
+            for finding in choice.results
         ],
     }
 

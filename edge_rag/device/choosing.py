@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from edge_rag.device.facts import DeviceFacts
-from edge_rag.device.profile import DeviceProfile, Recognition
+from edge_rag.device.profile import DeviceProfile, ProfileRule
 from edge_rag.errors import ConfigurationError
 
 AUTO: Final = "auto"
@@ -31,7 +31,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleResult:
     """Result of a rule.
 
     Attributes:
@@ -51,29 +51,29 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ProfileChoice:
     """The profile for a machine.
 
     Attributes:
         profile: The profile.
         configured: Whether the setting `profile` names it.
-        findings: Result of each rule, highest rank first.
+        results: Result of each rule, highest rank first.
     """
 
     profile: DeviceProfile
     configured: bool
-    findings: tuple[Finding, ...]
+    results: tuple[RuleResult, ...]
 
     @property
     def reason(self) -> str:
         """The reason in one line."""
         if self.configured:
             return "named in the settings"
-        won = next(finding for finding in self.findings if finding.holds)
+        won = next(result for result in self.results if result.holds)
         return "; ".join(condition.text for condition in won.conditions)
 
 
-def choose(wanted: str, facts: DeviceFacts, profiles: Sequence[DeviceProfile]) -> Choice:
+def choose(wanted: str, facts: DeviceFacts, profiles: Sequence[DeviceProfile]) -> ProfileChoice:
     """Chooses a profile.
 
     Args:
@@ -86,20 +86,20 @@ def choose(wanted: str, facts: DeviceFacts, profiles: Sequence[DeviceProfile]) -
     """
     pairs = [(rule, profile) for profile in profiles for rule in profile.recognize]
     pairs.sort(key=lambda pair: -pair[0].rank)
-    findings = tuple(Finding(profile.name, rule.rank, tuple(conditions_of(rule, facts))) for rule, profile in pairs)
+    results = tuple(RuleResult(profile.name, rule.rank, tuple(conditions_of(rule, facts))) for rule, profile in pairs)
     named = next((profile for profile in profiles if profile.name == wanted), None)
     if named is not None:
-        return Choice(named, True, findings)
+        return ProfileChoice(named, True, results)
     known = ", ".join(profile.name for profile in profiles)
     if wanted != AUTO:
         raise ConfigurationError(f"profile: there is no {wanted!r}; known profiles: {known}")
-    for (_, profile), finding in zip(pairs, findings, strict=True):
-        if finding.holds:
-            return Choice(profile, False, findings)
+    for (_, profile), result in zip(pairs, results, strict=True):
+        if result.holds:
+            return ProfileChoice(profile, False, results)
     raise ConfigurationError(f"profile: nothing is known of {facts.machine!r}; known profiles: {known}")
 
 
-def conditions_of(rule: Recognition, facts: DeviceFacts) -> Iterator[Condition]:
+def conditions_of(rule: ProfileRule, facts: DeviceFacts) -> Iterator[Condition]:
     """Yields the conditions of a rule on a machine."""
     if rule.compatible:
         names = facts.board.compatible

@@ -73,7 +73,7 @@ class ThermalPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognition:
+class ProfileRule:
     """A rule that recognizes a kind of board: all its conditions must hold.
 
     Attributes:
@@ -117,7 +117,7 @@ class DeviceProfile:
 
     name: str
     title: str
-    recognize: tuple[Recognition, ...]
+    recognize: tuple[ProfileRule, ...]
     computing_cores: ComputingCores
     threads_share: float
     kv_memory_share: float
@@ -156,7 +156,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _RecognitionTable(_Table):
+class _RuleTable(_Table):
     rank: int = Field(ge=1, le=1000)
     machines: tuple[str, ...] = ()
     compatible: tuple[str, ...] = ()
@@ -171,9 +171,9 @@ class _RecognitionTable(_Table):
             raise ValueError("a rule must name machines, compatible or accelerators")
         return self
 
-    def value(self) -> Recognition:
+    def value(self) -> ProfileRule:
         accelerators = tuple(ACCELERATORS[name] for name in self.accelerators)
-        return Recognition(**(self.model_dump() | {"accelerators": accelerators}))
+        return ProfileRule(**(self.model_dump() | {"accelerators": accelerators}))
 
 
 class _ThreadsTable(_Table):
@@ -248,7 +248,7 @@ class _StagesTable(_Table):
 class _ProfileTable(_Table):
     title: str = Field(min_length=1)
     on_unavailable: OnUnavailable
-    recognize: tuple[_RecognitionTable, ...] = ()
+    recognize: tuple[_RuleTable, ...] = ()
     threads: _ThreadsTable
     memory: _MemoryTable
     batch: _BatchTable

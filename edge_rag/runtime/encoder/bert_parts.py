@@ -127,7 +127,7 @@ class BertParts:
         return len(self.norm.scale)
 
 
-def take_apart(model: onnx.ModelProto) -> BertParts:
+def read_network(model: onnx.ModelProto) -> BertParts:
     """Reads the network of a graph.
 
     Raises:

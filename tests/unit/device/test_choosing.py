@@ -52,7 +52,7 @@ def test_each_board_gets_its_profile_by_the_rule_meant_for_it(
 ) -> None:
     facts = recorded(board, tmp_path)
     choice = choose("auto", facts, builtin_profiles())
-    won = next(finding for finding in choice.findings if finding.holds)
+    won = next(finding for finding in choice.results if finding.holds)
     assert (choice.profile.name, won.profile, won.rank) == (profile, profile, rank)
     assert choice.profile.threads(facts) == threads
 
@@ -63,7 +63,7 @@ def test_every_recorded_board_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("board", [board for board, *_ in CHOICES])
 def test_no_two_profiles_claim_a_board_with_the_same_rank(board: str, tmp_path: Path) -> None:
-    findings = choose("auto", recorded(board, tmp_path), builtin_profiles()).findings
+    findings = choose("auto", recorded(board, tmp_path), builtin_profiles()).results
     best = next(finding.rank for finding in findings if finding.holds)
     assert len({finding.profile for finding in findings if finding.holds and finding.rank == best}) == 1
 
@@ -76,7 +76,7 @@ def test_the_reason_names_what_was_found(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_does_not_hold_says_what_is_missing(tmp_path: Path) -> None:
-    findings = choose("auto", recorded("intel-n100", tmp_path), builtin_profiles()).findings
+    findings = choose("auto", recorded("intel-n100", tmp_path), builtin_profiles()).results
     texts = {finding.rank: [c.text for c in finding.conditions if not c.holds] for finding in findings}
     assert texts[220] == ["no intel-npu with its driver"]
     assert texts[210] == ["the provider openvino is not installed"]

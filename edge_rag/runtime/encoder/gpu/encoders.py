@@ -20,7 +20,7 @@ from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
 from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_graph import Floats
-from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
+from edge_rag.runtime.encoder.bert_parts import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.gpu.graph import (
     INPUT_IDS,
@@ -301,7 +301,7 @@ def _tokenizer(folder: Path, manifest: ModelManifest) -> TextTokenizer:
 
 def _parts(folder: Path, provider: Provider) -> BertParts:
     try:
-        return take_apart(onnx.load(folder / _MODEL))
+        return read_network(onnx.load(folder / _MODEL))
     except ModelNotLowerable as error:
         raise ProviderUnavailable(provider.value, f"{folder / _MODEL}: {error}") from error
 

@@ -19,7 +19,7 @@ from edge_rag.core.placement import Precision, Provider
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable, ProviderUnavailable
 from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
 from edge_rag.runtime.encoder.bert_graph import Floats, Pooling
-from edge_rag.runtime.encoder.bert_parts import BertParts, TokenTables, take_apart
+from edge_rag.runtime.encoder.bert_parts import BertParts, TokenTables, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.calibration import PASSAGES, QUESTIONS, Calibration, calibrate, padded_inputs
 from edge_rag.runtime.encoder.npu.graph import LOWERING, fixed_graph
@@ -134,7 +134,7 @@ def _tokenizer(folder: Path, manifest: ModelManifest) -> TextTokenizer:
 
 def _parts(folder: Path) -> BertParts:
     try:
-        return take_apart(onnx.load(folder / _MODEL))
+        return read_network(onnx.load(folder / _MODEL))
     except ModelNotLowerable as error:
         raise ProviderUnavailable(Provider.QNN.value, f"{folder / _MODEL}: {error}") from error
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edge_rag.core.placement import Precision
 from edge_rag.runtime.encoder.batching import graph_lengths
 from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling, WeightPrecision, build_cross_encoder, build_encoder
-from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
+from edge_rag.runtime.encoder.bert_parts import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PackedPairs, PairEncoder
 from edge_rag.runtime.encoder.gpu.encoders import (
     PaddedPairGraph,
@@ -102,7 +102,7 @@ def texts_by_chance() -> list[list[int]]:
 @pytest.mark.parametrize("path", [EMBEDDER, CROSS_ENCODER], ids=["embedder", "cross-encoder"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_graph_has_standard_operators_only_and_any_batch_and_length(path: Path, precision: Precision) -> None:
-    parts = take_apart(onnx.load(path / "model.onnx"))
+    parts = read_network(onnx.load(path / "model.onnx"))
     model = padded_graph(parts, precision)
     onnx.checker.check_model(model, full_check=True)
     assert {node.op_type for node in model.graph.node} <= STANDARD
@@ -130,7 +130,7 @@ def test_an_embedder_with_exact_weights_gives_equal_vectors_for_each_pooling(
 ) -> None:
     model = build_encoder(random_weights(32, 2, 48), SHAPE, None, pooling)
     packed = PackedTextGraph(open_session(model.SerializeToString(), ops_library()), 32)
-    padded = PaddedTextGraph(runs(take_apart(model), precision), 32)
+    padded = PaddedTextGraph(runs(read_network(model), precision), 32)
     texts = texts_by_chance()
     assert (packed.sentence_vectors(texts) * padded.sentence_vectors(texts)).sum(axis=1).min() > least
     for one, other in zip(packed.token_vectors(texts), padded.token_vectors(texts), strict=True):
@@ -145,7 +145,7 @@ def test_a_cross_encoder_tells_question_and_passage_apart(
 ) -> None:
     model = build_cross_encoder(random_weights(32, 2, 48), SHAPE, weights)
     packed = PackedPairs(open_session(model.SerializeToString(), ops_library()), types=True)
-    padded = PaddedPairGraph(runs(take_apart(model), precision))
+    padded = PaddedPairGraph(runs(read_network(model), precision))
     pairs = [pair(ids, len(ids) // 3) for ids in texts_by_chance()]
     rounding = 0.0 if weights is None else 0.05  # of the packed path's activations
     np.testing.assert_allclose(padded.score(pairs), packed.score(pairs), atol=off + rounding)
@@ -167,7 +167,7 @@ def test_the_cross_encoder_at_hand_scores_as_the_packed_one() -> None:
 
 def test_a_text_gets_the_same_bits_whatever_shares_its_rectangle() -> None:
     model = build_encoder(random_weights(32, 2, 48), SHAPE, None)
-    graph = PaddedTextGraph(runs(take_apart(model), Precision.FP32), 32)
+    graph = PaddedTextGraph(runs(read_network(model), Precision.FP32), 32)
     texts = texts_by_chance() * 9
     together = graph.sentence_vectors(texts)
     for number in (0, 3, 20, len(texts) - 1):

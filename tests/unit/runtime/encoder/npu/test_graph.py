@@ -6,7 +6,7 @@ import pytest
 
 from edge_rag.errors import ModelNotLowerable
 from edge_rag.runtime.encoder.batching import LONGEST, graph_lengths
-from edge_rag.runtime.encoder.bert_parts import BertParts, take_apart
+from edge_rag.runtime.encoder.bert_parts import BertParts, read_network
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.calibration import CALIBRATION_TOKENS, calibrate, padded_inputs
 from edge_rag.runtime.encoder.npu.graph import fixed_graph
@@ -21,7 +21,7 @@ TEXTS = ("How often must the bearings be greased?", "Every 2,000 hours, or every
 
 @pytest.fixture(scope="module")
 def parts() -> BertParts:
-    return take_apart(onnx.load(EMBEDDER / "model.onnx"))
+    return read_network(onnx.load(EMBEDDER / "model.onnx"))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_an_embedder_of_fixed_length_computes_what_the_graph_it_was_taken_from_d
 
 
 def test_a_cross_encoder_of_fixed_length_scores_as_the_graph_it_was_taken_from_does() -> None:
-    parts = take_apart(onnx.load(CROSS_ENCODER / "model.onnx"))
+    parts = read_network(onnx.load(CROSS_ENCODER / "model.onnx"))
     tokenizer = TextTokenizer.open(CROSS_ENCODER / "tokenizer.json", 48)
     session = open_session(fixed_graph(parts, 48, None).model.SerializeToString())
     pairs = [("how often", "every month"), ("what", "every month of the year, never later"), ("pump", "valve")]
@@ -94,7 +94,7 @@ def test_the_same_model_gets_the_same_graph_to_the_byte(parts: BertParts, tokeni
 def test_a_graph_from_elsewhere_is_refused_with_what_to_do() -> None:
     foreign = onnx.load(CROSS_ENCODER.with_name("tiny-cross-encoder") / "model.onnx")
     with pytest.raises(ModelNotLowerable, match="edge-rag models add"):
-        take_apart(foreign)
+        read_network(foreign)
 
 
 @pytest.mark.parametrize(
