@@ -26,9 +26,9 @@ from edge_rag.engine.events import EventRecorder
 from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.disk.connector import DiskConnector
 from edge_rag.engine.kv_cache.disk.tier import PageTier
+from edge_rag.engine.kv_cache.passage_warmup import PassageWarmup
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.model_input import pack, token_moves
-from edge_rag.engine.passage_warmup import PassageWarmup
 from edge_rag.engine.ports import ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
 from edge_rag.engine.prefetch import Prefetcher, PrefetchRequest
 from edge_rag.engine.request import ActiveRequest, TokenRequest

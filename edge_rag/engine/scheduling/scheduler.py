@@ -11,10 +11,9 @@ from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.kv_cache.page_copy import next_copies, tokens_until
 from edge_rag.engine.scheduling.budget import AdmissionCheck, can_admit, copy_plan, revoke, with_drafts
-from edge_rag.engine.scheduling.fair_share import GENERATED_WEIGHT, PROMPT_WEIGHT, VirtualTokenCounter
 from edge_rag.engine.scheduling.plan import PlanEntry, PreemptionReason, SchedulingEvent, StepPlan
 from edge_rag.engine.scheduling.policy import SchedulerLimits, choose_victim, displaceable, split_tokens
-from edge_rag.engine.scheduling.request_queue import WaitingQueue
+from edge_rag.engine.scheduling.request_queue import GENERATED_WEIGHT, PROMPT_WEIGHT, VirtualTokenCounter, WaitingQueue
 from edge_rag.engine.sequence import Sequence, SequenceId, Status, WaitReason
 from edge_rag.errors import RequestTooLarge
 

@@ -9,8 +9,7 @@ from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.sampler import Logits, SampleRequest, sample
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.sequence import SequenceId
-from edge_rag.engine.speculative.drafter import Drafter
-from edge_rag.engine.speculative.step_cost import StepCost
+from edge_rag.engine.speculative.drafter import Drafter, StepCost
 
 
 class Speculation:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_rag.engine.kv_cache.block_pool import BlockPool, PagesExhausted
-from edge_rag.engine.kv_cache.invariants import violations
+from edge_rag.engine.kv_cache.block_pool import BlockPool, PagesExhausted, violations
 from edge_rag.engine.kv_cache.prefix_cache import PageId, PageKey, extend_chain
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_rag.engine.engine import Engine, EngineSettings
-from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.invariants import violations
+from edge_rag.engine.kv_cache.block_pool import BlockPool, violations
 from edge_rag.engine.kv_cache.prefix_cache import PageKey
 from edge_rag.engine.sequence import SequenceId
 from tests.unit.engine.kv_cache.test_block_pool import TOKENS, hold

@@ -6,8 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.invariants import violations
+from edge_rag.engine.kv_cache.block_pool import BlockPool, violations
 from edge_rag.engine.kv_cache.prefix_cache import Evicted, PageId, PageKey
 from edge_rag.engine.kv_cache.reservation import Reservation
 from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan

@@ -7,8 +7,7 @@ from math import inf
 
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.invariants import violations
+from edge_rag.engine.kv_cache.block_pool import BlockPool, violations
 from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.engine.kv_cache.prefix_cache import PageId
 from edge_rag.engine.kv_cache.reservation import Reservation

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge_rag.core.query import Priority
-from edge_rag.engine.scheduling.fair_share import VirtualTokenCounter
-from edge_rag.engine.scheduling.request_queue import WaitingQueue
+from edge_rag.engine.scheduling.request_queue import VirtualTokenCounter, WaitingQueue
 from edge_rag.engine.sequence import Sequence, SequenceId, Status
 
 
