@@ -1,1 +1,1 @@
-"""Page accounting of the KV cache. Integers only; the model runner owns the bytes."""
+"""The paged KV cache: accounting, prefix index, copied passages, disk tier. The model runner owns the bytes."""

@@ -23,12 +23,11 @@ _MIN_CLEANUP: Final = 64
 class VirtualTokenCounter:
     """Virtual token counters of the clients of one scheduling class.
 
-    The client with the least service goes first, as in Sheng et al., "Fairness in serving
-    large language models", OSDI 2024. A client that becomes active is lifted to the class's virtual time, so that idle
-    time gives no credit. Virtual time is that of weighted fair queueing (Demers, Keshav and Shenker,
-    1989): it advances by the service given, divided by the number of active clients. Sheng et al. lift to the smallest
-    active counter, under which an endless row of new clients with one request each would starve an old one;
-    virtual time advances whichever client is served, so it does not starve.
+    The client with the least service goes first, as in Sheng et al., "Fairness in serving large language models", OSDI
+    2024. A client that becomes active is lifted to the class's virtual time, so that idle time gives no credit. Virtual
+    time is that of weighted fair queueing (Demers, Keshav and Shenker, 1989): it advances by the service given, divided
+    by the number of active clients. Sheng et al. lift to the smallest active counter, under which an endless row of new
+    clients with one request each would starve an old one; virtual time advances whichever client is served.
 
     A client is active while it has requests that wait or run. When no client is active, all counters are reset.
     """

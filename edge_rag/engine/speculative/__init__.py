@@ -1,1 +1,1 @@
-"""Speculative decoding: draft tokens, what a step costs, and verification."""
+"""Speculative decoding: drafts and their verification."""
