@@ -53,7 +53,7 @@ def test_a_hot_board_throttles_the_daemon_and_a_cool_one_lets_it_go(
             for entry in client.audit_events(request_id="hot")
             if isinstance(entry, AuditEntry) and entry.event.kind is AuditEventKind.PLACED
         )
-        assert placed == "written on another machine: this box is held back or on battery"
+        assert placed == "generating on a remote: this box is throttled or on battery"
 
         write_tree(root, zone(9, "tj-thermal", 55_000, passive=99_000, critical=104_500))
         while report.engine.slots < 8:
