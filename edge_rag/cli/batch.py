@@ -1,7 +1,4 @@
-"""Asks every question of a file and prints one JSON line for each.
-
-Many questions at once: read one a line, answered several at a time, reported in order.
-"""
+"""Answers the questions of a file concurrently and prints one JSON line each, in order."""
 
 from __future__ import annotations
 
@@ -13,9 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from edge_rag.cli.exit_codes import ExitCode, error_object
-from edge_rag.cli.output.terminal import emit, notes
-from edge_rag.client import CallStatus, ClientError, RetryPolicy
+from edge_rag.cli.exit_codes import ExitCode, error_json
+from edge_rag.cli.output.terminal import emit, note
+from edge_rag.client import CallStatus, ClientError
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -28,30 +25,25 @@ class QuestionLine:
     """A line that is not blank.
 
     Attributes:
-        text: The question; bytes that are not UTF-8 appear as U+FFFD.
-        problem: Why it cannot be asked, or None.
+        text: The question; bytes that are not UTF-8 are replaced with U+FFFD.
+        error: Why it is not a valid question, or None.
     """
 
     text: str
-    problem: ClientError | None
+    error: ClientError | None
 
 
 def read_questions(lines: Iterable[bytes], name: str) -> Iterator[QuestionLine]:
-    """Reads questions, one a line; blank lines are skipped.
-
-    Args:
-        lines: The file.
-        name: What to call it in messages.
-    """
+    """Reads one question per line; skips blank lines. ``name`` is the name of the file in messages."""
     for number, line in enumerate(lines, start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             problem = None
-        except UnicodeDecodeError as error:
+        except UnicodeDecodeError as invalid:
             text = line.decode("utf-8", "replace").strip()
             problem = ClientError(
                 CallStatus.INVALID_ARGUMENT,
-                f"{name}, line {number}: not valid UTF-8 at byte {error.start + 1} (0x{line[error.start]:02x})",
+                f"{name}, line {number}: not valid UTF-8 at byte {invalid.start + 1} (0x{line[invalid.start]:02x})",
             )
         if text:
             yield QuestionLine(text, problem)
@@ -60,8 +52,8 @@ def read_questions(lines: Iterable[bytes], name: str) -> Iterator[QuestionLine]:
 def in_order(items: Iterable[In], work: Callable[[In], Out], concurrency: int) -> Iterator[Out]:
     """Yields ``work(item)`` for each item, in order, with up to ``concurrency`` running at once.
 
-    Items are taken only a little ahead of what was yielded, so that an endless input is no trouble. Closing the
-    iterator drops what has not begun.
+    At most ``4 * concurrency`` items are read ahead, so the input may be endless. Closing the iterator cancels items
+    that have not started.
     """
     pool = ThreadPoolExecutor(concurrency)
     pending: deque[Future[Out]] = deque()
@@ -76,26 +68,26 @@ def in_order(items: Iterable[In], work: Callable[[In], Out], concurrency: int) -
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-BATCH_RETRY = RetryPolicy(max_backoff_s=60)
-"""Nobody is waiting at the keyboard: a full queue is asked again for a minute."""
+BATCH_RETRY_S = 60.0
+"""A batch is not interactive: a call that the daemon refuses because its queue is full is retried for a minute."""
 
 
 def answer_file(path: str, concurrency: int, answer: Callable[[str], dict[str, Any]]) -> ExitCode:
-    """Prints ``answer(question)`` for each question of a file, in order; a failed one is its own line.
+    """Prints ``answer(question)`` for each question of a file, in order; a failure is printed as its own line.
 
     Args:
-        path: A file with one question a line, or - for standard input.
-        concurrency: Questions asked at once.
+        path: A file with one question per line, or - for standard input.
+        concurrency: Questions sent concurrently.
         answer: Returns the JSON object of an answer, or raises ``ClientError``.
     """
 
     def attempt(line: QuestionLine) -> tuple[dict[str, Any], bool]:
         try:
-            if line.problem is not None:
-                raise line.problem
+            if line.error is not None:
+                raise line.error
             return answer(line.text), True
         except ClientError as error:
-            return {"question": _shortened(line.text), "error": error_object(error)}, False
+            return {"question": _shortened(line.text), "error": error_json(error)}, False
 
     total = failed = 0
     name = "standard input" if path == "-" else path
@@ -105,7 +97,7 @@ def answer_file(path: str, concurrency: int, answer: Callable[[str], dict[str, A
             total += 1
             failed += not succeeded
     if failed:
-        notes().print(f"{failed} of {total} questions failed", style="red")
+        note(f"{failed} of {total} questions failed", "red")
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 

@@ -1,11 +1,15 @@
-"""What the command line's exit codes mean."""
+"""Exit codes of the command line, and the errors that they stand for."""
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
+from typing import TYPE_CHECKING, Final, TypeGuard
 
-from edge_rag.client import CallStatus, ClientError
 from edge_rag.errors import ConfigurationError, EdgeRagError, NotFound
+
+if TYPE_CHECKING:
+    from edge_rag.client import ClientError
 
 
 class ExitCode(IntEnum):
@@ -21,33 +25,40 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-_BY_STATUS = {
-    CallStatus.INVALID_ARGUMENT: ExitCode.USAGE,
-    CallStatus.OUT_OF_RANGE: ExitCode.USAGE,
-    CallStatus.UNAVAILABLE: ExitCode.UNREACHABLE,
-    CallStatus.NOT_FOUND: ExitCode.NOT_FOUND,
-    CallStatus.ALREADY_EXISTS: ExitCode.REFUSED,
-    CallStatus.RESOURCE_EXHAUSTED: ExitCode.REFUSED,
-    CallStatus.FAILED_PRECONDITION: ExitCode.REFUSED,
-    CallStatus.PERMISSION_DENIED: ExitCode.REFUSED,
-    CallStatus.UNAUTHENTICATED: ExitCode.REFUSED,
-    CallStatus.DEADLINE_EXCEEDED: ExitCode.DEADLINE,
+_BY_STATUS: Final = {
+    "INVALID_ARGUMENT": ExitCode.USAGE,
+    "OUT_OF_RANGE": ExitCode.USAGE,
+    "UNAVAILABLE": ExitCode.UNREACHABLE,
+    "NOT_FOUND": ExitCode.NOT_FOUND,
+    "ALREADY_EXISTS": ExitCode.REFUSED,
+    "RESOURCE_EXHAUSTED": ExitCode.REFUSED,
+    "FAILED_PRECONDITION": ExitCode.REFUSED,
+    "PERMISSION_DENIED": ExitCode.REFUSED,
+    "UNAUTHENTICATED": ExitCode.REFUSED,
+    "DEADLINE_EXCEEDED": ExitCode.DEADLINE,
 }
+"""By the name of a gRPC status."""
 
-_CODES = {ExitCode.USAGE: "USAGE", ExitCode.NOT_FOUND: "NOT_FOUND"}
+_CODE_NAMES: Final = {ExitCode.USAGE: "USAGE", ExitCode.NOT_FOUND: "NOT_FOUND"}
 
 
 def exit_code(error: EdgeRagError | ClientError) -> ExitCode:
-    """Returns the exit code that an error stands for."""
-    if isinstance(error, ClientError):
-        return _BY_STATUS.get(error.status, ExitCode.FAILURE)
+    """Returns the exit code of an error."""
+    if not isinstance(error, EdgeRagError):
+        return _BY_STATUS.get(error.status.value, ExitCode.FAILURE)
     if isinstance(error, NotFound):
         return ExitCode.NOT_FOUND
     return ExitCode.USAGE if isinstance(error, ConfigurationError) else ExitCode.FAILURE
 
 
-def error_object(error: EdgeRagError | ClientError) -> dict[str, str]:
-    """Returns an error as it appears in JSON: the gRPC status by name (or the kind of error) and the message."""
-    if isinstance(error, ClientError):
+def error_json(error: EdgeRagError | ClientError) -> dict[str, str]:
+    """Returns an error as JSON: the name of the gRPC status, or the kind of a local error, and the message."""
+    if not isinstance(error, EdgeRagError):
         return {"code": error.status.value, "message": str(error)}
-    return {"code": _CODES.get(exit_code(error), "FAILURE"), "message": str(error)}
+    return {"code": _CODE_NAMES.get(exit_code(error), "FAILURE"), "message": str(error)}
+
+
+def is_client_error(error: Exception) -> TypeGuard[ClientError]:
+    """Whether an error is the client's; does not import the client, whose errors exist only once it is imported."""
+    client = sys.modules.get("edge_rag.client")
+    return client is not None and isinstance(error, client.ClientError)

@@ -283,21 +283,21 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
     ]
 
 
-def box_object(box: DeviceReport) -> dict[str, Any]:
+def box_json(box: DeviceReport) -> dict[str, Any]:
     """Returns everything about the box."""
     choice, plan = box.choice, box.plan
     return {
-        "facts": facts_object(box.facts),
-        "choice": None if isinstance(choice, EdgeRagError) else choice_object(choice),
+        "facts": facts_json(box.facts),
+        "choice": None if isinstance(choice, EdgeRagError) else choice_json(choice),
         "stages": {} if isinstance(choice, EdgeRagError) else _stage_objects(choice.profile, box.facts),
-        "memory": None if isinstance(plan, EdgeRagError) else plan_object(plan),
+        "memory": None if isinstance(plan, EdgeRagError) else plan_json(plan),
         "advice": []
         if isinstance(choice, EdgeRagError)
         else list(advise(box.facts, choice.profile, None if isinstance(plan, EdgeRagError) else plan)),
     }
 
 
-def facts_object(facts: DeviceFacts) -> dict[str, Any]:
+def facts_json(facts: DeviceFacts) -> dict[str, Any]:
     """Returns the facts."""
     processor, memory, drivers = facts.processor, facts.memory, facts.drivers
     return {
@@ -343,7 +343,7 @@ def facts_object(facts: DeviceFacts) -> dict[str, Any]:
     }
 
 
-def choice_object(choice: ProfileChoice) -> dict[str, Any]:
+def choice_json(choice: ProfileChoice) -> dict[str, Any]:
     """Returns the choice, rule by rule."""
     return {
         "profile": choice.profile.name,
@@ -361,7 +361,7 @@ def choice_object(choice: ProfileChoice) -> dict[str, Any]:
     }
 
 
-def plan_object(plan: MemoryPlan) -> dict[str, Any]:
+def plan_json(plan: MemoryPlan) -> dict[str, Any]:
     """Returns a memory plan."""
     return {
         "budget_bytes": plan.budget_bytes,

@@ -1,38 +1,22 @@
-"""The command line's entry: the group of commands, and how errors become messages and exit codes."""
+"""The entry point of the command line: the group of commands, and how errors become messages and exit codes.
+
+Command modules are imported when their command runs, so that ``--version`` and ``--help`` import almost nothing.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
 
 import edge_rag
-from edge_rag.cli.commands.access.connect import connect
-from edge_rag.cli.commands.access.discover import discover
-from edge_rag.cli.commands.access.pair import pair
-from edge_rag.cli.commands.access.tls import tls
-from edge_rag.cli.commands.access.token import token
-from edge_rag.cli.commands.ask import ask
-from edge_rag.cli.commands.audit import audit
-from edge_rag.cli.commands.doctor import doctor
-from edge_rag.cli.commands.documents.backup import backup, restore
-from edge_rag.cli.commands.documents.collections import collections
-from edge_rag.cli.commands.documents.docs import docs
-from edge_rag.cli.commands.documents.ingest import ingest
-from edge_rag.cli.commands.documents.jobs import jobs
-from edge_rag.cli.commands.documents.watch import watch
-from edge_rag.cli.commands.models.group import models
-from edge_rag.cli.commands.profile import profile
-from edge_rag.cli.commands.search import search
-from edge_rag.cli.commands.serve import serve
-from edge_rag.cli.commands.status import status
-from edge_rag.cli.commands.usage import usage
-from edge_rag.cli.exit_codes import ExitCode, error_object, exit_code
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import ClientError
+from edge_rag.cli.exit_codes import ExitCode, error_json, exit_code, is_client_error
+from edge_rag.cli.output.terminal import emit, note
 from edge_rag.errors import EdgeRagError
 
 _EPILOG = """\b
@@ -43,19 +27,77 @@ Examples:
 
 \b
 Exit codes:
-  0    done
-  1    failed; at least one document, question or check did
-  2    the command line, a setting or a field of the request is unusable
+  0    success
+  1    failure; at least one document, question or check failed
+  2    the command line, a setting or a field of the request is invalid
   3    no daemon was reached, or it is not ready
   4    no such collection, document or model
   5    refused: too busy, too large for the device, or not allowed
-  6    out of time
+  6    the time limit was exceeded
   130  Ctrl-C
 """
 
 
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A command that is not imported yet.
+
+    Attributes:
+        module: Module below ``edge_rag.cli.commands``; it defines the command under the command's name.
+        help: First sentence of the command's help.
+    """
+
+    module: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, LazyCommand]] = {
+    "ask": LazyCommand("ask", "Answers a question from the documents and cites its sources."),
+    "audit": LazyCommand("audit", "Shows the audit log of requests."),
+    "backup": LazyCommand("documents.backup", "Writes a consistent backup of all documents."),
+    "collections": LazyCommand("documents.collections", "Creates, lists, changes, moves and deletes collections."),
+    "connect": LazyCommand("access.connect", "Stores the credentials of a daemon on the network."),
+    "discover": LazyCommand("access.discover", "Lists the daemons that announce themselves on the network."),
+    "docs": LazyCommand("documents.docs", "Lists, shows and deletes documents."),
+    "doctor": LazyCommand("doctor", "Checks the installation and gives advice."),
+    "ingest": LazyCommand("documents.ingest", "Ingests documents."),
+    "jobs": LazyCommand("documents.jobs", "Lists, watches and cancels ingest jobs."),
+    "models": LazyCommand("models", "Adds, selects, verifies and recommends models."),
+    "pair": LazyCommand("access.pair", "Creates a one-time code that pairs another machine."),
+    "profile": LazyCommand("profile", "Lists, shows and tests device profiles."),
+    "restore": LazyCommand("documents.backup", "Restores a backup into the data directory."),
+    "search": LazyCommand("search", "Finds passages without generating an answer."),
+    "serve": LazyCommand("serve", "Runs the daemon in the foreground."),
+    "status": LazyCommand("status", "Shows the status of a daemon."),
+    "tls": LazyCommand("access.tls", "Creates the certificates of this daemon and of its clients."),
+    "token": LazyCommand("access.token", "Creates, lists and revokes access tokens of other machines."),
+    "usage": LazyCommand("usage", "Shows the usage of each client."),
+    "watch": LazyCommand("documents.watch", "Keeps a collection in sync with the files of a folder."),
+}
+
+
 class CommandLine(click.Group):
-    """The group of commands; ends the process with one of ``ExitCode``."""
+    """A group that imports a command when it runs, and ends the process with an ``ExitCode``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of all commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports a command."""
+        lazy = COMMANDS.get(cmd_name)
+        if lazy is None:
+            return None
+        command = getattr(importlib.import_module(f"edge_rag.cli.commands.{lazy.module}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands without importing them."""
+        width = formatter.width - 6 - max(map(len, COMMANDS))
+        with formatter.section("Commands"):
+            summaries = {name: click.Command(name, help=lazy.help) for name, lazy in sorted(COMMANDS.items())}
+            formatter.write_dl([(name, each.get_short_help_str(width)) for name, each in summaries.items()])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **settings: Any) -> Any:
         """Runs a command and exits."""
@@ -67,65 +109,42 @@ class CommandLine(click.Group):
         try:
             code = super().main(arguments, prog_name, *rest, **settings)
         except click.ClickException as error:
-            code = _fail_click(error, as_json)
-        except (EdgeRagError, ClientError) as error:
-            code = _fail(error_object(error), exit_code(error), as_json)
+            code = _report_click_error(error, as_json)
         except (click.Abort, KeyboardInterrupt):
-            code = _fail({"code": "CANCELLED", "message": "cancelled"}, ExitCode.INTERRUPTED, as_json)
+            code = _report({"code": "CANCELLED", "message": "cancelled"}, ExitCode.INTERRUPTED, as_json)
         except BrokenPipeError:
             # Python flushes standard output once more at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = ExitCode.FAILURE
+        except Exception as error:
+            if isinstance(error, EdgeRagError) or is_client_error(error):
+                code = _report(error_json(error), exit_code(error), as_json)
+            else:
+                raise
         sys.exit(int(code or 0))
 
 
-def _fail(error: dict[str, str], code: ExitCode, as_json: bool) -> ExitCode:
+def _report(error: dict[str, str], code: ExitCode, as_json: bool) -> ExitCode:
     if as_json:
         emit({"error": error})
     else:
-        notes().print(visible(f"edge-rag: {error['message']}"), style="red")
+        note(f"edge-rag: {error['message']}", "red")
     return code
 
 
-def _fail_click(error: click.ClickException, as_json: bool) -> ExitCode:
+def _report_click_error(error: click.ClickException, as_json: bool) -> ExitCode:
     usage = isinstance(error, click.UsageError)
     code = ExitCode.USAGE if usage else ExitCode.FAILURE
     if not as_json and usage:
         error.show()
         return code
-    return _fail({"code": "USAGE" if usage else "FAILURE", "message": error.format_message()}, code, as_json)
+    return _report({"code": "USAGE" if usage else "FAILURE", "message": error.format_message()}, code, as_json)
 
 
 @click.group(cls=CommandLine, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(edge_rag.__version__, prog_name="edge-rag")
 def main() -> None:
-    """Cited answers from this box's own documents, without a cloud."""
-
-
-for command in (
-    serve,
-    ingest,
-    watch,
-    jobs,
-    backup,
-    restore,
-    ask,
-    search,
-    docs,
-    collections,
-    status,
-    audit,
-    usage,
-    models,
-    token,
-    tls,
-    pair,
-    connect,
-    discover,
-    doctor,
-    profile,
-):
-    main.add_command(command)
+    """Cited answers from this machine's own documents, without a cloud."""
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ import grpc
 
 from edge_rag.client.credentials import Credentials
 from edge_rag.client.errors import CallStatus, ClientError
-
-DEFAULT_ADDRESS = "127.0.0.1:7421"
-ADDRESS_VARIABLE = "EDGE_RAG_SERVER"
+from edge_rag.core.address import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 
 _ADDRESS: Final = re.compile(r"unix:.+|[^\s/:]+:\d{1,5}|\[[0-9A-Fa-f:.]+(?:%\w+)?\]:\d{1,5}")
 _MAX_REPLY_BYTES: Final = 256 << 20

@@ -32,6 +32,7 @@ from edge_rag.config.sections import (
     TraceSettings,
 )
 from edge_rag.config.stages import GeneratorSettings, IngestSettings, RerankerSettings, RetrieverSettings
+from edge_rag.core.address import DEFAULT_ADDRESS
 from edge_rag.errors import ConfigurationError
 
 _MIB = 1 << 20
@@ -51,7 +52,7 @@ class Settings(BaseSettings):
     )
 
     listen: str = Field(
-        default="127.0.0.1:7421",
+        default=DEFAULT_ADDRESS,
         description="Address to listen on, HOST:PORT or unix:PATH. An address other than loopback needs TLS and "
         "credentials. Port 0 chooses a free port.",
     )

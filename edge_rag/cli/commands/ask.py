@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.batch import BATCH_RETRY, answer_file
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.answers import Answer, citation_lines, finish_line, gather
-from edge_rag.cli.output.terminal import emit, notes, visible, write
-from edge_rag.client import AskOptions, Client, ClientError
+from edge_rag.cli.output.terminal import emit, note, printable, write
 from edge_rag.core.query import AnswerMode, Priority
+
+if TYPE_CHECKING:
+    from edge_rag.cli.output.answers import Answer
+    from edge_rag.client import AskOptions, Client
 
 _EPILOG = """\b
 Examples:
@@ -37,35 +38,39 @@ Examples:
 @click.option(
     "--mode",
     type=click.Choice([mode.value for mode in AnswerMode]),
-    help="quote: every word is a sentence of a cited document; cite: the model writes, and each sentence is checked "
+    help="quote: the answer is sentences of cited documents; cite: the model writes, and each sentence is checked "
     "against the documents; free: the model writes. [default: the daemon's]",
 )
-@click.option("--sentences", type=click.IntRange(1, 8), help="Most sentences to quote. [default: 1]")
-@click.option("--passages", type=click.IntRange(1, 32), help="Most passages put before the model. [default: 4]")
-@click.option("--max-tokens", type=click.IntRange(1, 8192), help="Most tokens of the answer. [default: 256]")
-@click.option("--temperature", type=click.FloatRange(0, 2), help="0 takes the likeliest token. [default: 0]")
-@click.option("--top-k", type=click.IntRange(0), help="Draw from the k likeliest tokens; 0 is all. [default: 0]")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Draw from this much probability.")
-@click.option("--repetition-penalty", type=click.FloatRange(1, 10), help="Makes repeating less likely; 1 is off.")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="The same seed draws the same answer.")
-@click.option("--stop", multiple=True, metavar="TEXT", help="Ends the answer before this text; may be repeated.")
+@click.option("--sentences", type=click.IntRange(1, 8), help="Maximum number of quoted sentences. [default: 1]")
+@click.option("--passages", type=click.IntRange(1, 32), help="Maximum number of passages in the prompt. [default: 4]")
+@click.option("--max-tokens", type=click.IntRange(1, 8192), help="Maximum length of the answer, tokens. [default: 256]")
+@click.option("--temperature", type=click.FloatRange(0, 2), help="Sampling temperature; 0 is greedy. [default: 0]")
+@click.option("--top-k", type=click.IntRange(0), help="Sample from the k most likely tokens; 0 is all. [default: 0]")
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Sample from tokens with this total probability.",
+)
+@click.option("--repetition-penalty", type=click.FloatRange(1, 10), help="Penalty for repeated tokens; 1 is off.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Seed of sampling: equal seeds, equal answers.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End the answer before this text; may be repeated.")
 @click.option(
     "--priority",
     type=click.Choice([priority.name.lower() for priority in Priority]),
-    help="Who goes first when many ask. [default: interactive]",
+    help="Scheduling class under load. [default: interactive]",
 )
 @click.option(
     "--json-schema",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The answer is JSON that validates under the schema in this file, unless --max-tokens cuts it. Mode free.",
+    help="Constrain the answer to JSON that validates against this schema, unless --max-tokens cuts it. Mode free.",
 )
 @click.option(
     "--regex",
     metavar="PATTERN",
-    help="The whole answer matches this regular expression, unless --max-tokens cuts it. Mode free.",
+    help="Constrain the whole answer to this regular expression, unless --max-tokens cuts it. Mode free.",
 )
-@click.option("--request-id", metavar="ID", help="Name for the log and for audit --request. [default: a random one]")
+@click.option("--request-id", metavar="ID", help="Id in the log and for audit --request. [default: a random one]")
 @options.filter_text
 @options.questions
 @options.concurrency
@@ -94,11 +99,13 @@ def ask(
     timeout_s: float | None,
     as_json: bool,
 ) -> ExitCode:
-    """Asks a question of the documents; the answer streams with its sources."""
-    options.one_question(question, questions)
+    """Answers a question from the documents and cites its sources."""
+    from edge_rag.client import AskOptions
+
+    options.require_one_question(question, questions)
     if request_id is not None and questions is not None:
-        raise click.UsageError("--request-id names one question; with --questions each gets a name of its own.")
-    wanted = AskOptions(
+        raise click.UsageError("--request-id is for one question; with --questions each gets a random id.")
+    ask_options = AskOptions(
         collection=collection,
         mode=AnswerMode(mode) if mode else None,
         max_sentences=sentences,
@@ -116,15 +123,16 @@ def ask(
         filter=options.read_filter(filter_text),
     )
     if questions is not None:
-        with Client(server, timeout_s=timeout_s, retry=BATCH_RETRY) as client:
+        from edge_rag.cli.batch import BATCH_RETRY_S, answer_file
+
+        with options.open_client(server, timeout_s, BATCH_RETRY_S) as client:
 
             def answer(text: str) -> dict[str, Any]:
-                named = replace(wanted, request_id=uuid4().hex)
-                return _gather(client, text, named, lambda _: None).as_json()
+                return _answer(client, text, replace(ask_options, request_id=uuid4().hex), lambda _: None).as_json()
 
             return answer_file(questions, concurrency, answer)
-    with Client(server, timeout_s=timeout_s) as client:
-        _ask_one(client, question or "", replace(wanted, request_id=request_id or uuid4().hex), as_json)
+    with options.open_client(server, timeout_s) as client:
+        _ask_one(client, question or "", replace(ask_options, request_id=request_id or uuid4().hex), as_json)
     return ExitCode.OK
 
 
@@ -135,23 +143,28 @@ def _read(schema: Path) -> str:
         raise click.BadParameter(f"{schema}: {error}", param_hint="--json-schema") from error
 
 
-def _ask_one(client: Client, question: str, wanted: AskOptions, as_json: bool) -> None:
+def _ask_one(client: Client, question: str, ask_options: AskOptions, as_json: bool) -> None:
+    from edge_rag.cli.output.answers import citation_lines, finish_line
+    from edge_rag.client import ClientError
+
     if as_json:
-        emit(_gather(client, question, wanted, lambda _: None).as_json())
+        emit(_answer(client, question, ask_options, lambda _: None).as_json())
         return
     try:
-        answer = _gather(client, question, wanted, write)
+        answer = _answer(client, question, ask_options, write)
     except ClientError as error:
         if error.connected:
-            notes().print(visible(f"request {wanted.request_id}"), style="dim")
+            note(f"request {ask_options.request_id}", "dim")
         raise
     click.echo()
     if answer.citations:
         click.echo()
         for line in citation_lines(answer.citations):
-            click.echo(visible(line))
-    notes().print(f"\n{finish_line(answer.finished)}\nrequest {answer.request_id}", style="dim")
+            click.echo(printable(line))
+    note(f"\n{finish_line(answer.finished)}\nrequest {answer.request_id}", "dim")
 
 
-def _gather(client: Client, question: str, wanted: AskOptions, on_text: Callable[[str], None]) -> Answer:
-    return gather(wanted.request_id or "", question, client.ask(question, wanted), on_text)
+def _answer(client: Client, question: str, ask_options: AskOptions, on_text: Callable[[str], None]) -> Answer:
+    from edge_rag.cli.output.answers import collect
+
+    return collect(ask_options.request_id or "", question, client.ask(question, ask_options), on_text)

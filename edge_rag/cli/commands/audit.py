@@ -1,19 +1,21 @@
-"""``edge-rag audit``: why an answer took as long as it did."""
+"""``edge-rag audit``: the events of requests, with their reasons and numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.answers import duration
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client, EntriesDropped
+from edge_rag.cli.output.answers import format_duration
+from edge_rag.cli.output.terminal import emit, note, printable
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.event import AuditEntry, AuditEventKind
-from edge_rag.telemetry.audit_log_file import entry_object
+
+if TYPE_CHECKING:
+    from edge_rag.client import EntriesDropped
 
 _EPILOG = """\b
 Examples:
@@ -26,15 +28,19 @@ _KIND_WIDTH = max(len(kind.value) for kind in AuditEventKind)
 
 
 @click.command(epilog=_EPILOG)
-@click.option("--request", "request_id", default="", metavar="ID", help="Only decisions about this request.")
-@click.option("--follow", is_flag=True, help="Go on with decisions as they are made, until Ctrl-C.")
-@click.option("--limit", type=click.IntRange(0, 1_000_000), help="Show only so many of the latest. [default: all kept]")
+@click.option("--request", "request_id", default="", metavar="ID", help="Only events of this request.")
+@click.option("--follow", is_flag=True, help="Print new events as they happen, until Ctrl-C.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0, 1_000_000),
+    help="Show only this many of the latest. [default: all kept]",
+)
 @options.connection
 def audit(
     request_id: str, follow: bool, limit: int | None, server: str | None, timeout_s: float | None, as_json: bool
 ) -> ExitCode:
-    """Shows what was decided about questions, why, and on which numbers."""
-    with Client(server, timeout_s=timeout_s) as client:
+    """Shows the audit log of requests. Each event has a reason and the numbers behind it."""
+    with options.open_client(server, timeout_s) as client:
         try:
             shown = _show(client.audit_events(request_id, follow=follow, limit=limit), as_json)
         except KeyboardInterrupt:
@@ -42,53 +48,56 @@ def audit(
                 raise
             return ExitCode.INTERRUPTED
     if not shown:
-        about = f" about request {request_id}" if request_id else ""
-        notes().print(visible(f"no decisions{about} are kept"), style="dim")
+        about = f" of request {request_id}" if request_id else ""
+        note(f"no events{about} are kept", "dim")
     return ExitCode.OK
 
 
-def _show(decisions: Iterable[AuditEntry | EntriesDropped], as_json: bool) -> bool:
+def _show(entries: Iterable[AuditEntry | EntriesDropped], as_json: bool) -> bool:
+    from edge_rag.client import EntriesDropped
+    from edge_rag.telemetry.audit_log_file import entry_object
+
     timeline, shown = Timeline(), False
-    for item in decisions:
+    for item in entries:
         match item:
             case EntriesDropped(count=count):
                 if as_json:
                     emit({"dropped_entries": count})
                 else:
-                    notes().print(f"{count} earlier decisions are no longer kept", style="dim")
+                    note(f"{count} earlier events are no longer kept", "dim")
             case AuditEntry():
                 shown = True
                 if as_json:
                     emit(entry_object(item))
                 else:
-                    click.echo(visible(timeline.line(item)))
+                    click.echo(printable(timeline.line(item)))
     return shown
 
 
 class Timeline:
-    """Writes decisions for people, each with the time since the first one shown about the same request."""
+    """Formats events for people, with the time since the first one shown of the same request."""
 
     def __init__(self) -> None:
         self._first: dict[RequestId, float] = {}
 
     def line(self, entry: AuditEntry) -> str:
-        """Returns the line of a decision; the clock is local time."""
-        made = entry.event
+        """Formats one event; the clock is local time."""
+        event = entry.event
         clock = entry.at.astimezone().strftime("%H:%M:%S.%f")[:-3]
-        since, who = "", "-"
-        if made.request_id is not None:
-            who = made.request_id
-            since = f"+{made.at_s - self._first.setdefault(made.request_id, made.at_s):.3f} s"
-            if made.kind in _LAST:
-                del self._first[made.request_id]
-        rank = "" if made.priority is None else f" ({made.priority.name.lower()}, {made.client})"
-        favoured = f" in favour of {made.preempted_for}" if made.preempted_for else ""
-        numbers = " · ".join(_number(name, value) for name, value in sorted(made.numbers.items()))
-        why = f"{made.reason}{favoured}" + (f" [{numbers}]" if numbers else "")
-        return f"{clock} {since:>11}  {made.kind.value:<{_KIND_WIDTH}}  {who}{rank}: {why}"
+        since, request = "", "-"
+        if event.request_id is not None:
+            request = event.request_id
+            since = f"+{event.at_s - self._first.setdefault(event.request_id, event.at_s):.3f} s"
+            if event.kind in _FINAL:
+                del self._first[event.request_id]
+        rank = "" if event.priority is None else f" ({event.priority.name.lower()}, {event.client})"
+        for_request = f" in favour of {event.preempted_for}" if event.preempted_for else ""
+        numbers = " · ".join(_number(name, value) for name, value in sorted(event.numbers.items()))
+        reason = f"{event.reason}{for_request}" + (f" [{numbers}]" if numbers else "")
+        return f"{clock} {since:>11}  {event.kind.value:<{_KIND_WIDTH}}  {request}{rank}: {reason}"
 
 
-_LAST = {
+_FINAL = {
     AuditEventKind.REFUSED,
     AuditEventKind.FINISHED,
     AuditEventKind.CANCELLED,
@@ -99,5 +108,5 @@ _LAST = {
 
 def _number(name: str, value: float) -> str:
     if name.endswith("_s"):
-        return f"{name[:-2]} {duration(value)}"
+        return f"{name[:-2]} {format_duration(value)}"
     return f"{name} {value:,.0f}" if value.is_integer() else f"{name} {value:.4g}"

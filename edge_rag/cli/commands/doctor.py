@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.list import running_daemon
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.health_checks import Check, Verdict, box_checks, box_object, installation_checks, settings_checks
-from edge_rag.cli.output.terminal import emit, visible
-from edge_rag.client.channel import ADDRESS_VARIABLE
-from edge_rag.config.settings import load_settings
+from edge_rag.cli.output.terminal import emit, printable
+from edge_rag.core.address import ADDRESS_VARIABLE
 from edge_rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from edge_rag.cli.health_checks import Check
 
 _EPILOG = """\b
 Examples:
@@ -22,7 +23,7 @@ Examples:
   edge-rag doctor --config /etc/edge-rag.toml
   edge-rag doctor --json | jq '.checks[] | select(.verdict != "ok")'
 """
-_COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command(epilog=_EPILOG)
@@ -31,11 +32,14 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 @click.option("--server", metavar="HOST:PORT", envvar=ADDRESS_VARIABLE, help="Address the daemon would listen on.")
 @options.as_json
 def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_json: bool) -> ExitCode:
-    """Checks the installation and says of each part whether it is well and what to do; needs no daemon.
+    """Checks the installation and gives advice.
 
-    Says what the box is, which device profile it gets by which rule, where each stage runs and why, what the memory is
-    planned for, and what would make it faster.
+    Needs no running daemon. Reports the board, the device profile and the rule that chose it, where each stage runs
+    and why, the memory plan, and what would make this machine faster.
     """
+    from edge_rag.cli.health_checks import Check, Verdict, box_checks, box_json, installation_checks, settings_checks
+    from edge_rag.config.settings import load_settings
+
     overrides: dict[str, object] = {}
     if data_dir is not None:
         overrides["data_directory"] = data_dir
@@ -53,21 +57,21 @@ def doctor(config: Path | None, data_dir: Path | None, server: str | None, as_js
         except ImportError as error:
             checks.append(Check("board", Verdict.FAIL, f"cannot be looked at: {error}", "install edge-rag again"))
         else:
-            daemon = running_daemon(settings)
+            daemon = options.running_daemon(settings)
             box = inspect_device(settings, 0 if daemon is None else daemon.resident_bytes)
             checks.extend(box_checks(box, settings))
         checks.extend(settings_checks(settings))
     failed = any(check.verdict is Verdict.FAIL for check in checks)
     if as_json:
         report = [asdict(check) | {"verdict": check.verdict.value} for check in checks]
-        emit({"ok": not failed, "checks": report, "box": None if box is None else box_object(box)})
+        emit({"ok": not failed, "checks": report, "box": None if box is None else box_json(box)})
     else:
         for check in checks:
-            click.echo(f"{click.style(f'{check.verdict.value:<4}', _COLOURS[check.verdict])}  {_line(check)}")
+            click.echo(f"{click.style(f'{check.verdict.value:<4}', _COLOURS[check.verdict.value])}  {_line(check)}")
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 
 def _line(check: Check) -> str:
-    lines = "".join(f"\n      {visible(line)}" for line in check.lines)
+    lines = "".join(f"\n      {printable(line)}" for line in check.lines)
     advice = f"\n      -> {check.advice}" if check.advice else ""
-    return f"{check.name:<12} {visible(check.detail)}{lines}{advice}"
+    return f"{check.name:<12} {printable(check.detail)}{lines}{advice}"

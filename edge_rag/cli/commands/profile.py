@@ -1,4 +1,4 @@
-"""``edge-rag profile``: which device profiles there are, what they say, and what becomes of them on this box."""
+"""``edge-rag profile``: lists, shows and tests device profiles."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.list import place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.cli.output.terminal import emit, note, printable
 
 if TYPE_CHECKING:
     from edge_rag.bootstrap.provider_trial import ProviderTrial
@@ -26,7 +25,7 @@ Examples:
 """
 )
 def profile() -> None:
-    """What kinds of boards get: providers, precision, threads, memory, batch sizes."""
+    """Lists, shows and tests device profiles. A profile sets providers, precision, threads, memory and batch sizes."""
 
 
 @profile.command(
@@ -37,17 +36,17 @@ Examples:
   edge-rag profile list --json | jq -r '.profiles[] | select(.chosen) | .name'
 """,
 )
-@place
+@options.config_options
 @options.as_json
 def list_profiles(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Lists the profiles, and marks the one that this box gets."""
+    """Lists the profiles and marks the one of this machine."""
     from edge_rag.bootstrap.device import inspect_device
     from edge_rag.device.profile import builtin_profiles
 
-    choice = inspect_device(settings_of(config, data_dir)).choice
+    choice = inspect_device(options.read_settings(config, data_dir)).choice
     chosen: str | None = None
     if isinstance(choice, Exception):
-        notes().print(visible(str(choice)), style="yellow")
+        note(str(choice), "yellow")
     else:
         chosen = choice.profile.name
     profiles = builtin_profiles()
@@ -65,29 +64,29 @@ def list_profiles(config: Path | None, data_dir: Path | None, as_json: bool) -> 
     epilog="""\b
 Examples:
   edge-rag profile show raspberry-pi-5
-  edge-rag profile show                        # the one this box gets, with the keys of profile_file
+  edge-rag profile show                        # this machine's, with the keys of profile_file
   edge-rag profile show --json | jq .stages
 """
 )
 @click.argument("name", required=False)
-@place
+@options.config_options
 @options.as_json
 def show(name: str | None, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Shows everything a profile says."""
+    """Shows all settings of a profile."""
     from edge_rag.bootstrap.device import choose_profile
     from edge_rag.device.probe import probe
     from edge_rag.runtime.session.sessions import provider_devices
 
-    settings = settings_of(config, data_dir)
+    settings = options.read_settings(config, data_dir)
     if name is not None:
         settings = settings.model_copy(update={"profile": name})
     found = choose_profile(settings, probe(provider_devices())).profile
-    shown = profile_object(found)
+    shown = profile_json(found)
     if as_json:
         emit(shown)
         return ExitCode.OK
     for line in profile_lines(shown):
-        click.echo(visible(line))
+        click.echo(printable(line))
     return ExitCode.OK
 
 
@@ -98,13 +97,12 @@ Examples:
   edge-rag profile test --config /etc/edge-rag/edge-rag.toml --json | jq '.stages[].providers'
 """
 )
-@place
+@options.config_options
 @options.as_json
 def test(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Opens each stage on each of its providers, runs it once and says what happened.
+    """Opens each stage on each of its providers, runs it once and reports the result.
 
-    Each trial is a process of its own, so that a driver that crashes takes nothing else down. Fails where a stage would
-    not start.
+    Each trial runs in a separate process, which isolates driver crashes. Fails if a stage would not start.
     """
     from edge_rag.bootstrap.device import choose_profile
     from edge_rag.bootstrap.provider_trial import try_stage
@@ -112,7 +110,7 @@ def test(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     from edge_rag.device.probe import probe
     from edge_rag.runtime.session.sessions import provider_devices
 
-    found = choose_profile(settings_of(config, data_dir), probe(provider_devices())).profile
+    found = choose_profile(options.read_settings(config, data_dir), probe(provider_devices())).profile
     failed = False
     stages: list[dict[str, Any]] = []
     if not as_json:
@@ -121,9 +119,9 @@ def test(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
         trials: list[dict[str, Any]] = []
         for number, choice in enumerate(wanted.providers):
             trial = try_stage(stage, number, config, data_dir)
-            trials.append({"provider": choice.provider.value, "precision": choice.precision.value} | _trial(trial))
+            trials.append({"provider": choice.provider.value, "precision": choice.precision.value} | _trial_json(trial))
             if not as_json:
-                click.echo(visible(f"{stage.value:<10} {choice.provider.value:<9} {_outcome(trial)}"))
+                click.echo(printable(f"{stage.value:<10} {choice.provider.value:<9} {_trial_text(trial)}"))
         usable = [trial["ran"] for trial in trials]
         starts = usable[0] if wanted.on_unavailable is OnUnavailable.STOP else any(usable)
         failed |= not starts
@@ -133,8 +131,8 @@ def test(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 
-def profile_object(found: DeviceProfile) -> dict[str, Any]:
-    """Returns what a profile says, as its file has it."""
+def profile_json(found: DeviceProfile) -> dict[str, Any]:
+    """A profile in the structure of its file."""
     thermal = found.thermal
     return {
         "name": found.name,
@@ -182,14 +180,14 @@ def profile_object(found: DeviceProfile) -> dict[str, Any]:
 
 
 def profile_lines(shown: dict[str, Any]) -> list[str]:
-    """Returns a profile for people."""
+    """Formats a profile."""
     lines = [f"{shown['name']}: {shown['title']}"]
     for rule in shown["recognize"]:
-        asked = ", ".join(f"{key} {_text(value)}" for key, value in rule.items() if value not in (None, []))
-        lines.append(f"recognized  {asked}")
+        conditions = ", ".join(f"{key} {_format(value)}" for key, value in rule.items() if value not in (None, []))
+        lines.append(f"recognized  {conditions}")
     for table in ("threads", "memory", "batch", "thermal"):
-        said = ", ".join(f"{key} {_text(value)}" for key, value in shown[table].items() if value is not None)
-        lines.append(f"{table:<11} {said}")
+        values = ", ".join(f"{key} {_format(value)}" for key, value in shown[table].items() if value is not None)
+        lines.append(f"{table:<11} {values}")
     for stage, wanted in shown["stages"].items():
         lines.append(f"{stage:<11} if unavailable: {wanted['on_unavailable']}")
         for choice in wanted["providers"]:
@@ -198,15 +196,15 @@ def profile_lines(shown: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _text(value: object) -> str:
+def _format(value: object) -> str:
     return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _trial(trial: ProviderTrial) -> dict[str, Any]:
+def _trial_json(trial: ProviderTrial) -> dict[str, Any]:
     return {"ran": trial.ran, "reason": trial.reason, "open_seconds": trial.open_s, "run_seconds": trial.run_s}
 
 
-def _outcome(trial: ProviderTrial) -> str:
+def _trial_text(trial: ProviderTrial) -> str:
     if trial.ran:
         return f"ran; opened in {trial.open_s:.2f} s, first run {trial.run_s * 1000:.0f} ms"
     return f"did not run: {trial.reason}"

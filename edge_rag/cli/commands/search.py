@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.batch import BATCH_RETRY, answer_file
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.answers import explanation_table, source, stage_line
-from edge_rag.cli.output.json import explanation_object, hit_object, stage_objects
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client, SearchOptions, SearchReply
+from edge_rag.cli.output.answers import explanation_table, format_source, stage_line
+from edge_rag.cli.output.json import explanation_json, hit_json, stages_json
+from edge_rag.cli.output.terminal import emit, note, printable
+
+if TYPE_CHECKING:
+    from edge_rag.client import SearchReply
 
 _EPILOG = """\b
 Examples:
@@ -28,10 +29,10 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("query", required=False)
 @options.collection
-@click.option("--limit", type=click.IntRange(1, 100), help="Most hits. [default: 10]")
-@click.option("--rerank/--no-rerank", default=None, help="Whether the reranker orders the hits. [default: rerank]")
+@click.option("--limit", type=click.IntRange(1, 100), help="Maximum number of hits. [default: 10]")
+@click.option("--rerank/--no-rerank", default=None, help="Order the hits with the reranker. [default: rerank]")
 @options.filter_text
-@click.option("--explain", is_flag=True, help="Show how each hit got its place: ranks, scores, boost, merged chunks.")
+@click.option("--explain", is_flag=True, help="Show how each hit was ranked: ranks, scores, boost, merged chunks.")
 @options.questions
 @options.concurrency
 @options.connection
@@ -48,9 +49,11 @@ def search(
     timeout_s: float | None,
     as_json: bool,
 ) -> ExitCode:
-    """Finds passages without writing an answer."""
-    options.one_question(query, questions)
-    wanted = SearchOptions(
+    """Finds passages without generating an answer."""
+    from edge_rag.client import SearchOptions
+
+    options.require_one_question(query, questions)
+    search_options = SearchOptions(
         collection=collection,
         limit=limit,
         rerank=rerank,
@@ -58,11 +61,13 @@ def search(
         explain=explain,
     )
     if questions is not None:
-        with Client(server, timeout_s=timeout_s, retry=BATCH_RETRY) as client:
-            return answer_file(questions, concurrency, lambda text: _as_json(text, client.search(text, wanted)))
+        from edge_rag.cli.batch import BATCH_RETRY_S, answer_file
+
+        with options.open_client(server, timeout_s, BATCH_RETRY_S) as client:
+            return answer_file(questions, concurrency, lambda text: _as_json(text, client.search(text, search_options)))
     text = query or ""
-    with Client(server, timeout_s=timeout_s) as client:
-        reply = client.search(text, wanted)
+    with options.open_client(server, timeout_s) as client:
+        reply = client.search(text, search_options)
     if as_json:
         emit(_as_json(text, reply))
     else:
@@ -71,29 +76,29 @@ def search(
 
 
 def _as_json(question: str, reply: SearchReply) -> dict[str, Any]:
-    hits = [hit_object(hit) for hit in reply.hits]
+    hits = [hit_json(hit) for hit in reply.hits]
     for hit, explanation in zip(hits, reply.explanations, strict=False):
-        hit["explanation"] = explanation_object(explanation)
+        hit["explanation"] = explanation_json(explanation)
     return {
         "question": question,
         "hits": hits,
-        "timings": {"stages": stage_objects(reply.stages)},
+        "timings": {"stages": stages_json(reply.stages)},
     }
 
 
 def _show(reply: SearchReply) -> None:
     for number, hit in enumerate(reply.hits, start=1):
         headings = f"  ({' > '.join(hit.context)})" if hit.context else ""
-        where = source(hit.document, hit.page, hit.start, hit.end)
-        click.echo(visible(f"{number}. {where}, score {hit.score:.3f}{headings}"))
+        where = format_source(hit.document, hit.page, hit.start, hit.end)
+        click.echo(printable(f"{number}. {where}, score {hit.score:.3f}{headings}"))
         for line in hit.text.splitlines():
-            click.echo(visible(f"   {line}"))
+            click.echo(printable(f"   {line}"))
         if hit.duplicates:
-            click.echo(visible(f"   also in: {', '.join(duplicate.document for duplicate in hit.duplicates)}"))
+            click.echo(printable(f"   also in: {', '.join(duplicate.document for duplicate in hit.duplicates)}"))
         click.echo()
     if reply.explanations:
         for line in explanation_table(reply.explanations):
             click.echo(line)
     if not reply.hits:
-        notes().print("nothing found")
-    notes().print(stage_line(reply.stages), style="dim")
+        note("nothing found")
+    note(stage_line(reply.stages), "dim")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edge_rag.cli import options
+from edge_rag.core.address import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from edge_rag.config.settings import Settings
@@ -21,24 +22,22 @@ Examples:
 
 \b
 Every key of the file can also be set in the environment, for example
-EDGE_RAG_GENERATOR__MAX_SLOTS=4. Ctrl-C ends the daemon when what it has
-begun is done; a second Ctrl-C ends it at once. SIGHUP has it read its
-settings again: what can change while it runs does, and the log says what
-needs a restart.
+EDGE_RAG_GENERATOR__MAX_SLOTS=4. Ctrl-C stops the daemon after the running
+calls; a second Ctrl-C stops it at once. SIGHUP reloads the settings: those
+that can change at run time are applied, and the log names those that need a
+restart.
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
-@click.option("--listen", metavar="HOST:PORT", help="Address to serve on. [default: 127.0.0.1:7421]")
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where documents and indexes are kept."
-)
+@click.option("--listen", metavar="HOST:PORT", help=f"Address to listen on. [default: {DEFAULT_ADDRESS}]")
+@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Directory of documents and indexes.")
 @options.as_json
 def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_json: bool) -> int:
-    """Runs the daemon in the foreground; its log goes to standard error, with --json as JSON lines."""
-    # Before numpy is loaded: its matrix products here are small, and a second BLAS thread waits for a core that
-    # ONNX Runtime is using.
+    """Runs the daemon in the foreground. It logs to standard error, with --json as JSON lines."""
+    # Before numpy is imported: its matrix products are small here, and a second BLAS thread would compete with ONNX
+    # Runtime for a core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from edge_rag import daemon
     from edge_rag.config.settings import load_settings
@@ -51,7 +50,7 @@ def serve(config: Path | None, listen: str | None, data_dir: Path | None, as_jso
     if as_json:
         overrides["log"] = {"format": "json"}
 
-    def read() -> Settings:
+    def load() -> Settings:
         return load_settings(config, overrides)
 
-    return daemon.run(read(), read)
+    return daemon.run(load(), load)

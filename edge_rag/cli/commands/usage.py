@@ -6,9 +6,8 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.json import usage_object
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client
+from edge_rag.cli.output.json import usage_json
+from edge_rag.cli.output.terminal import emit, note, printable
 from edge_rag.core.monitoring.metrics import ClientUsage
 
 _EPILOG = """\b
@@ -21,19 +20,16 @@ Examples:
 @click.command(epilog=_EPILOG)
 @options.connection
 def usage(server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
-    """Shows what each client used of the generator since the daemon was started."""
-    with Client(server, timeout_s=timeout_s) as client:
+    """Shows the usage of each client. It is counted since the daemon started."""
+    with options.open_client(server, timeout_s) as client:
         report = client.usage()
     if as_json:
-        emit(usage_object(report))
+        emit(usage_json(report))
         return ExitCode.OK
     for entry in report.clients:
-        click.echo(visible(_line(entry)))
+        click.echo(printable(_line(entry)))
     count = len(report.clients)
-    notes().print(
-        f"{count} {'client' if count == 1 else 'clients'} since {report.since.astimezone():%Y-%m-%d %H:%M:%S}",
-        style="dim",
-    )
+    note(f"{count} {'client' if count == 1 else 'clients'} since {report.since.astimezone():%Y-%m-%d %H:%M:%S}", "dim")
     return ExitCode.OK
 
 

@@ -1,8 +1,7 @@
-"""Looks at a folder: which files it has and which of them are not to be touched.
+"""Keeps the documents of a collection in sync with the files of a folder.
 
-What a watched folder holds, what of it was handed over, and what is to be done: values and one decision.
-
-What a watch remembers, in a file of the user's state directory, so that it survives a restart.
+``scan_folder`` reads the folder, ``plan_sync`` decides what to upload and delete, and the state file keeps the results
+across restarts.
 """
 
 from __future__ import annotations
@@ -12,117 +11,115 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from edge_rag.errors import ConfigurationError, StorageCorrupt, StorageError
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A file as it was found.
+class FileState:
+    """A file as found by a scan.
 
     Attributes:
         size_bytes: Its size.
-        modified_ns: When it was last written, nanoseconds since 1970.
-        inode: Its number, so that another file of the same name, size and time is told apart.
-        refused: Why it is not handed over, for example a FIFO; empty where it is.
+        modified_ns: Time of the last write, nanoseconds since 1970.
+        inode: Distinguishes another file of the same name, size and time.
+        problem: Why it cannot be uploaded, for example a FIFO; empty if it can.
     """
 
     size_bytes: int
     modified_ns: int
     inode: int
-    refused: str = ""
+    problem: str = ""
 
 
-class Fate(Enum):
-    """What became of a file."""
+class SyncStatus(Enum):
+    """The result for a file; the values are those of the state file."""
 
-    TAKEN = "taken"
+    UPLOADED = "taken"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """A file that was dealt with.
+class SyncedFile:
+    """A file that was processed.
 
     Attributes:
-        look: How it looked then.
-        fate: What became of it.
+        state: The file at that time.
+        status: The result.
         reason: Why it failed; empty otherwise.
-        brought_in: Whether the document of this name is there because of this folder; only such are deleted with it.
+        owned: Whether this sync created the document; only owned documents are deleted with their file.
     """
 
-    look: Look
-    fate: Fate
+    state: FileState
+    status: SyncStatus
     reason: str
-    brought_in: bool
+    owned: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be done.
+class SyncPlan:
+    """The changes to make.
 
     Attributes:
-        hand_over: Names of files to hand over.
-        refuse: Names of files to note as failed.
-        remove: Names of documents whose file is gone.
-        unsettled: Names of files that changed or went since they were last looked at: to be looked at again before
-            anything, since an editor may be about to put another in their place.
+        upload: Names of files to upload.
+        reject: Names of files to record as failed.
+        delete: Names of documents whose file is gone.
+        unsettled: Names of files that changed or disappeared since the previous scan. They wait for the next scan,
+            because an editor may be replacing them.
     """
 
-    hand_over: tuple[str, ...]
-    refuse: tuple[str, ...]
-    remove: tuple[str, ...]
+    upload: tuple[str, ...]
+    reject: tuple[str, ...]
+    delete: tuple[str, ...]
     unsettled: tuple[str, ...]
 
 
-def work_for(now: Mapping[str, Look], before: Mapping[str, Look], remembered: Mapping[str, Remembered]) -> Work:
-    """Decides what is to be done about a folder.
+def plan_sync(
+    current: Mapping[str, FileState], previous: Mapping[str, FileState], synced: Mapping[str, SyncedFile]
+) -> SyncPlan:
+    """Decides what to upload and delete.
 
-    New names come before names that are gone, so that a renamed document is there all the time.
+    Apply uploads before deletions, so that a renamed document is always there.
 
     Args:
-        now: The folder's files by name, as they are.
-        before: As they were when they were last looked at.
-        remembered: What was dealt with.
+        current: The files by name, from this scan.
+        previous: The files by name, from the scan before.
+        synced: The files that were processed.
     """
-    due = [name for name, look in now.items() if name not in remembered or remembered[name].look != look]
-    settled = [name for name in due if now[name].refused or before.get(name) == now[name]]
-    gone = [name for name in remembered if name not in now]
-    return Work(
-        hand_over=tuple(sorted(name for name in settled if not now[name].refused)),
-        refuse=tuple(sorted(name for name in settled if now[name].refused)),
-        remove=tuple(sorted(name for name in gone if name not in before)),
-        unsettled=tuple(sorted({*due} - {*settled} | {name for name in gone if name in before})),
+    changed = [name for name, state in current.items() if name not in synced or synced[name].state != state]
+    settled = [name for name in changed if current[name].problem or previous.get(name) == current[name]]
+    gone = [name for name in synced if name not in current]
+    return SyncPlan(
+        upload=tuple(sorted(name for name in settled if not current[name].problem)),
+        reject=tuple(sorted(name for name in settled if current[name].problem)),
+        delete=tuple(sorted(name for name in gone if name not in previous)),
+        unsettled=tuple(sorted({*changed} - {*settled} | {name for name in gone if name in previous})),
     )
 
 
-def look_at(root: Path, most_bytes: int) -> dict[str, Look]:
-    """Returns the files below a folder by name: relative to it, with forward slashes. Nothing is opened.
+def scan_folder(root: Path, max_bytes: int) -> dict[str, FileState]:
+    """Returns the files below a folder by name, relative to it with forward slashes; opens no file.
 
-    Hidden files and folders are left out. Symbolic links are followed only to files inside the folder; what points out
-    of it, FIFOs, sockets, devices, files that are too large and names that are not UTF-8 are refused.
-
-    Args:
-        root: The folder.
-        most_bytes: Largest file.
+    Hidden files and folders are skipped. Symbolic links are followed only to files inside the folder. Links out of it,
+    FIFOs, sockets, devices, files over ``max_bytes`` and names that are not UTF-8 have a ``problem``.
 
     Raises:
-        ConfigurationError: The folder is gone or cannot be read; an unreachable share is no empty one.
+        ConfigurationError: The folder is missing or cannot be read; an unreachable share does not count as empty.
     """
     try:
         inside = root.resolve(strict=True)
         with os.scandir(root):
             pass
-        return dict(_files(root, root, inside, most_bytes))
+        return dict(_files(root, root, inside, max_bytes))
     except OSError as error:
         raise ConfigurationError(f"{error.filename or root} cannot be read: {error.strerror}") from error
 
 
-def _files(folder: Path, root: Path, inside: Path, most_bytes: int) -> Iterator[tuple[str, Look]]:
+def _files(folder: Path, root: Path, inside: Path, max_bytes: int) -> Iterator[tuple[str, FileState]]:
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name.startswith("."):
@@ -130,21 +127,23 @@ def _files(folder: Path, root: Path, inside: Path, most_bytes: int) -> Iterator[
             path = Path(entry.path)
             name = path.relative_to(root).as_posix()
             if entry.is_dir(follow_symlinks=False):
-                yield from _files(path, root, inside, most_bytes)
+                yield from _files(path, root, inside, max_bytes)
                 continue
             try:
-                yield name.encode("utf-8", "replace").decode(), _look(path, name, inside, most_bytes)
+                yield name.encode("utf-8", "replace").decode(), _file_state(path, name, inside, max_bytes)
             except FileNotFoundError:
-                continue  # it went while it was looked at, or is a link to nothing
+                continue  # deleted during the scan, or a broken link
 
 
-def _look(path: Path, name: str, inside: Path, most_bytes: int) -> Look:
+def _file_state(path: Path, name: str, inside: Path, max_bytes: int) -> FileState:
     link = path.is_symlink()
     state = path.stat()
-    return Look(state.st_size, state.st_mtime_ns, state.st_ino, _problem(path, name, state, link, inside, most_bytes))
+    return FileState(
+        state.st_size, state.st_mtime_ns, state.st_ino, _problem(path, name, state, link, inside, max_bytes)
+    )
 
 
-def _problem(path: Path, name: str, state: os.stat_result, link: bool, inside: Path, most_bytes: int) -> str:
+def _problem(path: Path, name: str, state: os.stat_result, link: bool, inside: Path, max_bytes: int) -> str:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -153,8 +152,8 @@ def _problem(path: Path, name: str, state: os.stat_result, link: bool, inside: P
         return "a symbolic link out of the folder"
     if not stat.S_ISREG(state.st_mode):
         return "not a regular file"
-    if state.st_size > most_bytes:
-        return f"has {state.st_size:,} bytes, at most {most_bytes:,} are handed over (--most-mib)"
+    if state.st_size > max_bytes:
+        return f"has {state.st_size:,} bytes, at most {max_bytes:,} are uploaded (--most-mib)"
     return ""
 
 
@@ -162,17 +161,17 @@ _FORMAT: Final = 1
 
 
 def state_file(folder: Path, collection: str, server: str) -> Path:
-    """Where the watch of a folder for a collection of a server remembers: below XDG_STATE_HOME or ~/.local/state."""
+    """Returns the state file for a folder, collection and server, below XDG_STATE_HOME or ~/.local/state."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     identity = hashlib.sha256("\0".join((str(folder), collection, server)).encode()).hexdigest()[:24]
     return Path(home, "edge-rag", "watch", f"{identity}.json")
 
 
-def read_state(path: Path) -> dict[str, Remembered]:
-    """Reads what was remembered; nothing if there is no file.
+def read_state(path: Path) -> dict[str, SyncedFile]:
+    """Reads the state file; empty if there is none.
 
     Raises:
-        StorageCorrupt: The file is not what was written.
+        StorageCorrupt: The file was altered or is not readable.
     """
     try:
         document = json.loads(path.read_bytes())
@@ -180,32 +179,36 @@ def read_state(path: Path) -> dict[str, Remembered]:
         if document["format"] != _FORMAT or document["sha256"] != _digest(content):
             raise ValueError("it was altered")
         return {
-            name: Remembered(Look(**entry["look"]), Fate(entry["fate"]), entry["reason"], entry["brought_in"])
+            name: SyncedFile(_read_file(entry["look"]), SyncStatus(entry["fate"]), entry["reason"], entry["brought_in"])
             for name, entry in content.items()
         }
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StorageCorrupt(
-            f"{path} cannot be used: {error}. Remove it to begin anew: every file is then compared again, and "
-            "documents whose file is gone meanwhile stay"
+            f"{path} cannot be used: {error}. Delete it to start over: every file is then compared again, and "
+            "documents of files that were deleted meanwhile stay"
         ) from error
 
 
-def write_state(path: Path, remembered: Mapping[str, Remembered]) -> None:
-    """Replaces what is remembered, whole or not at all.
+def _read_file(entry: Mapping[str, Any]) -> FileState:
+    return FileState(entry["size_bytes"], entry["modified_ns"], entry["inode"], entry["refused"])
+
+
+def write_state(path: Path, synced: Mapping[str, SyncedFile]) -> None:
+    """Replaces the state file atomically.
 
     Raises:
-        StorageError: It could not be written.
+        StorageError: It cannot be written.
     """
     content = {
         name: {
-            "look": asdict(entry.look),
-            "fate": entry.fate.value,
+            "look": _file_json(entry.state),
+            "fate": entry.status.value,
             "reason": entry.reason,
-            "brought_in": entry.brought_in,
+            "brought_in": entry.owned,
         }
-        for name, entry in remembered.items()
+        for name, entry in synced.items()
     }
     document = {"format": _FORMAT, "sha256": _digest(content), "files": content}
     partial = path.with_suffix(".part")
@@ -217,7 +220,16 @@ def write_state(path: Path, remembered: Mapping[str, Remembered]) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        raise StorageError(f"{path} could not be written: {error.strerror}") from error
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _file_json(state: FileState) -> dict[str, Any]:
+    return {
+        "size_bytes": state.size_bytes,
+        "modified_ns": state.modified_ns,
+        "inode": state.inode,
+        "refused": state.problem,
+    }
 
 
 def _digest(content: object) -> str:

@@ -1,7 +1,4 @@
-"""Files on their way into the library through jobs: handed over and followed at the same time.
-
-Handing files over to jobs, over breaks of the connection and around files that cannot be taken.
-"""
+"""Uploads files as ingest jobs and follows the jobs, across lost connections and around unreadable files."""
 
 from __future__ import annotations
 
@@ -23,41 +20,41 @@ Report = JobEntry | JobProgress
 
 
 @dataclass(frozen=True, slots=True)
-class _Over:
-    """A thread has nothing more to tell; ``error`` says what ended it, if something did."""
+class _ThreadEnded:
+    """A thread has no more events; ``error`` is what ended it early, or None."""
 
     error: ClientError | None
 
 
 @dataclass(slots=True)
-class Storing:
-    """Hands files over on one thread and follows each job on another; whoever iterates hears of both.
+class UploadProgress:
+    """Uploads on one thread and watches each job on another; merges their events.
 
     Attributes:
         client: The daemon.
-        running: Jobs that are not over yet, each with the number of documents it accepted.
+        running: Jobs that have not ended, each with the number of documents it accepted.
     """
 
     client: Client
     running: dict[JobId, int] = field(default_factory=dict)
-    _heard: queue.SimpleQueue[Job | JobEntry | JobProgress | _Over] = field(default_factory=queue.SimpleQueue)
+    _events: queue.SimpleQueue[Job | JobEntry | JobProgress | _ThreadEnded] = field(default_factory=queue.SimpleQueue)
 
     def follow(self, events: Iterator[Job | JobEntry]) -> Iterator[Report]:
-        """Yields what happens, until all is handed over and every job has ended.
+        """Yields events until the upload is complete and every job has ended.
 
         Args:
-            events: What is handed over, as ``hand_over`` tells it; taken on a thread of its own.
+            events: The events of ``upload``; consumed on a separate thread.
 
         Yields:
-            Entries of what was accepted (QUEUED) or rejected while it was handed over, and the jobs' progress.
+            Entries of accepted (QUEUED) and rejected documents, and the progress of the jobs.
 
         Raises:
-            ClientError: A call failed for good; what was accepted is stored all the same.
+            ClientError: A call failed after retries; accepted documents are stored nevertheless.
         """
         self._start(events)
         threads, latest = 1, None
         while threads:
-            event = self._heard.get()
+            event = self._events.get()
             match event:
                 case Job():
                     latest = event.job_id
@@ -72,24 +69,24 @@ class Storing:
                     if event.job.state is not JobState.RUNNING:
                         self.running.pop(event.job.job_id, None)
                     yield event
-                case _Over(error=error):
+                case _ThreadEnded(error=error):
                     threads -= 1
                     if error is not None:
                         raise error
 
     def _start(self, events: Iterator[Job | JobEntry] | Iterator[JobProgress]) -> None:
-        threading.Thread(target=self._listen, args=(events,), name="storing", daemon=True).start()
+        threading.Thread(target=self._consume, args=(events,), name="upload", daemon=True).start()
 
-    def _listen(self, events: Iterator[Job | JobEntry] | Iterator[JobProgress]) -> None:
-        error: ClientError | None = unreadable_reply("the documents could not be followed")
+    def _consume(self, events: Iterator[Job | JobEntry] | Iterator[JobProgress]) -> None:
+        error: ClientError | None = unreadable_reply("the documents could not be watched")
         try:
             for event in events:
-                self._heard.put(event)
+                self._events.put(event)
             error = None
         except ClientError as failure:
             error = failure
         finally:
-            self._heard.put(_Over(error))
+            self._events.put(_ThreadEnded(error))
 
 
 _THIS_DOCUMENT_ONLY: Final = frozenset({CallStatus.INTERNAL, CallStatus.UNKNOWN})
@@ -97,7 +94,7 @@ _THIS_DOCUMENT_ONLY: Final = frozenset({CallStatus.INTERNAL, CallStatus.UNKNOWN}
 
 @dataclass(slots=True)
 class _Outgoing:
-    """The documents of files; those that cannot be opened are left out and kept with the reason."""
+    """The documents of files; files that cannot be opened are skipped and recorded with the reason."""
 
     files: Sequence[FoundFile]
     metadata: Mapping[str, object]
@@ -116,56 +113,56 @@ class _Outgoing:
                 yield OutgoingDocument(file.name, _opener(file.path), metadata=self.metadata)
 
 
-def hand_over(
+def upload(
     client: Client, files: Sequence[FoundFile], collection: str, metadata: Mapping[str, object], retry: RetryPolicy
 ) -> Iterator[Job | JobEntry]:
-    """Hands files over until each is accepted or rejected.
+    """Uploads files until each is accepted or rejected.
 
-    Where the connection breaks or one file keeps the others from being sent, the rest goes to a further job. A file
-    whose acceptance was not heard of is handed over again, which changes nothing.
+    After a lost connection or a file that blocks the others, the rest is uploaded to a further job. A file without an
+    acknowledgement is uploaded again, which is idempotent.
 
     Args:
         client: The daemon.
-        files: What to hand over; names are unique.
-        collection: Where to.
-        metadata: What all of them get.
-        retry: How long a daemon that was reached once is waited for.
+        files: The files; names are unique.
+        collection: The target collection.
+        metadata: Metadata of every document.
+        retry: When to retry a daemon that was reached before.
 
     Yields:
-        Each job as it begins, then each file once, QUEUED or REJECTED.
+        Each job when it starts, and each file once, QUEUED or REJECTED.
 
     Raises:
-        ClientError: The call failed for good; what was accepted stands.
+        ClientError: The call failed after retries; accepted documents stay accepted.
     """
-    left = {file.name: file for file in files}
+    remaining = {file.name: file for file in files}
     failures, waited_s, reached = 0, 0.0, False
-    while left:
-        outgoing = _Outgoing(tuple(left.values()), metadata)
-        at_fault: tuple[str, str] | None = None
+    while remaining:
+        outgoing = _Outgoing(tuple(remaining.values()), metadata)
+        failed: tuple[str, str] | None = None
         delay_s: float | None = None
         try:
             for event in client.start_ingest(outgoing, collection=collection):
                 reached = True
                 if isinstance(event, JobEntry):
                     failures, waited_s = 0, 0.0
-                    left.pop(event.name, None)
+                    remaining.pop(event.name, None)
                 yield event
         except OSError as error:
-            at_fault = outgoing.sending, _unreadable(error)
+            failed = outgoing.sending, _unreadable(error)
         except ClientError as error:
-            waiting = [name for name in left if name not in outgoing.unreadable]
-            if waiting and _is_of_one_document(error):
-                at_fault = waiting[0], str(error)
+            waiting = [name for name in remaining if name not in outgoing.unreadable]
+            if waiting and _concerns_one_document(error):
+                failed = waiting[0], str(error)
             else:
                 failures += 1
                 delay_s = retry.delay(error, failures, waited_s, random.random(), reached=reached)
                 if delay_s is None:
                     raise
         else:
-            if left.keys() - outgoing.unreadable.keys():
-                raise unreadable_reply("the daemon did not say what became of every document")
-        for name, reason in (*outgoing.unreadable.items(), *(() if at_fault is None else (at_fault,))):
-            if left.pop(name, None) is not None:
+            if remaining.keys() - outgoing.unreadable.keys():
+                raise unreadable_reply("the daemon did not report every document")
+        for name, reason in (*outgoing.unreadable.items(), *(() if failed is None else (failed,))):
+            if remaining.pop(name, None) is not None:
                 yield rejected(name, reason)
         if delay_s is not None:
             time.sleep(delay_s)
@@ -173,14 +170,14 @@ def hand_over(
 
 
 def rejected(name: str, reason: str) -> JobEntry:
-    """Returns the entry of a file that no job was given."""
+    """Returns the entry of a file that was not uploaded."""
     return JobEntry("", name, 0, JobDocumentState.REJECTED, reason, None)
 
 
-def _is_of_one_document(error: ClientError) -> bool:
-    """Whether a call ended because of the document that it had come to."""
-    of_its_name = error.status is CallStatus.INVALID_ARGUMENT and error.message.startswith("name:")
-    return of_its_name or error.status in _THIS_DOCUMENT_ONLY
+def _concerns_one_document(error: ClientError) -> bool:
+    """Whether a call failed because of the document that was being sent."""
+    of_name = error.status is CallStatus.INVALID_ARGUMENT and error.message.startswith("name:")
+    return of_name or error.status in _THIS_DOCUMENT_ONLY
 
 
 def _unreadable(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""Which files a list of paths stands for."""
+"""Finds the files below a list of paths."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_LEADS_OUT = "a link that leads out of the folder; give what it leads to by itself if you want it"
+_LEADS_OUT = "a symbolic link out of the folder; name its target to include it"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to hand over.
+    """A file to upload.
 
     Attributes:
-        path: Where it is.
-        name: Its name as a document: relative to the path that was given, with forward slashes.
+        path: Its location.
+        name: Its name as a document: relative to the given path, with forward slashes.
     """
 
     path: Path
@@ -25,13 +25,13 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
-    """A path that was given or met and cannot be taken.
+class UnusableFile:
+    """A path that cannot be uploaded.
 
     Attributes:
-        path: Where it is.
-        name: What it would have been called.
-        reason: Why not.
+        path: Its location.
+        name: The name it would have as a document.
+        reason: Why it cannot be uploaded.
     """
 
     path: Path
@@ -39,37 +39,37 @@ class Unusable:
     reason: str
 
 
-def find_files(paths: Iterable[Path]) -> Iterator[FoundFile | Unusable]:
+def find_files(paths: Iterable[Path]) -> Iterator[FoundFile | UnusableFile]:
     """Yields the files below the given paths, in order of name within each.
 
-    Directories are walked; in them, hidden files and directories are left out, and symbolic links are followed only to
-    files that lie inside the directory that was given. Links that lead out of it, sockets, pipes and devices are listed
-    as unusable and never opened. A path given itself is taken whatever its name.
+    Directories are walked without hidden files and directories; symbolic links are followed only to files inside the
+    given directory. Links out of it, sockets, pipes and devices are reported as unusable and never opened. A path that
+    is given explicitly is included even if it is hidden.
     """
-    taken: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for given in paths:
         for entry in _below(given):
-            if isinstance(entry, Unusable):
+            if isinstance(entry, UnusableFile):
                 yield entry
-            elif entry.name in taken:
-                yield Unusable(entry.path, entry.name, f"the same name as {taken[entry.name]}")
+            elif entry.name in by_name:
+                yield UnusableFile(entry.path, entry.name, f"the same name as {by_name[entry.name]}")
             else:
-                taken[entry.name] = entry.path
+                by_name[entry.name] = entry.path
                 yield entry
 
 
-def _below(given: Path) -> Iterator[FoundFile | Unusable]:
+def _below(given: Path) -> Iterator[FoundFile | UnusableFile]:
     if given.is_dir():
         yield from _walk(given)
     elif given.is_file():
         yield _named(given, given.name)
     elif given.exists():
-        yield Unusable(given, given.name, _kind(given))
+        yield UnusableFile(given, given.name, _kind(given))
     else:
-        yield Unusable(given, given.name, "no such file or directory")
+        yield UnusableFile(given, given.name, "no such file or directory")
 
 
-def _walk(root: Path) -> Iterator[FoundFile | Unusable]:
+def _walk(root: Path) -> Iterator[FoundFile | UnusableFile]:
     inside = root.resolve()
     broken: list[OSError] = []
     for folder, folders, names in os.walk(root, onerror=broken.append):
@@ -86,10 +86,10 @@ def _walk(root: Path) -> Iterator[FoundFile | Unusable]:
                 yield _unusable(path, relative, _kind(path))
     for error in broken:
         path = Path(error.filename)
-        yield Unusable(path, path.name, error.strerror or "cannot be read")
+        yield UnusableFile(path, path.name, error.strerror or "cannot be read")
 
 
-def _named(path: Path, name: str) -> FoundFile | Unusable:
+def _named(path: Path, name: str) -> FoundFile | UnusableFile:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -97,22 +97,21 @@ def _named(path: Path, name: str) -> FoundFile | Unusable:
     return FoundFile(path, name)
 
 
-def _unusable(path: Path, name: str, reason: str) -> Unusable:
-    return Unusable(path, os.fsencode(name).decode("utf-8", "replace"), reason)
+def _unusable(path: Path, name: str, reason: str) -> UnusableFile:
+    return UnusableFile(path, os.fsencode(name).decode("utf-8", "replace"), reason)
 
 
 def _leads_inside(link: Path, folder: Path) -> bool:
     try:
         return link.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError):  # a link that leads to itself leads nowhere
+    except (OSError, RuntimeError):  # a link to itself has no target
         return True
 
 
 def _kind(path: Path) -> str:
-    """What it is that is no regular file."""
     try:
         mode = path.stat().st_mode
     except OSError:
-        return "a link that leads nowhere" if path.is_symlink() else "cannot be read"
+        return "a broken symbolic link" if path.is_symlink() else "cannot be read"
     kinds = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISCHR, "device"), (stat.S_ISBLK, "device"))
-    return f"a {next((what for is_kind, what in kinds if is_kind(mode)), 'special file')}, not a regular file"
+    return f"a {next((kind for is_kind, kind in kinds if is_kind(mode)), 'special file')}, not a regular file"

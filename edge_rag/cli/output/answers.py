@@ -1,20 +1,19 @@
-"""An answer as it is gathered from the stream, and as it is shown.
-
-How hits got their places, as a table.
-"""
+"""Answers, collected from the stream of events, and how they and explained hits are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edge_rag.cli.output.json import citation_object, stage_objects
-from edge_rag.client import AskEvent, HitExplanation
+from edge_rag.cli.output.json import citation_json, stages_json
 from edge_rag.core.answer import Citation, Finished, StageTime, TextDelta, Unsupported
 
+if TYPE_CHECKING:
+    from edge_rag.client import AskEvent, HitExplanation
+
 UNSUPPORTED_NOTE = " [no source]"
-"""Shown after a sentence that no document supports; not part of the answer."""
+"""Printed after a sentence that no document supports; not part of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +21,10 @@ class Answer:
     """A whole answer.
 
     Attributes:
-        request_id: What the daemon's log and audit trail call it.
-        question: What was asked.
+        request_id: The id in the daemon's log and audit log.
+        question: The question.
         text: All text deltas, joined.
-        citations: In the order in which they came.
+        citations: In the order of the stream.
         unsupported: Parts of the text that no document supports, in mode cite.
         finished: How it ended.
     """
@@ -43,7 +42,7 @@ class Answer:
             "request_id": self.request_id,
             "question": self.question,
             "answer": self.text,
-            "citations": [citation_object(citation) for citation in self.citations],
+            "citations": [citation_json(citation) for citation in self.citations],
             "unsupported": [
                 {
                     "start": part.answer_start,
@@ -56,19 +55,19 @@ class Answer:
             "usage": asdict(self.finished.usage),
             "timings": {
                 "first_token_s": self.finished.first_token_s,
-                "stages": stage_objects(self.finished.stages),
+                "stages": stages_json(self.finished.stages),
             },
         }
 
 
-def gather(request_id: str, question: str, events: Iterable[AskEvent], on_text: Callable[[str], None]) -> Answer:
+def collect(request_id: str, question: str, events: Iterable[AskEvent], on_text: Callable[[str], None]) -> Answer:
     """Reads a stream to its end.
 
     Args:
-        request_id: What the daemon's log and audit trail call it.
-        question: What was asked.
+        request_id: The id in the daemon's log and audit log.
+        question: The question.
         events: The stream; it ends with ``Finished`` or raises.
-        on_text: Called with every piece of text as it comes, and with a note after a sentence without support.
+        on_text: Called with every text delta, and with a note after a sentence without support.
     """
     pieces: list[str] = []
     citations: list[Citation] = []
@@ -91,27 +90,29 @@ def gather(request_id: str, question: str, events: Iterable[AskEvent], on_text: 
     return Answer(request_id, question, "".join(pieces), tuple(citations), tuple(unsupported), finished)
 
 
-def source(document: str, page: int | None, start: int, end: int) -> str:
-    """Says where a piece of text is from, on one line."""
+def format_source(document: str, page: int | None, start: int, end: int) -> str:
+    """Formats where a text is from, on one line."""
     where = f", page {page}" if page is not None else ""
     return f"{document}{where}, characters {start}-{end}"
 
 
 def citation_lines(citations: tuple[Citation, ...]) -> list[str]:
-    """Returns one line a source, each source once."""
-    sources = dict.fromkeys(source(c.document, c.page, c.start, c.end) for c in citations)
+    """Formats the sources, one line each, without repetitions."""
+    sources = dict.fromkeys(format_source(c.document, c.page, c.start, c.end) for c in citations)
     return [f"[{number}] {text}" for number, text in enumerate(sources, start=1)]
 
 
 def stage_line(stages: tuple[StageTime, ...]) -> str:
-    """Returns the time per stage on one line; waiting is named where there was some."""
+    """Formats the time per stage on one line, with queue times of a millisecond or more."""
     return " · ".join(_stage(stage) for stage in stages)
 
 
 def finish_line(finished: Finished) -> str:
-    """Returns time and usage of an answer on one line."""
+    """Formats times and token usage of an answer on one line."""
     usage = finished.usage
-    first = f" · first text after {duration(finished.first_token_s)}" if finished.first_token_s is not None else ""
+    first = (
+        f" · first token after {format_duration(finished.first_token_s)}" if finished.first_token_s is not None else ""
+    )
     cached = f" ({usage.cached_prompt_tokens} cached)" if usage.cached_prompt_tokens else ""
     if usage.copied_prompt_tokens:
         cached += f" ({usage.copied_prompt_tokens} copied, approximate)"
@@ -121,12 +122,12 @@ def finish_line(finished: Finished) -> str:
 
 
 def _stage(stage: StageTime) -> str:
-    waited = f" (+{duration(stage.queue_s)} waiting)" if stage.queue_s >= 0.001 else ""
-    return f"{stage.stage} {duration(stage.compute_s)}{waited}"
+    waited = f" (+{format_duration(stage.queue_s)} queued)" if stage.queue_s >= 0.001 else ""
+    return f"{stage.stage} {format_duration(stage.compute_s)}{waited}"
 
 
-def duration(seconds: float) -> str:
-    """Returns a time in the unit that suits it."""
+def format_duration(seconds: float) -> str:
+    """Formats a time in ms or s."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
@@ -134,7 +135,7 @@ _HEADINGS = ("hit", "dense", "cosine", "BM25", "score", "fused", "boost", "retri
 
 
 def explanation_table(explanations: Sequence[HitExplanation]) -> list[str]:
-    """Returns the lines of a table, a hit a line in order; ``-`` stands where there is nothing."""
+    """Formats a table, one line per hit in order; ``-`` marks missing values."""
     rows = [_HEADINGS, *(_row(number, each) for number, each in enumerate(explanations, start=1))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

@@ -1,12 +1,11 @@
-"""Values as JSON objects; these shapes are stable."""
+"""Values as JSON objects of stable shape."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edge_rag.client import FoundPassage, HitExplanation, UsageReport
 from edge_rag.core.answer import Citation, StageTime
 from edge_rag.core.documents.collection import CollectionInfo
 from edge_rag.core.documents.document import DocumentInfo
@@ -20,9 +19,12 @@ from edge_rag.core.monitoring.status import (
     ModelInUse,
 )
 
+if TYPE_CHECKING:
+    from edge_rag.client import FoundPassage, HitExplanation, UsageReport
 
-def citation_object(citation: Citation) -> dict[str, Any]:
-    """Returns a citation: document, page, character span and text."""
+
+def citation_json(citation: Citation) -> dict[str, Any]:
+    """A citation: document, page, character span and text."""
     return {
         "document": citation.document,
         "page": citation.page,
@@ -32,8 +34,8 @@ def citation_object(citation: Citation) -> dict[str, Any]:
     }
 
 
-def hit_object(hit: FoundPassage) -> dict[str, Any]:
-    """Returns a hit: document, page, character span, score, text, the document's metadata and what it stands for."""
+def hit_json(hit: FoundPassage) -> dict[str, Any]:
+    """A hit: document, page, character span, score, text, metadata of the document, and duplicates."""
     return {
         "document": hit.document,
         "page": hit.page,
@@ -41,38 +43,38 @@ def hit_object(hit: FoundPassage) -> dict[str, Any]:
         "end": hit.end,
         "score": hit.score,
         "text": hit.text,
-        "metadata": metadata_object(hit.metadata),
+        "metadata": metadata_json(hit.metadata),
         "duplicates": [asdict(duplicate) for duplicate in hit.duplicates],
     }
 
 
-def explanation_object(explanation: HitExplanation) -> dict[str, Any]:
-    """Returns how a hit got its place."""
+def explanation_json(explanation: HitExplanation) -> dict[str, Any]:
+    """How a hit was ranked."""
     return asdict(explanation)
 
 
-def stage_objects(stages: tuple[StageTime, ...]) -> list[dict[str, Any]]:
-    """Returns the stages in pipeline order, seconds."""
+def stages_json(stages: tuple[StageTime, ...]) -> list[dict[str, Any]]:
+    """Times of the stages in pipeline order, seconds."""
     return [asdict(stage) for stage in stages]
 
 
-def document_object(info: DocumentInfo) -> dict[str, Any]:
-    """Returns a document's record; the time as ISO 8601 in UTC."""
+def document_json(info: DocumentInfo) -> dict[str, Any]:
+    """A document's record; time as ISO 8601 in UTC."""
     fields = asdict(info)
     return {
         "id": fields.pop("document_id"),
         **fields,
         "ingested_at": info.ingested_at.isoformat(),
-        "metadata": metadata_object(info.metadata),
+        "metadata": metadata_json(info.metadata),
     }
 
 
-def collection_object(info: CollectionInfo) -> dict[str, Any]:
-    """Returns a collection; the time as ISO 8601 in UTC."""
+def collection_json(info: CollectionInfo) -> dict[str, Any]:
+    """A collection; time as ISO 8601 in UTC."""
     settings = asdict(info.settings)
     settings["offload"] = info.settings.offload.value
     settings["kv_reuse"] = info.settings.kv_reuse.value
-    settings["boosts"] = [{**boost, "value": _plain(boost["value"])} for boost in settings["boosts"]]
+    settings["boosts"] = [{**boost, "value": _to_json(boost["value"])} for boost in settings["boosts"]]
     return {
         "name": info.name,
         "documents": info.documents,
@@ -83,12 +85,12 @@ def collection_object(info: CollectionInfo) -> dict[str, Any]:
     }
 
 
-def metadata_object(metadata: Metadata) -> dict[str, Any]:
-    """Returns metadata by key; moments as ISO 8601 in UTC, numbers without a fraction as integers, tags as arrays."""
-    return {key: _plain(value) for key, value in sorted(metadata.items())}
+def metadata_json(metadata: Metadata) -> dict[str, Any]:
+    """Metadata by key: times as ISO 8601 in UTC, whole numbers as integers, tags as arrays."""
+    return {key: _to_json(value) for key, value in sorted(metadata.items())}
 
 
-def _plain(value: MetadataValue) -> Any:
+def _to_json(value: MetadataValue) -> Any:
     match value:
         case datetime():
             return value.isoformat()
@@ -100,8 +102,8 @@ def _plain(value: MetadataValue) -> Any:
             return value
 
 
-def status_object(status: DaemonStatus) -> dict[str, Any]:
-    """Returns what a daemon reports of itself."""
+def status_json(status: DaemonStatus) -> dict[str, Any]:
+    """The daemon's status."""
     return {
         "version": status.version,
         "state": status.state.value,
@@ -110,23 +112,23 @@ def status_object(status: DaemonStatus) -> dict[str, Any]:
         "data_directory": str(status.data_directory),
         "profile": status.profile,
         "resident_bytes": status.resident_bytes,
-        "models": [model_object(model) for model in status.models],
+        "models": [model_json(model) for model in status.models],
         "stages": [asdict(stage) for stage in status.stages],
-        "engine": engine_object(status.engine),
+        "engine": engine_json(status.engine),
         "devices": [asdict(device) for device in status.devices],
         "temperatures": {reading.zone: reading.celsius for reading in status.temperatures},
-        "throttling": throttling_object(status.throttling),
+        "throttling": throttling_json(status.throttling),
         "memory": asdict(status.memory) | {"planned_bytes": status.memory.planned_bytes},
-        "pressure": pressure_object(status.pressure),
+        "pressure": pressure_json(status.pressure),
         "collections": dict(status.collections),
-        "indexes": [index_object(index) for index in status.indexes],
+        "indexes": [index_json(index) for index in status.indexes],
         "remotes": [asdict(remote) for remote in status.remotes],
-        "latencies": {latency.measure.value: latency_object(latency) for latency in status.latencies},
+        "latencies": {latency.measure.value: latency_json(latency) for latency in status.latencies},
     }
 
 
-def model_object(model: ModelInUse) -> dict[str, Any]:
-    """Returns a model and the role it fills; ``execution_provider`` is what it runs on."""
+def model_json(model: ModelInUse) -> dict[str, Any]:
+    """A model with its role; ``execution_provider`` is the one in use."""
     placement = model.placement
     return {
         "role": model.role,
@@ -139,33 +141,33 @@ def model_object(model: ModelInUse) -> dict[str, Any]:
     }
 
 
-def throttling_object(throttling: Throttling) -> dict[str, Any]:
-    """Returns what the board suffers from, and how much is done."""
+def throttling_json(throttling: Throttling) -> dict[str, Any]:
+    """Throttling of the board: causes and remaining share."""
     return {**asdict(throttling), "causes": [cause.value for cause in throttling.causes]}
 
 
-def pressure_object(memory: MemoryPressureState) -> dict[str, Any]:
-    """Returns how short memory is."""
-    return {**asdict(memory), "shed": [ballast.value for ballast in memory.shed]}
+def pressure_json(memory: MemoryPressureState) -> dict[str, Any]:
+    """Memory pressure."""
+    return {**asdict(memory), "shed": [target.value for target in memory.shed]}
 
 
-def engine_object(engine: EngineStats) -> dict[str, Any]:
-    """Returns the generator's batch and cache."""
+def engine_json(engine: EngineStats) -> dict[str, Any]:
+    """The engine's batch and KV cache."""
     slots = [{**asdict(slot), "priority": slot.priority.name.lower()} for slot in engine.sequences]
     return {**asdict(engine), "sequences": slots}
 
 
-def index_object(index: IndexInUse) -> dict[str, Any]:
-    """Returns how a collection is searched; the time as ISO 8601 in UTC, None for what its kind does not have."""
+def index_json(index: IndexInUse) -> dict[str, Any]:
+    """The index of a collection; time as ISO 8601 in UTC, None for fields its kind lacks."""
     built_at = None if index.built_at is None else index.built_at.isoformat()
     return {**asdict(index), "kind": index.kind.value, "built_at": built_at}
 
 
-def latency_object(latency: Latency) -> dict[str, Any]:
-    """Returns percentiles, seconds."""
+def latency_json(latency: Latency) -> dict[str, Any]:
+    """Latency percentiles, seconds."""
     return {name: value for name, value in asdict(latency).items() if name != "measure"}
 
 
-def usage_object(report: UsageReport) -> dict[str, Any]:
-    """Returns what clients used; the time as ISO 8601 in UTC, the clients that are not kept apart without a name."""
+def usage_json(report: UsageReport) -> dict[str, Any]:
+    """Usage per client; time as ISO 8601 in UTC. The aggregate of all other clients has no name."""
     return {"since": report.since.isoformat(), "clients": [asdict(client) for client in report.clients]}

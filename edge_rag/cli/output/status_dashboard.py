@@ -1,26 +1,28 @@
-"""The daemon's report as a picture for a terminal: what waits, what runs, who has the pages, how fast it goes.
-
-Who has the KV pages, as a few lines of a terminal: a character stands for one page or a run of pages.
-
-Parts of the daemon's report in words, for people.
-"""
+"""``edge-rag status --watch``: the status as a live view on a terminal, as lines, or as JSON lines."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
+import click
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from edge_rag.cli.output.answers import duration
-from edge_rag.cli.output.terminal import visible
+from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.answers import format_duration
+from edge_rag.cli.output.json import status_json
+from edge_rag.cli.output.status_text import status_line
+from edge_rag.cli.output.terminal import emit, printable
+from edge_rag.client import CallStatus, Client, ClientError
 from edge_rag.core.ids import Unrecognized
 from edge_rag.core.monitoring.metrics import LatencyMetric
 from edge_rag.core.monitoring.resources import MemoryPressureState, Temperature, Throttling
@@ -29,7 +31,7 @@ from edge_rag.core.query import Priority
 
 
 class PageState(Enum):
-    """Who has a page: the character for it, which tells without colours too, and its colour."""
+    """The use of KV pages: a character, readable without colour, and a colour."""
 
     HELD = ("█", "cyan")
     SHARED = ("▓", "magenta")
@@ -38,24 +40,24 @@ class PageState(Enum):
 
     @property
     def mark(self) -> str:
-        """Its character."""
+        """The character."""
         return self.value[0]
 
     @property
     def colour(self) -> str:
-        """Its colour."""
+        """The colour."""
         return self.value[1]
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _PageRun:
     held: int
     shared: int
     cached: int
 
     @property
     def state(self) -> PageState:
-        """What most of its pages are that are not free; free only if all are."""
+        """The most frequent use of its pages that are not free; free only if all are."""
         most, state = max(
             (self.held, PageState.HELD), (self.shared, PageState.SHARED), (self.cached, PageState.CACHED),
             key=lambda each: each[0],
@@ -63,54 +65,54 @@ class _Run:
         return state if most else PageState.FREE
 
 
-def states(pages: PageMap, room: int) -> list[PageState]:
-    """Returns a state for each character of a picture of at most ``room`` characters."""
+def page_states(pages: PageMap, max_cells: int) -> list[PageState]:
+    """Returns the state of each character of a map of at most ``max_cells`` characters."""
     cells = len(pages.held)
-    size = max(1, -(-cells // room))
+    size = max(1, -(-cells // max_cells))
     runs = (slice(start, start + size) for start in range(0, cells, size))
-    return [_Run(sum(pages.held[r]), sum(pages.shared[r]), sum(pages.cached[r])).state for r in runs]
+    return [_PageRun(sum(pages.held[r]), sum(pages.shared[r]), sum(pages.cached[r])).state for r in runs]
 
 
-def page_picture(engine: EngineStats, width: int, most_lines: int) -> list[Text]:
-    """Returns the picture with a legend above it.
+def page_map_lines(engine: EngineStats, width: int, max_lines: int) -> list[Text]:
+    """Draws the map of KV pages with a legend above it.
 
     Args:
-        engine: Has the map.
-        width: Columns there are.
-        most_lines: Lines that the map may take.
+        engine: The engine's state with the map.
+        width: Columns available.
+        max_lines: Maximum number of lines of the map.
     """
-    drawn = states(engine.page_map, width * most_lines)
+    cells = page_states(engine.page_map, width * max_lines)
     counts = Counter({PageState.SHARED: sum(engine.page_map.shared), PageState.CACHED: engine.pages_cached})
     counts[PageState.HELD] = max(0, engine.pages_used - counts[PageState.SHARED])
     counts[PageState.FREE] = max(0, engine.pages - engine.pages_used - engine.pages_cached)
     legend = Text.assemble(("pages", "bold"), no_wrap=True, overflow="ellipsis")
     for state in PageState:
         legend.append(f"  {state.mark} ", state.colour).append(f"{counts[state]:,} {state.name.lower()}")
-    each = -(-engine.pages // len(drawn)) if drawn else 1
+    each = -(-engine.pages // len(cells)) if cells else 1
     note = f"   of {engine.page_tokens} tokens, {engine.kv_bytes / 2**20:,.0f} MiB"
-    legend.append(note + (f", {each} a mark" if each > 1 else ""), "dim")
+    legend.append(note + (f", {each} per mark" if each > 1 else ""), "dim")
     lines = [legend]
-    for start in range(0, len(drawn), width):
+    for start in range(0, len(cells), width):
         line = Text(no_wrap=True)
-        for state in drawn[start : start + width]:
+        for state in cells[start : start + width]:
             line.append(state.mark, state.colour)
         lines.append(line)
     return lines
 
 
-_BESIDE: Final = 112
-"""Columns from which on stages and latencies lie beside each other."""
+_TWO_COLUMNS: Final = 112
+"""Minimum width for stages and latencies side by side."""
 
-_ROOMY: Final = 92
-"""Columns from which on a slot's line has room for shares in numbers and the client."""
+_WIDE: Final = 92
+"""Minimum width for percentages and the client in the table of slots."""
 
 _TALL: Final = 40
-"""Lines from which on the picture of the pages may take more than two."""
+"""Minimum height for a page map of more than two lines."""
 
-_LEAST_SLOTS: Final = 8
-"""Slots that are shown even where what comes after them does not fit any more."""
+_MIN_SLOTS: Final = 8
+"""Slots shown even if what follows them no longer fits."""
 
-_REMEMBERED: Final = 60
+_HISTORY: Final = 60
 _BAR: Final = 10
 _SMALL_BAR: Final = 6
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
@@ -128,47 +130,43 @@ _HOT_C: Final = 85.0
 
 
 class StatusView:
-    """Draws the latest report into whatever room the terminal has.
-
-    Args:
-        report: The first one.
-    """
+    """A rich renderable of the latest status that fits the size of the terminal."""
 
     def __init__(self, report: DaemonStatus) -> None:
-        self._generated = deque([0.0] * _REMEMBERED, maxlen=_REMEMBERED)
-        self._computed = deque([0.0] * _REMEMBERED, maxlen=_REMEMBERED)
+        self._generated = deque([0.0] * _HISTORY, maxlen=_HISTORY)
+        self._computed = deque([0.0] * _HISTORY, maxlen=_HISTORY)
         self._problem: str | None = None
-        self.show(report)
+        self.update(report)
 
-    def show(self, report: DaemonStatus) -> None:
-        """Draws another report from now on."""
+    def update(self, report: DaemonStatus) -> None:
+        """Replaces the status."""
         self._report = report
         self._problem = None
         self._generated.append(report.engine.generated_per_s)
         self._computed.append(report.engine.computed_per_s)
 
-    def lose(self, problem: str) -> None:
-        """Says that no report comes any more, over the last one there was."""
+    def show_problem(self, problem: str) -> None:
+        """Marks the last status as outdated and shows why."""
         self._problem = problem
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(40, options.max_width - 2)
         above, below = self._above(width), self._below(width, 4 if options.size.height >= _TALL else 2)
         taken = sum(len(console.render_lines(part, options, pad=False)) for part in (above, below))
-        slots = self._slots(width, max(_LEAST_SLOTS, options.size.height - taken - 3))
+        slots = self._slots(width, max(_MIN_SLOTS, options.size.height - taken - 3))
         yield Padding(Group(above, slots, below), (0, 1))
 
     def _above(self, width: int) -> RenderableType:
         stages: RenderableType = _block("stages", self._stages())
-        if width >= _BESIDE and self._report.latencies:
+        if width >= _TWO_COLUMNS and self._report.latencies:
             beside = Table.grid(padding=(0, 4))
             beside.add_row(stages, self._latencies())
             stages = beside
         return Group(self._header(width), Text(), stages, self._devices(), Text(), self._tokens(width), Text())
 
     def _below(self, width: int, lines: int) -> RenderableType:
-        parts: list[RenderableType] = [Text(), *page_picture(self._report.engine, width, lines)]
-        if width < _BESIDE and self._report.latencies:
+        parts: list[RenderableType] = [Text(), *page_map_lines(self._report.engine, width, lines)]
+        if width < _TWO_COLUMNS and self._report.latencies:
             parts += [Text(), self._latencies()]
         return Group(*parts)
 
@@ -179,13 +177,13 @@ class StatusView:
         line = Text.assemble(
             ("edge-rag ", "bold"),
             (report.version, "dim"),
-            f"  {visible(report.address)}  ",
+            f"  {printable(report.address)}  ",
             ("● ", colour),
             (self._problem or report.state.value, colour),
             no_wrap=True,
             overflow="ellipsis",
         )
-        facts = f"  up {up}  {report.resident_bytes / 2**20:,.0f} MiB  {visible(report.profile)}"
+        facts = f"  up {up}  {report.resident_bytes / 2**20:,.0f} MiB  {printable(report.profile)}"
         if line.cell_len + len(facts) <= width:
             line.append(facts, "dim")
         return line
@@ -209,34 +207,34 @@ class StatusView:
     def _devices(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
         for device in self._report.devices:
-            grid.add_row(Text(visible(device.name), "bold"), _bar(device.busy), Text(", ".join(device.stages), "dim"))
+            grid.add_row(Text(printable(device.name), "bold"), _bar(device.busy), Text(", ".join(device.stages), "dim"))
         zones, board = _temperatures(self._report.temperatures), _board(self._report.throttling, self._report.pressure)
         return Group(Text(), grid, *(line for line in (zones, board) if line.plain))
 
     def _tokens(self, width: int) -> RenderableType:
         engine = self._report.engine
-        room = min(_REMEMBERED, max(8, (width - 52) // 2))
+        room = min(_HISTORY, max(4, (width - 57) // 2))
         grid = Table.grid(padding=(0, 2))
         grid.add_row(
             Text("tokens", "bold"),
-            Text(f"{engine.generated_per_s:,.1f}/s said", "bold" if engine.generated_per_s else "dim"),
-            Text(_sparks(self._generated, room), "cyan"),
+            Text(f"{engine.generated_per_s:,.1f}/s generated", "bold" if engine.generated_per_s else "dim"),
+            Text(_sparkline(self._generated, room), "cyan"),
             Text(f"{engine.computed_per_s:,.1f}/s computed", "" if engine.computed_per_s else "dim"),
-            Text(_sparks(self._computed, room), "blue"),
+            Text(_sparkline(self._computed, room), "blue"),
         )
         return grid
 
     def _slots(self, width: int, rows: int) -> RenderableType:
         engine, sequences = self._report.engine, self._report.engine.sequences
-        title = Text.assemble(("slots", "bold"), (f"  {engine.slots_busy} of {engine.slots} taken", "dim"))
+        title = Text.assemble(("slots", "bold"), (f"  {engine.slots_busy} of {engine.slots} in use", "dim"))
         if not sequences:
             return title
         table = _table(("request", "left"), ("class", "left"), ("age", "right"), ("prompt", "right"),
-                       ("cached", "right"), ("said", "right"), ("", "left"), ("pages", "right"))  # fmt: skip
-        if width >= _ROOMY:
+                       ("cached", "right"), ("answer", "right"), ("", "left"), ("pages", "right"))  # fmt: skip
+        if width >= _WIDE:
             table.add_column("client", style="dim", no_wrap=True, overflow="ellipsis")
         for sequence in sequences[:rows]:
-            table.add_row(*_slot(sequence, roomy=width >= _ROOMY))
+            table.add_row(*_slot(sequence, wide=width >= _WIDE))
         if len(sequences) > rows:
             return Group(title, table, Text(f"and {len(sequences) - rows} more", "dim"))
         return Group(title, table)
@@ -246,9 +244,9 @@ class StatusView:
         for latency in self._report.latencies:
             table.add_row(
                 _MEASURES[latency.measure],
-                duration(latency.p50_s),
-                duration(latency.p95_s),
-                duration(latency.p99_s),
+                format_duration(latency.p50_s),
+                format_duration(latency.p95_s),
+                format_duration(latency.p99_s),
                 Text(f"{latency.samples:,}", "dim"),
             )
         return _block("latency", table)
@@ -265,36 +263,36 @@ def _table(*columns: tuple[str, str]) -> Table:
     return table
 
 
-def _slot(sequence: SlotUse, roomy: bool) -> Iterable[RenderableType]:
+def _slot(sequence: SlotUse, wide: bool) -> Iterable[RenderableType]:
     share, colour = sequence.generated_tokens / max(1, sequence.max_tokens), "cyan"
     if sequence.computed_tokens < sequence.prompt_tokens:
         share, colour = sequence.computed_tokens / max(1, sequence.prompt_tokens), "yellow"
-    given_way = f" ↺{sequence.preemptions}" if sequence.preemptions else ""
-    yield Text(visible(sequence.request_id)[: 12 - len(given_way)] + given_way)
+    preempted = f" ↺{sequence.preemptions}" if sequence.preemptions else ""
+    yield Text(printable(sequence.request_id)[: 12 - len(preempted)] + preempted)
     yield Text(sequence.priority.name.lower(), _CLASSES[sequence.priority])
-    yield duration(sequence.age_s)
+    yield format_duration(sequence.age_s)
     yield f"{sequence.prompt_tokens:,}"
     yield Text(f"{sequence.cached_tokens:,}", "" if sequence.cached_tokens else "dim")
     yield f"{sequence.generated_tokens:,}/{sequence.max_tokens:,}"
-    yield _bar(share, colour) if roomy else _line(share, _SMALL_BAR, colour)
+    yield _bar(share, colour) if wide else _line(share, _SMALL_BAR, colour)
     yield f"{sequence.pages:,}"
-    if roomy:
-        yield visible(sequence.client)
+    if wide:
+        yield printable(sequence.client)
 
 
 def _bar(share: float, colour: str = "green") -> Text:
-    """Returns a share as a line and in per cent."""
+    """Draws a ratio as a bar and in per cent."""
     return _line(share, _BAR, colour).append(f" {share:4.0%}")
 
 
 def _line(share: float, length: int, colour: str) -> Text:
-    """Returns a share as a line, heavy and light; more than nothing is never shown as nothing."""
+    """Draws a ratio as a bar; a ratio above 0 has at least one filled cell."""
     full = min(length, max(int(share * length + 0.5), 1 if share > 0.005 else 0))
     return Text.assemble(("━" * full, colour), ("─" * (length - full), "bright_black"))
 
 
-def _sparks(values: Iterable[float], room: int) -> str:
-    latest: Sequence[float] = [*values][-room:]
+def _sparkline(values: Iterable[float], width: int) -> str:
+    latest: Sequence[float] = [*values][-width:]
     most = max(latest)
     if most <= 0:
         return _SPARKS[0] * len(latest)
@@ -305,7 +303,7 @@ def _temperatures(readings: Sequence[Temperature]) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     for reading in readings:
         colour = "red" if reading.celsius >= _HOT_C else "yellow" if reading.celsius >= _WARM_C else ""
-        line.append(f"{visible(reading.zone)} ", "dim").append(f"{reading.celsius:.0f} °C   ", colour)
+        line.append(f"{printable(reading.zone)} ", "dim").append(f"{reading.celsius:.0f} °C   ", colour)
     return line
 
 
@@ -313,15 +311,15 @@ def _board(throttling: Throttling, memory: MemoryPressureState) -> Text:
     line = Text()
     if throttling.causes:
         causes = " and ".join(cause.value for cause in throttling.causes)
-        line.append(f"held back to {throttling.share:.0%} by {causes}   ", "bold red")
+        line.append(f"throttled to {throttling.share:.0%} by {causes}   ", "bold red")
     for slowdown in throttling.slowdowns:
-        line.append(f"{visible(slowdown)}   ", "red")
+        line.append(f"{printable(slowdown)}   ", "red")
     if memory.shed:
-        line.append(f"for want of memory: no {', no '.join(each.value for each in memory.shed)}   ", "bold red")
+        line.append(f"memory pressure, shed: {', '.join(each.value for each in memory.shed)}   ", "bold red")
     if throttling.watts is not None:
         line.append(f"{throttling.watts:.1f} W   ")
     if throttling.joules_per_token is not None:
-        line.append(f"{throttling.joules_per_token:.2f} J a token", "dim")
+        line.append(f"{throttling.joules_per_token:.2f} J per token", "dim")
     return line
 
 
@@ -329,23 +327,56 @@ def _colour(state: DaemonState | Unrecognized) -> str:
     return "yellow" if isinstance(state, Unrecognized) else _STATES[state]
 
 
-def throttling_lines(throttling: Throttling) -> list[str]:
-    """Returns what the board suffers from, for people; nothing where it does not suffer and measures nothing."""
-    lines = []
-    if throttling.causes:
-        causes = " and ".join(cause.value for cause in throttling.causes)
-        lines.append(f"held back to {throttling.share:.0%} of slots and tokens by {causes}")
-    lines += throttling.slowdowns
-    if throttling.watts is not None:
-        energy = throttling.joules_per_token
-        lines.append(f"{throttling.watts:.1f} W" + ("" if energy is None else f", {energy:.2f} J a token"))
-    return lines
+_REDRAWS_PER_SECOND: Final = 4
+"""How often the view adapts to the size of the terminal."""
 
 
-def pressure_lines(memory: MemoryPressureState) -> list[str]:
-    """Returns how short memory is, for people; nothing where nobody looks."""
-    if memory.headroom_bytes is None:
-        return []
-    waiting = "" if memory.waiting is None else f", {memory.waiting:.0%} of the time waited for it"
-    given_up = "".join(f", {ballast.value} given up" for ballast in memory.shed)
-    return [f"{memory.headroom_bytes / 2**20:,.0f} MiB can still be taken{waiting}{given_up}"]
+def watch_status(client: Client, interval_s: float, as_json: bool) -> ExitCode:
+    """Shows the status until Ctrl-C; without a terminal, also until the daemon shuts down.
+
+    Raises:
+        ClientError: The daemon was never reached or, without a terminal, is not reachable any more.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    try:
+        if as_json:
+            _for_each(client, interval_s, lambda report: emit(status_json(report)))
+        elif console.is_terminal and not console.is_dumb_terminal:
+            _live(client, interval_s, console)
+        else:
+            _for_each(client, interval_s, lambda report: click.echo(printable(status_line(report, datetime.now()))))
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
+
+
+def _for_each(client: Client, interval_s: float, show: Callable[[DaemonStatus], None]) -> None:
+    for report in client.watch_status(interval_s):
+        show(report)
+
+
+def _live(client: Client, interval_s: float, console: Console) -> None:
+    reports = client.watch_status(interval_s)
+    first = next(reports, None)
+    if first is None:
+        return
+    view = StatusView(first)
+    with Live(view, console=console, screen=True, refresh_per_second=_REDRAWS_PER_SECOND, transient=True) as live:
+        while True:
+            view.show_problem(_follow(reports, view, live))
+            live.refresh()
+            time.sleep(interval_s)
+            reports = client.watch_status(interval_s)
+
+
+def _follow(reports: Iterator[DaemonStatus], view: StatusView, live: Live) -> str:
+    """Shows reports until the stream ends; returns why it ended."""
+    try:
+        for report in reports:
+            view.update(report)
+            live.refresh()
+    except ClientError as error:
+        if error.status is not CallStatus.UNAVAILABLE:
+            raise
+        return "not reachable, trying again"
+    return "shut down, waiting for a restart"

@@ -95,7 +95,7 @@ def test_the_command_line_lists_what_it_cannot_take_from_a_folder_and_takes_the_
     lines = {line.split(None, 2)[1].rstrip(":"): line for line in result.stdout.splitlines()}
     assert result.exit_code == 1
     assert "added" in lines["good.txt"]
-    assert "leads out of the folder" in lines["out.txt"]
+    assert "a symbolic link out of the folder" in lines["out.txt"]
     assert "a pipe" in lines["pipe.txt"]
     assert "bytes, at most" in lines["sparse.bin"]
     assert result.stdout.count("rejected") == 5

@@ -65,7 +65,7 @@ def test_a_timeline_says_when_what_who_why_and_on_which_numbers(runner: CliRunne
         "TIME    +2.500 s  preempted      q-1 (batch, ipv4:127.0.0.1): pages ran out in favour of q-2"
         " [pages_free 0 · waited 250 ms]"
     )
-    assert result.stderr == "4 earlier decisions are no longer kept\n"
+    assert result.stderr == "4 earlier events are no longer kept\n"
 
 
 def test_as_json_decisions_and_losses_are_lines_in_their_stable_shape(

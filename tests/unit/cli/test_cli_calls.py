@@ -17,7 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
 from edge_rag.cli.main import main
-from edge_rag.cli.output.terminal import visible
+from edge_rag.cli.output.terminal import printable
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, answering, finished, refusing
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +33,7 @@ def test_an_answer_is_printed_with_its_sources_and_times_apart(runner: CliRunner
     result = runner.invoke(main, ["ask", "how often?", "--server", scripted.address])
     assert result.exit_code == 0
     assert result.stdout == "Every 2,000 hours.\n\n[1] manual.pdf, page 3, characters 10-28\n"
-    assert "retriever 500 ms (+250 ms waiting) · generator 1.50 s · first text after 750 ms" in result.stderr
+    assert "retriever 500 ms (+250 ms queued) · generator 1.50 s · first token after 750 ms" in result.stderr
 
 
 def test_a_sentence_that_no_document_supports_is_plainly_so(runner: CliRunner, scripted: ScriptedDaemon) -> None:
@@ -162,7 +162,7 @@ def test_document_text_cannot_steer_the_terminal(runner: CliRunner, scripted: Sc
     scripted.script("Ask", answering("\x1b]0;owned\x07\u202eplain\ttext\n"))
     result = runner.invoke(main, ["ask", "how?", "--server", scripted.address])
     assert result.stdout.startswith("�]0;owned��plain\ttext\n")
-    assert visible("a\r\nb\x9b") == "a\nb�"
+    assert printable("a\r\nb\x9b") == "a\nb�"
 
 
 def test_questions_of_a_file_are_answered_in_order_whoever_is_done_first(
@@ -315,12 +315,15 @@ def test_status_shows_models_queues_batch_and_collections(runner: CliRunner, scr
     assert "generator    quoter, paged, int8 kv; on cpu instead of cuda: no driver\n" in result.stdout
     assert "retriever    2 running, 1 of 256 waiting, 40 done, 3 refused" in result.stdout
     assert "2 of 8 slots" in result.stdout
-    assert "memory       51 of 512 MiB planned, halved 1 times to fit: KV pages 51\n" in result.stdout
+    assert "memory       51 of 512 MiB planned, reduced 1 times to fit: KV pages 51\n" in result.stdout
     assert "9 of 64 pages of 16 tokens held, 5 cached, 1.0 MiB" in result.stdout
     assert "collections  default (11)" in result.stdout
     assert "index        default: exact, 40 vectors\n" in result.stdout
-    assert "large: ivf-sq8, 90000 vectors, 12 beside 33.0 MiB, recall@10 0.981, built 2026-05-01 12:30" in result.stdout
-    assert result.stdout.endswith(", being renewed\n")
+    assert (
+        "large: ivf-sq8, 90000 vectors, 12 unindexed, 33.0 MiB, recall@10 0.981, built 2026-05-01 12:30"
+        in result.stdout
+    )
+    assert result.stdout.endswith(", rebuilding\n")
     as_json = json.loads(runner.invoke(main, ["status", "--json", "--server", scripted.address]).stdout)
     assert as_json["state"] == "serving"
     assert as_json["collections"] == {"default": 11}

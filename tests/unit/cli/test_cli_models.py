@@ -161,6 +161,6 @@ def test_what_fits_is_recommended_with_the_command_that_adds_it(models: Store) -
 def test_people_get_lines(runner: CliRunner, data: Path) -> None:
     done = runner.invoke(main, ["models", "list", "--data-dir", str(data)])
     assert done.exit_code == 0
-    assert any("quoter" in line and "came along" in line for line in done.stdout.splitlines())
+    assert any("quoter" in line and "built-in" in line for line in done.stdout.splitlines())
     done = runner.invoke(main, ["models", "recommend", "--memory-gib", "2", "--data-dir", str(data)])
     assert "edge-rag models add hf:" in done.stdout

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.main import main
+from edge_rag.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
@@ -21,7 +21,10 @@ FILES = frozenset({"questions.txt", "report.schema.json", "monday.edge-rag", "ca
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
@@ -59,7 +62,10 @@ def test_an_example_names_commands_and_options_that_exist(example: str) -> None:
     command: click.Command = main
     while isinstance(command, click.Group):
         assert words, f"{example}: no command"
-        command = command.commands[words.pop(0)]
+        name = words.pop(0)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None, f"{example}: no command {name}"
+        command = found
     arguments = [str(ROOT / "README.md") if word in FILES else word for word in words]
     try:
         command.make_context("edge-rag", arguments).close()
@@ -69,7 +75,7 @@ def test_an_example_names_commands_and_options_that_exist(example: str) -> None:
 
 def test_there_are_examples_of_every_command_in_the_documents() -> None:
     shown = {example.split()[1] for example in SHOWN}
-    assert shown == set(main.commands)
+    assert shown == set(COMMANDS)
 
 
 @pytest.mark.parametrize("path", [(), *ALL], ids=" ".join)
@@ -91,3 +97,8 @@ def test_every_command_speaks_json(path: tuple[str, ...]) -> None:
 def test_every_exit_code_is_explained(text: str) -> None:
     for code in ExitCode:
         assert re.search(rf"^(?:\| |  ){code.value}\s", text, re.M), code
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_the_help_of_each(name: str) -> None:
+    assert COMMANDS[name].help == ALL[(name,)].get_short_help_str(1000)

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 import click
 import pytest
 
-from edge_rag.cli.options import metadata_of
+from edge_rag.cli.options import parse_metadata
 
 
 def test_values_are_typed_by_their_looks_and_repeated_keys_are_tags() -> None:
     pairs = ["year=2020", "ratio=-0.5", "ok=true", "on=2020-05-01", "at=2020-05-01T10:00:00Z", "part=007", "v=1.2.3"]
     pairs += ['zip="12345"', "tag=a", "tag=2", "equation=a=b", "name= spaced  out "]
 
-    assert metadata_of(pairs) == {
+    assert parse_metadata(pairs) == {
         "year": 2020.0,
         "ratio": -0.5,
         "ok": True,
@@ -30,4 +30,4 @@ def test_values_are_typed_by_their_looks_and_repeated_keys_are_tags() -> None:
 @pytest.mark.parametrize(("pair", "named"), [("year", "'year'"), ("Year=1", "'Year'"), ("=1", "''"), ("a=", "'a'")])
 def test_an_unusable_pair_is_named(pair: str, named: str) -> None:
     with pytest.raises(click.BadParameter, match=named):
-        metadata_of([pair])
+        parse_metadata([pair])

@@ -15,8 +15,8 @@ def test_any_bytes_give_questions_or_problems_that_name_their_line(content: byte
     lines = content.splitlines(keepends=True)
     for question in read_questions(lines, "file"):
         assert question.text.strip() == question.text != ""
-        if question.problem is not None:
-            assert question.problem.message.startswith("file, line ")
+        if question.error is not None:
+            assert question.error.message.startswith("file, line ")
 
 
 @given(st.lists(st.integers(), max_size=60), st.integers(1, 8))

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.access.certificates import CertificateFolder
-from edge_rag.cli import server_selection as choosing
+from edge_rag.cli import options, server_selection
 from edge_rag.cli.main import main
 from edge_rag.client import CallStatus, ClientError
 from edge_rag.client.credentials import KnownServer, KnownServers
@@ -86,39 +86,45 @@ def box(tmp_path: Path) -> Iterator[Callable[[str], TlsBox]]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_here(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Takes the default address to where nobody listens, which one cannot rely on for 7421."""
+def unused_default(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Replaces the default address with a port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    monkeypatch.setattr(choosing, "DEFAULT_ADDRESS", address)
+    monkeypatch.setattr(server_selection, "DEFAULT_ADDRESS", address)
     return address
 
 
-def chosen(given: str | None = None) -> str | None:
-    return choosing.chosen(click.Context(click.Command("ask")), click.Option(["--server"]), given)
+def selected(*arguments: str) -> str | None:
+    @click.command()
+    @options.server
+    def command(server: str | None) -> None: ...
+
+    with command.make_context("ask", list(arguments)) as context:
+        server: str | None = context.params["server"]
+        return server
 
 
 def test_what_is_named_is_called(box: Callable[[str], TlsBox]) -> None:
     KnownServers().store(box("a").known("a"))
-    assert chosen("10.0.0.7:7421") == "10.0.0.7:7421"
+    assert selected("--server", "10.0.0.7:7421") == "10.0.0.7:7421"
 
 
 def test_the_only_box_that_is_known_and_answers_is_called(box: Callable[[str], TlsBox]) -> None:
     one = box("a")
     KnownServers().store(one.known("a"))
-    assert chosen() == one.address
+    assert selected() == one.address
     assert one.heard == b""
 
 
 def test_a_daemon_on_this_machine_comes_first(box: Callable[[str], TlsBox], monkeypatch: pytest.MonkeyPatch) -> None:
     KnownServers().store(box("a").known("a"))
     with socket.create_server(("127.0.0.1", 0)) as local:
-        monkeypatch.setattr(choosing, "DEFAULT_ADDRESS", f"127.0.0.1:{local.getsockname()[1]}")
-        assert chosen() is None
+        monkeypatch.setattr(server_selection, "DEFAULT_ADDRESS", f"127.0.0.1:{local.getsockname()[1]}")
+        assert selected() is None
 
 
 def test_where_nothing_is_known_the_default_is_called() -> None:
-    assert chosen() is None
+    assert selected() is None
 
 
 def test_where_several_answer_they_are_listed(box: Callable[[str], TlsBox]) -> None:
@@ -126,7 +132,7 @@ def test_where_several_answer_they_are_listed(box: Callable[[str], TlsBox]) -> N
     for name, known in (("engine-room", one), ("galley", other)):
         KnownServers().store(known.known(name))
     with pytest.raises(ClientError) as refused:
-        chosen()
+        selected()
     assert refused.value.status is CallStatus.INVALID_ARGUMENT
     for part in (f"engine-room at {one.address}", f"galley at {other.address}", "--server"):
         assert part in str(refused.value)

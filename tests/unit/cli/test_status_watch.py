@@ -29,9 +29,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from edge_rag.api.v1 import admin_pb2
-from edge_rag.cli.commands.status import status_lines
 from edge_rag.cli.main import main
-from edge_rag.cli.output.status_dashboard import PageState, StatusView, states
+from edge_rag.cli.output.status_dashboard import PageState, StatusView, page_states
+from edge_rag.cli.output.status_text import remote_line, status_lines
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import Latency, LatencyMetric
 from edge_rag.core.monitoring.resources import (
@@ -124,13 +124,13 @@ def test_the_view_fits_the_width_and_loses_nothing_that_moves(width: int) -> Non
         "serving",
         "retriever",
         "ingest",
-        "42.5/s said",
-        "6 of 8 taken",
+        "42.5/s generated",
+        "6 of 8 in use",
         "cached",
         "61 °C",
         "88 °C",
         "99%",
-        "held back to 56% by heat",
+        "throttled to 56% by heat",
     ):
         assert fact in text
     if width >= 80:
@@ -151,12 +151,12 @@ def test_states_of_pages_are_told_by_characters_and_use_is_never_hidden_by_free_
     marks = "".join(line.strip() for line in lines[start + 1 : start + 5])
     assert set(marks) == {state.mark for state in PageState} - {PageState.SHARED.mark}
     one_of_many = PageMap(1, (1,) + (0,) * 99, (0,) * 100, (0,) * 100)
-    assert states(one_of_many, 10) == [PageState.HELD] + [PageState.FREE] * 9
+    assert page_states(one_of_many, 10) == [PageState.HELD] + [PageState.FREE] * 9
 
 
 @given(st.integers(1, 600), st.integers(1, 300))
 def test_a_picture_has_at_most_the_characters_there_is_room_for(cells: int, room: int) -> None:
-    assert 1 <= len(states(PageMap(3, (1,) * cells, (0,) * cells, (0,) * cells), room)) <= room
+    assert 1 <= len(page_states(PageMap(3, (1,) * cells, (0,) * cells, (0,) * cells), room)) <= room
 
 
 def test_what_a_client_calls_itself_cannot_steer_the_terminal() -> None:
@@ -291,3 +291,17 @@ def test_in_a_terminal_the_view_outlives_the_daemon_and_ctrl_c_restores_the_scre
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
     assert "not reachable, trying again" in seen or "shut down, waiting for it" in seen
     assert watched.wait(30)
+
+
+REMOTE = RemoteInUse("office", "edge-rag", "10.0.0.9:7421", "closed", 2, 40, 0, 3 << 20, "", 1.5)
+
+
+def test_the_line_of_a_remote_in_use_counts_its_answers() -> None:
+    line = "office, edge-rag at 10.0.0.9:7421: in use, 2 in flight, 40 done, 0 failed, 1.50 s per answer, 3.0 MiB sent"
+    assert remote_line(REMOTE) == line
+
+
+def test_the_line_of_a_paused_remote_names_its_last_error() -> None:
+    line = remote_line(replace(REMOTE, breaker="open", failures=3, last_problem="the stream timed out", answer_s=None))
+    assert "paused after failures" in line
+    assert line.endswith("3.0 MiB sent; last error: the stream timed out")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from edge_rag.cli.main import main
+from edge_rag.cli.main import COMMANDS
 from edge_rag.config.settings import Settings
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.server.grpc.call import STATUS
@@ -85,7 +85,7 @@ def test_alerts_have_unique_names_and_an_action() -> None:
         assert rule["annotations"]["action"]
         assert rule["labels"]["severity"] in {"warning", "critical"}
         for command in re.findall(r"`edge-rag ([a-z]+)", rule["annotations"]["action"]):
-            assert command in main.commands
+            assert command in COMMANDS
 
 
 def test_panels_do_not_overlap() -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client
-from edge_rag.client.channel import server_address
-from edge_rag.client.credentials import Credentials, KnownServer, KnownServers
+from edge_rag.cli.output.terminal import emit, note
 from edge_rag.core.pairing_code import PairingCode
 
-_PROMPT_S = 10.0
-_LOOK_S = 3.0
+if TYPE_CHECKING:
+    from edge_rag.client.credentials import KnownServer
+
+_CALL_TIMEOUT_S = 10.0
+_DISCOVERY_S = 3.0
 _LINK = re.compile(r"edge-rag://([^/]+)/([^/]+)")
 
 
@@ -31,15 +32,15 @@ Examples:
   edge-rag connect 10.0.0.7:7421 --forget
 
 \b
-The code comes from `edge-rag pair` on the box. It tells which box it is from,
-and no other is shown it; without an address that box is looked for on the
-network. With --code - it is read from standard input.
+The code comes from `edge-rag pair` on the other machine. It identifies that
+machine and is sent to no other; without an address, the machine is discovered
+on the network. --code - reads it from standard input.
 """
 )
 @click.argument("address", metavar="[HOST:PORT]", required=False)
 @click.option("--code", metavar="CODE", help="One-time code; - for standard input.")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Instead of a code: certificate of the box's authority.")  # fmt: skip
+              help="Instead of a code: the certificate of the server's authority.")  # fmt: skip
 @click.option("--token-file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
               metavar="FILE", help="File that holds the token, with --ca; - for standard input.")  # fmt: skip
 @click.option("--forget", is_flag=True, help="Forget the credentials for this address.")
@@ -47,15 +48,19 @@ network. With --code - it is read from standard input.
 def connect(
     address: str | None, code: str | None, ca: Path | None, token_file: Path | None, forget: bool, as_json: bool
 ) -> ExitCode:
-    """Gets and keeps the credentials for a box on the network; other commands use them from then on."""
+    """Stores the credentials of a daemon on the network. Other commands then use them."""
+    from edge_rag.client import Client
+    from edge_rag.client.channel import server_address
+    from edge_rag.client.credentials import Credentials, KnownServer, KnownServers
+
     if forget:
         return _forget(address, as_json)
     link = None if address is None else _LINK.fullmatch(address)
     if link is not None and code is None:
         address, code = link[1], link[2]
     if code is not None and ca is None and token_file is None:
-        new = _paired(address, _code(code))
-        KnownServers().store(new)  # before it is tried: the code is used, and the token cannot be had again
+        new = _pair(address, _parse_code(code))
+        KnownServers().store(new)  # before the first call: the code is used up, and the token is not issued again
     elif address is not None and code is None and ca is not None and token_file is not None:
         with click.open_file(str(token_file)) as file:
             new = KnownServer(
@@ -66,43 +71,45 @@ def connect(
     else:
         raise click.UsageError("Give either --code, or an address with --ca and --token-file.")
     credentials = Credentials(new.authority.encode(), new.token, server_name=new.server_name)
-    with Client(new.address, timeout_s=_PROMPT_S, credentials=credentials) as client:
-        who = client.whoami()
+    with Client(new.address, timeout_s=_CALL_TIMEOUT_S, credentials=credentials) as client:
+        identity = client.whoami()
     KnownServers().store(new)
     if as_json:
-        roles = sorted(role.value for role in who.roles)
-        emit({"server": new.address, "box": new.box, "name": who.name, "roles": roles})
+        roles = sorted(role.value for role in identity.roles)
+        emit({"server": new.address, "box": new.box, "name": identity.name, "roles": roles})
     else:
         box = "" if new.box is None else f" ({new.box})"
-        notes().print(visible(f"{new.address}{box} knows this client as {who.name}"), style="dim")
+        note(f"{new.address}{box} knows this client as {identity.name}", "dim")
     return ExitCode.OK
 
 
-def _paired(address: str | None, code: PairingCode) -> KnownServer:
+def _pair(address: str | None, code: PairingCode) -> KnownServer:
+    from edge_rag.client.channel import server_address
     from edge_rag.client.pairing import find_issuer, pair
 
     if address is not None:
-        return pair(server_address(address), code, _PROMPT_S)
+        return pair(server_address(address), code, _CALL_TIMEOUT_S)
     from edge_rag.discovery.browser import browse
 
-    found = [where for server in browse(_LOOK_S) for where in server.addresses]
-    return pair(find_issuer(found, code, _PROMPT_S), code, _PROMPT_S)
+    found = [each for server in browse(_DISCOVERY_S) for each in server.addresses]
+    return pair(find_issuer(found, code, _CALL_TIMEOUT_S), code, _CALL_TIMEOUT_S)
 
 
 def _forget(address: str | None, as_json: bool) -> ExitCode:
+    from edge_rag.client.channel import server_address
+    from edge_rag.client.credentials import KnownServers
+
     if address is None:
         raise click.UsageError("Give the address to forget.")
     KnownServers().remove(server_address(address))
     if as_json:
         emit({"server": address, "forgotten": True})
     else:
-        notes().print(
-            visible(f"{address} is forgotten; on the box, `edge-rag token revoke` ends the token"), style="dim"
-        )
+        note(f"{address} is forgotten; on the box, `edge-rag token revoke` ends the token", "dim")
     return ExitCode.OK
 
 
-def _code(text: str) -> PairingCode:
+def _parse_code(text: str) -> PairingCode:
     try:
         return PairingCode.parse(sys.stdin.readline() if text == "-" else text)
     except ValueError as error:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-from rich.table import Table
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client.credentials import KnownServers
-from edge_rag.client.server_identity import IdentifiedServer, IdentityStatus, identify
+from edge_rag.cli.output.terminal import emit, error_console, note, printable
+
+if TYPE_CHECKING:
+    from edge_rag.client.server_identity import IdentifiedServer
 
 _CONNECT_S = 2.0
-_COLOURS = {
-    IdentityStatus.PAIRED: "green",
-    IdentityStatus.UNPAIRED: "default",
-    IdentityStatus.MISMATCH: "bold red",
-    IdentityStatus.UNREACHABLE: "yellow",
-}
+_STYLES = {"paired": "green", "unpaired": "default", "mismatch": "bold red", "unreachable": "yellow"}
 
 
 @click.command(
@@ -27,41 +24,44 @@ Examples:
   edge-rag discover --timeout 10 --json
 
 \b
-A box is `paired` where it has proved, over TLS, that it is one that this user
-has credentials for. What boxes say of themselves proves nothing: anybody on the
-network can say it. A `mismatch` goes by the name, address or certificate of a
-box that is known here and is another; nothing is ever sent to it, and the exit
-code is 1.
+A server is `paired` if it proved over TLS that this user has credentials for
+it. Announcements prove nothing: any machine on the network can send them. A
+`mismatch` uses the name, address or certificate of a known server but is not
+that server; nothing is ever sent to it, and the exit code is 1.
 """
 )
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1, max=600), default=3.0, show_default=True,
-              metavar="SECONDS", help="How long to look.")  # fmt: skip
+              metavar="SECONDS", help="Duration of the discovery.")  # fmt: skip
 @options.as_json
 def discover(timeout_s: float, as_json: bool) -> ExitCode:
-    """Lists the boxes that announce themselves on the local network, and which of them are known here."""
+    """Lists the daemons that announce themselves on the network. Shows which of them are paired."""
+    from rich.table import Table
+
+    from edge_rag.client.credentials import KnownServers
+    from edge_rag.client.server_identity import IdentityStatus, identify
     from edge_rag.discovery.browser import browse
 
     servers = identify(browse(timeout_s), KnownServers().servers(), _CONNECT_S)
-    mistaken = [server for server in servers if server.status is IdentityStatus.MISMATCH]
+    mismatched = [server for server in servers if server.status is IdentityStatus.MISMATCH]
     if as_json:
-        emit({"servers": [_object(server) for server in servers]})
-        return ExitCode.FAILURE if mistaken else ExitCode.OK
-    out = notes()
+        emit({"servers": [_server_json(server) for server in servers]})
+        return ExitCode.FAILURE if mismatched else ExitCode.OK
+    out = error_console()
     if not servers:
-        out.print("no box announces itself here; one that does not can be called with --server HOST:PORT", style="dim")
+        note("no server announces itself; name one with --server HOST:PORT", "dim")
         return ExitCode.OK
     table = Table("name", "address", "version", "", "SHA-256 of its authority", box=None, pad_edge=False)
     for server in servers:
         found, status = server.found, server.status
         shown = (found.name, server.address, found.version, status.value, f"{found.sha256[:16]}…")
-        table.add_row(*map(visible, shown), style=_COLOURS[status])
+        table.add_row(*map(printable, shown), style=_STYLES[status.value])
     out.print(table)
-    for server in mistaken:
-        out.print(visible(server.warning()), style="bold red")
-    return ExitCode.FAILURE if mistaken else ExitCode.OK
+    for server in mismatched:
+        note(server.warning(), "bold red")
+    return ExitCode.FAILURE if mismatched else ExitCode.OK
 
 
-def _object(server: IdentifiedServer) -> dict[str, object]:
+def _server_json(server: IdentifiedServer) -> dict[str, object]:
     found = server.found
     return {
         "name": found.name,

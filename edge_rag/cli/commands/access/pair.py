@@ -13,16 +13,15 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.commands.access.tls import own_addresses
-from edge_rag.cli.commands.access.token import identity_of, identity_options, rights
-from edge_rag.cli.commands.models.list import place, settings_of
+from edge_rag.cli.commands.access.token import format_rights, identity_of, identity_options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.cli.output.terminal import emit, note
 
 if TYPE_CHECKING:
     from edge_rag.access.certificates import ServerIdentity
     from edge_rag.config.settings import Settings
 
-_LOOK_S = 2.0
+_CONNECT_TIMEOUT_S = 2.0
 
 
 @click.command(
@@ -33,20 +32,20 @@ Examples:
   edge-rag pair --name kiosk --address manuals.ship.lan:7421 --json
 
 \b
-On the other machine, `edge-rag connect HOST:PORT --code CODE`. The code is good
-once, for a few minutes, and void after five wrong tries; another one for the
-same name makes it void too. `edge-rag token list` shows who has paired, and
-`edge-rag token revoke NAME` ends it.
+On the other machine, run `edge-rag connect HOST:PORT --code CODE`. A code is
+valid once, for a few minutes; five wrong attempts or a new code for the same
+name invalidate it. `edge-rag token list` lists paired machines, and
+`edge-rag token revoke NAME` revokes one.
 """
 )
 @identity_options
 @click.option("--minutes", type=click.IntRange(1, 1440), default=10, show_default=True, metavar="N",
-              help="Minutes the code is good for.")  # fmt: skip
-@click.option("--address", metavar="HOST:PORT", help="Address to show the client. [default: this box's]")
+              help="Lifetime of the code, minutes.")  # fmt: skip
+@click.option("--address", metavar="HOST:PORT", help="Address for the client. [default: this machine's]")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Certificate that the daemon serves, where the settings do not name it.")  # fmt: skip
-@click.option("--qr/--no-qr", default=None, help="Show a QR code of the link. [default: on a terminal]")
-@place
+              help="The daemon's certificate, if the settings do not name it.")  # fmt: skip
+@click.option("--qr/--no-qr", default=None, help="Print a QR code of the link. [default: on a terminal]")
+@options.config_options
 @options.as_json
 def pair(
     name: str,
@@ -63,7 +62,7 @@ def pair(
     data_dir: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Makes a one-time code with which another machine gets its credentials. A running daemon takes it at once."""
+    """Creates a one-time code that pairs another machine. A running daemon accepts it at once."""
     import segno
 
     from edge_rag.access.pairing_file import pairing
@@ -72,45 +71,42 @@ def pair(
     from edge_rag.errors import AccessError
 
     identity = identity_of(name, roles, collections, priority_max, quota)
-    settings = settings_of(config, data_dir)
+    settings = options.read_settings(config, data_dir)
     known = server_identity(settings, certificate)
     _require_served(settings, known)
     if (served := tls_options(settings)) is not None and served.client_certificates:
-        raise AccessError(
-            "tls.client_certificates lets in nobody without a certificate; make one with `edge-rag tls client`"
-        )
+        raise AccessError("tls.client_certificates requires a client certificate; make one with `edge-rag tls client`")
     if any(token.identity.name == name for token in token_file(settings).tokens()):
-        raise AccessError(f"there is a token for {name} already; revoke it first, or choose another name")
+        raise AccessError(f"a token for {name} already exists; revoke it first, or choose another name")
     code, now = PairingCode.make(known.sha256), datetime.now(UTC)
     expires = now + timedelta(minutes=minutes)
     pairing_file(settings).add(pairing(code, identity, days, now, expires))
-    places = [address] if address is not None else _addresses(settings)
-    link = f"edge-rag://{places[0]}/{code.text()}"
+    addresses = [address] if address is not None else _addresses(settings)
+    link = f"edge-rag://{addresses[0]}/{code.text()}"
     if as_json:
-        about = {"name": name, "addresses": places, "expires": expires.isoformat()}
-        emit({"code": code.text(), "link": link, **about, "authority_sha256": known.fingerprint})
+        details = {"name": name, "addresses": addresses, "expires": expires.isoformat()}
+        emit({"code": code.text(), "link": link, **details, "authority_sha256": known.fingerprint})
         return ExitCode.OK
     click.echo(code.text())
-    out = notes()
     if sys.stderr.isatty() if qr is None else qr:
         segno.make(link, error="l", micro=False).terminal(sys.stderr, compact=True)
-    out.print(visible(f"{name}: {rights(identity)}. Good once, until {expires.astimezone():%H:%M}. On that machine:"))
-    for place_ in places:
-        out.print(visible(f"  edge-rag connect {place_} --code {code.text()}"))
+    note(f"{name}: {format_rights(identity)}. Valid once, until {expires.astimezone():%H:%M}. On that machine, run:")
+    for each in addresses:
+        note(f"  edge-rag connect {each} --code {code.text()}")
     if not known.stable:
-        out.print(
-            "Who signed this box's certificate is not known: clients will believe this one certificate and have to be "
-            "paired anew after the next. Name the signer in tls.authority.",
-            style="yellow",
+        note(
+            "The authority that signed this certificate is not known: clients trust this one certificate only and must "
+            "pair again after it is replaced. Name the authority in tls.authority.",
+            "yellow",
         )
     return ExitCode.OK
 
 
 def _require_served(settings: Settings, known: ServerIdentity) -> None:
-    """Checks that a daemon that runs at the settings' address serves the certificate that a code will name.
+    """Checks that a daemon running at the settings' address serves the certificate that the code will contain.
 
     Raises:
-        AccessError: It serves another.
+        AccessError: It serves another one.
     """
     from edge_rag.client import ClientError
     from edge_rag.client.pairing import peer_certificate
@@ -119,20 +115,20 @@ def _require_served(settings: Settings, known: ServerIdentity) -> None:
     host, _, port = settings.listen.rpartition(":")
     if settings.listen.startswith("unix:") or not port.isdigit():
         return
-    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    local_host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
     try:
-        served = peer_certificate(f"{here}:{port}", _LOOK_S)
+        served = peer_certificate(f"{local_host}:{port}", _CONNECT_TIMEOUT_S)
     except ClientError:
-        return  # it does not run, or not there: nothing says anything else
+        return  # no daemon is running there: nothing to compare
     if hashlib.sha256(served).digest() != known.sha256:
         raise AccessError(
-            f"the daemon at {settings.listen} serves another certificate than these settings tell of; name the one it "
+            f"the daemon at {settings.listen} serves another certificate than these settings name; name the one it "
             "serves with --certificate"
         )
 
 
 def _addresses(settings: Settings) -> list[str]:
-    """Returns the addresses by which other machines may reach the daemon, most likely first; at least one."""
+    """Returns addresses at which other machines may reach the daemon, most likely first; at least one."""
     host, _, port = settings.listen.rpartition(":")
     try:
         given = ipaddress.ip_address(host.strip("[]"))

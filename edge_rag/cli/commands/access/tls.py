@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import psutil
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.list import place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.cli.output.terminal import emit, note
 
 if TYPE_CHECKING:
     from edge_rag.access.certificates import CertificateFolder
@@ -28,7 +26,7 @@ Examples:
 """
 )
 def tls() -> None:
-    """Certificates with which this box is recognized, and those of its clients."""
+    """Creates the certificates of this daemon and of its clients."""
 
 
 @tls.command(
@@ -38,8 +36,8 @@ Examples:
   edge-rag tls init --host manuals.ship.lan --host 10.0.0.7
 
 \b
-Run again, it makes a new certificate under the same authority, for example
-when the box has got another name; a running daemon takes it at once.
+Run it again to make a new certificate under the same authority, for example
+after the host name changed; a running daemon uses it at once.
 """
 )
 @click.option(
@@ -47,27 +45,26 @@ when the box has got another name; a running daemon takes it at once.
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="Host name or address by which clients call. [default: this machine's names and addresses]",
+    help="Host name or address that clients use. [default: this machine's names and addresses]",
 )
-@place
+@options.config_options
 @options.as_json
 def init(hosts: tuple[str, ...], config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Makes a small certificate authority and a certificate for the daemon, in the data directory."""
+    """Creates a certificate authority and the daemon's certificate in the data directory."""
     from edge_rag.access.certificates import expires, fingerprint
 
     folder, names = _folder(config, data_dir), list(hosts or own_names())
-    fresh = folder.make(socket.gethostname(), names, datetime.now(UTC))
+    is_new = folder.make(socket.gethostname(), names, datetime.now(UTC))
     certificate = folder.server.certificate.read_bytes()
     digest, ends = fingerprint(certificate), expires(certificate)
     authority = folder.authority_certificate
     if as_json:
-        made = {"hosts": names, "authority": str(authority), "new_authority": fresh}
+        made = {"hosts": names, "authority": str(authority), "new_authority": is_new}
         emit({**made, "sha256": digest, "expires": ends.isoformat()})
         return ExitCode.OK
-    out = notes()
-    out.print(visible(f"a certificate for {', '.join(names)}, until {ends:%Y-%m-%d}"))
-    out.print(f"  SHA-256 {digest}", style="dim")
-    out.print(visible(f"  clients trust {authority} ({'new' if fresh else 'as before'})"), style="dim")
+    note(f"a certificate for {', '.join(names)}, until {ends:%Y-%m-%d}")
+    note(f"  SHA-256 {digest}", "dim")
+    note(f"  clients trust {authority} ({'new' if is_new else 'unchanged'})", "dim")
     return ExitCode.OK
 
 
@@ -80,10 +77,10 @@ def init(hosts: tuple[str, ...], config: Path | None, data_dir: Path | None, as_
     metavar="DIR",
     help="Where NAME.pem, NAME.key and ca.pem go. [default: here]",
 )
-@place
+@options.config_options
 @options.as_json
 def client(name: str, directory: Path, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Signs a certificate for a client. It stands for the identity of that name; see edge-rag token create."""
+    """Signs a client certificate. It authenticates the identity of that name; see edge-rag token create."""
     from edge_rag.core.atomic_file import replace_file
     from edge_rag.errors import AccessError
 
@@ -100,24 +97,26 @@ def client(name: str, directory: Path, config: Path | None, data_dir: Path | Non
         files = {"certificate": f"{name}.pem", "key": f"{name}.key", "authority": "ca.pem"}
         emit({"name": name, **{kind: str(directory.absolute() / file) for kind, file in files.items()}})
         return ExitCode.OK
-    notes().print(visible(f"{name}.pem, {name}.key and ca.pem are in {directory.absolute()}"), style="dim")
+    note(f"{name}.pem, {name}.key and ca.pem are in {directory.absolute()}", "dim")
     return ExitCode.OK
 
 
 def own_names() -> list[str]:
-    """Returns the names and addresses by which this machine can be called."""
+    """Returns this machine's names and addresses."""
     host = socket.gethostname()
     return list(dict.fromkeys([host, f"{host.partition('.')[0]}.local", "localhost", *_addresses()]))
 
 
 def own_addresses() -> list[str]:
-    """Returns this machine's addresses on networks: IPv4 first, none of loopback or of one link only."""
+    """Returns this machine's addresses, IPv4 first, without loopback and link-local ones."""
     found = {ipaddress.ip_address(address) for address in _addresses()}
     usable = [address for address in found if not address.is_loopback and not address.is_link_local]
     return [str(address) for address in sorted(usable, key=lambda address: (address.version, int(address)))]
 
 
 def _addresses() -> list[str]:
+    import psutil
+
     return [
         address.address.partition("%")[0]
         for addresses in psutil.net_if_addrs().values()
@@ -130,4 +129,4 @@ def _folder(config: Path | None, data_dir: Path | None) -> CertificateFolder:
     from edge_rag.access.certificates import CertificateFolder
     from edge_rag.config.paths import certificate_path
 
-    return CertificateFolder(certificate_path(settings_of(config, data_dir).data_directory))
+    return CertificateFolder(certificate_path(options.read_settings(config, data_dir).data_directory))

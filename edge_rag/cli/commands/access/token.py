@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.table import Table
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.list import place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.cli.output.terminal import emit, error_console, note, printable
 from edge_rag.core.identity import Identity, Quota, Role
 from edge_rag.core.query import Priority
 
@@ -31,17 +29,23 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def identity_options(command: Command) -> Command:
     """Adds the options that describe an identity and the life of its token."""
     options_in_order = (
-        click.option("--name", required=True, metavar="NAME", help="Whose it is; shares and usage are counted by it."),
         click.option(
-            "--roles", default="reader", show_default=True, metavar="ROLES", help="Of reader, writer, peer and admin."
+            "--name", required=True, metavar="NAME", help="Name of the client; fair shares and usage are counted by it."
         ),
-        click.option("--collections", metavar="NAMES", help="Collections it is for, with commas. [default: all]"),
+        click.option(
+            "--roles",
+            default="reader",
+            show_default=True,
+            metavar="ROLES",
+            help="reader, writer, peer, admin; comma-separated.",
+        ),
+        click.option("--collections", metavar="NAMES", help="Allowed collections, comma-separated. [default: all]"),
         click.option(
             "--priority-max",
             type=click.Choice([priority.name.lower() for priority in Priority]),
             default="interactive",
             show_default=True,
-            help="Most urgent class its requests get.",
+            help="Highest priority class of its requests.",
         ),
         click.option("--quota", metavar="QUOTA", help='For example "60 requests/min, 20000 tokens/min, 2 at once".'),
         click.option(
@@ -62,7 +66,7 @@ Examples:
 """
 )
 def token() -> None:
-    """Credentials with which other machines call: make, list and revoke them."""
+    """Creates, lists and revokes access tokens of other machines."""
 
 
 @token.command(
@@ -75,7 +79,7 @@ Examples:
 """
 )
 @identity_options
-@place
+@options.config_options
 @options.as_json
 def create(
     name: str,
@@ -88,7 +92,7 @@ def create(
     data_dir: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Makes a token and prints it, this once: only its hash is kept. A running daemon takes it at once."""
+    """Creates a token and prints it once; only its hash is stored. A running daemon accepts it at once."""
     from edge_rag.access.tokens import new_token
 
     identity = identity_of(name, roles, collections, priority_max, quota)
@@ -96,70 +100,77 @@ def create(
     made, text = new_token(identity, now, None if days is None else now + timedelta(days=days))
     _tokens(config, data_dir).add(made)
     if as_json:
-        emit({**_object(made), "token": text})
+        emit({**_token_json(made), "token": text})
         return ExitCode.OK
     click.echo(text)
-    notes().print(visible(f"{name}: {rights(identity)}. It is not shown again."), style="dim")
+    note(f"{name}: {format_rights(identity)}. It is not shown again.", "dim")
     return ExitCode.OK
 
 
 @token.command("list", epilog="\b\nExamples:\n  edge-rag token list\n  edge-rag token list --json\n")
-@place
+@options.config_options
 @options.as_json
 def list_tokens(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Lists whose tokens there are, and what they may do."""
+    """Lists the tokens with their rights."""
     tokens = _tokens(config, data_dir).tokens()
     if as_json:
-        emit({"tokens": [_object(known) for known in tokens]})
+        emit({"tokens": [_token_json(known) for known in tokens]})
         return ExitCode.OK
+    from rich.table import Table
+
     table = Table("name", "rights", "made", "expires", box=None, pad_edge=False)
     now = datetime.now(UTC)
     for known in tokens:
         ends = "never" if known.expires is None else f"{known.expires.astimezone():%Y-%m-%d}"
-        over = known.expires is not None and known.expires <= now
+        expired = known.expires is not None and known.expires <= now
         made = f"{known.created.astimezone():%Y-%m-%d}"
-        table.add_row(visible(known.identity.name), rights(known.identity), made, f"{ends} (over)" if over else ends)
-    notes().print(table)
+        table.add_row(
+            printable(known.identity.name),
+            format_rights(known.identity),
+            made,
+            f"{ends} (expired)" if expired else ends,
+        )
+    error_console().print(table)
     return ExitCode.OK
 
 
 @token.command(epilog="\b\nExamples:\n  edge-rag token revoke guest\n")
 @click.argument("name")
-@place
+@options.config_options
 @options.as_json
 def revoke(name: str, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
-    """Ends a token: the next call that shows it is refused, also by a running daemon."""
-    gone = _tokens(config, data_dir).revoke(name)
+    """Revokes a token; a running daemon refuses it from the next call on."""
+    revoked = _tokens(config, data_dir).revoke(name)
     if as_json:
-        emit(_object(gone))
+        emit(_token_json(revoked))
     else:
-        notes().print(visible(f"{name}: revoked"), style="dim")
+        note(f"{name}: revoked", "dim")
     return ExitCode.OK
 
 
 def identity_of(name: str, roles: str, collections: str | None, priority_max: str, quota: str | None) -> Identity:
-    """Returns the identity that options describe.
+    """Returns the identity that the options describe.
 
     Raises:
-        click.BadParameter: One of them is unusable.
+        click.BadParameter: An option is invalid.
     """
     if not _NAME.fullmatch(name):
         raise click.BadParameter("must be 1 to 64 letters, digits, `.`, `_` and `-`", param_hint="--name")
     try:
-        held = frozenset(Role(role) for role in _listed(roles))
+        parsed_roles = frozenset(Role(role) for role in _split(roles))
     except ValueError as error:
         raise click.BadParameter("must be of reader, writer, peer and admin", param_hint="--roles") from error
-    if not held:
+    if not parsed_roles:
         raise click.BadParameter("at least one is needed", param_hint="--roles")
-    places = None if collections is None else frozenset(_listed(collections))
-    if places is not None and (not places or any(not _COLLECTION.fullmatch(place) for place in places)):
+    allowed = None if collections is None else frozenset(_split(collections))
+    if allowed is not None and (not allowed or any(not _COLLECTION.fullmatch(each) for each in allowed)):
         raise click.BadParameter("must be names of a-z, 0-9, - and _, with commas", param_hint="--collections")
-    return Identity(name, held, places, Priority[priority_max.upper()], _quota(quota))
+    return Identity(name, parsed_roles, allowed, Priority[priority_max.upper()], _quota(quota))
 
 
 def _quota(text: str | None) -> Quota:
     found: dict[str, int] = {}
-    for part in _listed(text or ""):
+    for part in _split(text or ""):
         match = _QUOTA.fullmatch(part)
         if match is None or int(match[1]) < 1:
             raise click.BadParameter(
@@ -169,7 +180,7 @@ def _quota(text: str | None) -> Quota:
     return Quota(found.get("requests/min"), found.get("tokens/min"), found.get("at once"))
 
 
-def _listed(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -177,13 +188,13 @@ def _tokens(config: Path | None, data_dir: Path | None) -> TokenFile:
     from edge_rag.access.tokens import TokenFile
     from edge_rag.config.paths import token_path
 
-    settings = settings_of(config, data_dir)
+    settings = options.read_settings(config, data_dir)
     return TokenFile(settings.access.tokens or token_path(settings.data_directory))
 
 
-def rights(identity: Identity) -> str:
-    """Returns what an identity may do, for people."""
-    places = "all collections" if identity.collections is None else ", ".join(sorted(identity.collections))
+def format_rights(identity: Identity) -> str:
+    """Formats the rights of an identity."""
+    allowed = "all collections" if identity.collections is None else ", ".join(sorted(identity.collections))
     quota = identity.quota
     bounds = [
         f"{bound} {unit}"
@@ -198,10 +209,10 @@ def rights(identity: Identity) -> str:
     if ceiling is not Priority.INTERACTIVE:
         bounds.append(f"at most {ceiling.name.lower()}")
     roles = ", ".join(sorted(role.value for role in identity.roles))
-    return f"{roles} of {places}{'; ' if bounds else ''}{', '.join(bounds)}"
+    return f"{roles} of {allowed}{'; ' if bounds else ''}{', '.join(bounds)}"
 
 
-def _object(known: Token) -> dict[str, Any]:
+def _token_json(known: Token) -> dict[str, Any]:
     identity, quota = known.identity, known.identity.quota
     return {
         "name": identity.name,

@@ -10,8 +10,7 @@ import click
 
 from edge_rag.cli import options
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, notes
-from edge_rag.client import Client
+from edge_rag.cli.output.terminal import emit, note
 
 
 @click.command(
@@ -21,10 +20,10 @@ from edge_rag.client import Client
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @options.connection
 def backup(file: Path, force: bool, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
-    """Makes a backup of all documents of the running daemon, of one moment, while it goes on serving.
+    """Writes a consistent backup of all documents.
 
-    It has every collection with its text, metadata and vectors and the documents that wait to be stored; models are
-    named in it but not included. FILE appears under its name only when all of it is written and checked.
+    The daemon keeps serving. The backup contains every collection with text, metadata and vectors, and the documents
+    that wait in jobs; models are named but not included. FILE is created only after all of it is written and verified.
     """
     from edge_rag.storage.backup import unpack
 
@@ -32,7 +31,7 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
         raise click.ClickException(f"{file} exists; name another file or give --force")
     partial = file.with_name(f"{file.name}.part")
     try:
-        with partial.open("wb") as target, Client(server, timeout_s=timeout_s) as client:
+        with partial.open("wb") as target, options.open_client(server, timeout_s) as client:
             client.backup(target)
             target.flush()
             os.fsync(target.fileno())
@@ -52,32 +51,37 @@ def backup(file: Path, force: bool, server: str | None, timeout_s: float | None,
         files = len(manifest.files)
         emit({"file": str(file), "bytes": size} | {**asdict(manifest), "files": files})
     else:
-        notes().print(f"{manifest.documents} documents, {size:,} bytes, checked: {file}")
+        note(f"{manifest.documents} documents, {size:,} bytes, checked: {file}")
     return ExitCode.OK
 
 
 @click.command(epilog="\b\nExamples:\n  edge-rag restore monday.edge-rag\n  edge-rag restore --replace monday.edge-rag")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
-@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where to. [default: as for serve]")
-@click.option("--replace", is_flag=True, help="Let the documents that are there go.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Target directory. [default: as for serve]",
+)
+@click.option("--replace", is_flag=True, help="Delete the documents that are there.")
 @options.as_json
 def restore(file: Path, config: Path | None, data_dir: Path | None, replace: bool, as_json: bool) -> ExitCode:
-    """Puts a backup into the data directory; the daemon must not be running.
+    """Restores a backup into the data directory.
 
-    All of it is checked before anything is touched. Models are not part of a backup: those it was made with are named.
+    The daemon must not be running. The backup is verified before anything is changed. Models are not part of a backup;
+    it names those it needs.
     """
     from edge_rag.config.settings import load_settings
-    from edge_rag.storage.restore import restore as put_back
+    from edge_rag.storage.restore import restore as restore_backup
 
     overrides: dict[str, object] = {} if data_dir is None else {"data_directory": data_dir}
     directory = load_settings(config, overrides).data_directory
-    manifest = put_back(file, directory, replace)
+    manifest = restore_backup(file, directory, replace)
     if as_json:
         emit({"data_directory": str(directory)} | {**asdict(manifest), "files": len(manifest.files)})
         return ExitCode.OK
-    console = notes()
-    console.print(f"{manifest.documents} documents of {manifest.created_at} are in {directory}")
+    note(f"{manifest.documents} documents of {manifest.created_at} are in {directory}")
     for model in manifest.models:
-        console.print(f"made with {model}", style="dim")
+        note(f"made with {model}", "dim")
     return ExitCode.OK

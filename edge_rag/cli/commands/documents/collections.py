@@ -1,21 +1,26 @@
-"""``edge-rag collections``: documents that share an index and settings."""
+"""``edge-rag collections``: sets of documents that share an index and settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.status import index_line
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.options import SettingsGiven, settings_options, shown_value
-from edge_rag.cli.output.json import collection_object, index_object
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client
-from edge_rag.core.documents.collection import BackendKind, CollectionInfo, CollectionSettings
+from edge_rag.cli.output.json import collection_json, index_json
+from edge_rag.cli.output.terminal import emit, note, printable
+from edge_rag.core.documents.collection import (
+    BackendKind,
+    CollectionInfo,
+    CollectionSettings,
+    RecencyBoost,
+    ValueBoost,
+)
+from edge_rag.core.placement import OffloadRule
+from edge_rag.core.query import KvReuse
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,41 +36,208 @@ Examples:
 
 _name = click.argument("name", metavar="NAME")
 
+_INGESTED_AT = "ingested_at"
+
+_SETTINGS_OPTIONS = (
+    click.option("--description", metavar="TEXT", help="Description of the collection."),
+    click.option("--dense-weight", type=click.FloatRange(0, 1000), help="Weight of the vector search. [default: 1]"),
+    click.option("--lexical-weight", type=click.FloatRange(0, 1000), help="Weight of BM25. [default: 1]"),
+    click.option("--fusion-k", type=click.FloatRange(1, 10_000), help="Constant k of rank fusion. [default: 20]"),
+    click.option("--chunk-tokens", type=click.IntRange(16, 8192), help="Size of a passage, tokens. [default: 120]"),
+    click.option(
+        "--recency-half-life",
+        type=click.FloatRange(0, 1_000_000, min_open=True),
+        metavar="DAYS",
+        help="Boost recent documents; at this age the boost is halved. [default: no boost]",
+    ),
+    click.option(
+        "--recency-field",
+        metavar="KEY",
+        help=f"Metadata key with the date, or {_INGESTED_AT}. [default: {_INGESTED_AT}]",
+    ),
+    click.option(
+        "--recency-weight",
+        type=click.FloatRange(0, 100, min_open=True),
+        help="Maximum that recency adds to the factor 1. [default: 1]",
+    ),
+    click.option("--no-recency", is_flag=True, help="Remove the boost of recent documents."),
+    click.option(
+        "--boost",
+        "boosts",
+        nargs=2,
+        multiple=True,
+        type=(str, click.FloatRange(0.01, 100)),
+        metavar="KEY=VALUE FACTOR",
+        help="Multiply the scores of documents with this metadata; may be repeated; replaces all earlier boosts.",
+    ),
+    click.option("--no-boosts", is_flag=True, help="Remove all boosts of metadata values."),
+    click.option(
+        "--merge/--no-merge",
+        default=None,
+        help="Merge adjacent passages that are found together. [default: no-merge]",
+    ),
+    click.option(
+        "--drop-duplicates/--keep-duplicates",
+        default=None,
+        help="Drop near-duplicate passages. [default: drop]",
+    ),
+    click.option(
+        "--offload",
+        type=click.Choice([rule.value for rule in OffloadRule]),
+        help="Which of its content may be sent to remote machines. [default: never]",
+    ),
+    click.option(
+        "--kv-reuse",
+        type=click.Choice([reuse.value for reuse in KvReuse]),
+        help="Which cached KV a prompt reuses: of equal prefixes, or of each passage, which is faster and approximate. "
+        "[default: exact]",
+    ),
+)
+
+
+def _settings_options(command: Command) -> Command:
+    for option in reversed(_SETTINGS_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class _SettingsOptions:
+    """The options of a collection's settings; None if an option is absent."""
+
+    description: str | None
+    dense_weight: float | None
+    lexical_weight: float | None
+    fusion_k: float | None
+    chunk_tokens: int | None
+    recency_half_life: float | None
+    recency_field: str | None
+    recency_weight: float | None
+    no_recency: bool
+    boosts: tuple[ValueBoost, ...]
+    no_boosts: bool
+    merge: bool | None
+    drop_duplicates: bool | None
+    offload: OffloadRule | None
+    kv_reuse: str | None
+
+    @classmethod
+    def parse(cls, given: dict[str, Any]) -> _SettingsOptions:
+        """Converts click's parameters.
+
+        Raises:
+            click.UsageError: Options exclude each other, or a boost is invalid.
+        """
+        boosts = tuple(_parse_boost(pair, factor) for pair, factor in given["boosts"])
+        offload = None if given["offload"] is None else OffloadRule(given["offload"])
+        settings = cls(**{**given, "boosts": boosts, "offload": offload})
+        if settings.no_boosts and settings.boosts:
+            raise click.UsageError("--boost and --no-boosts exclude each other.")
+        if settings.no_recency and settings.recency_half_life is not None:
+            raise click.UsageError("--recency-half-life and --no-recency exclude each other.")
+        return settings
+
+    def fields(self) -> set[str]:
+        """Returns the fields of ``CollectionSettings`` that the options set."""
+        given = {
+            "description": self.description is not None,
+            "fusion": any(value is not None for value in (self.dense_weight, self.lexical_weight, self.fusion_k)),
+            "chunk_tokens": self.chunk_tokens is not None,
+            "recency": self.no_recency or self._recency_given(),
+            "boosts": self.no_boosts or bool(self.boosts),
+            "merge_neighbours": self.merge is not None,
+            "drop_duplicates": self.drop_duplicates is not None,
+            "offload": self.offload is not None,
+            "kv_reuse": self.kv_reuse is not None,
+        }
+        return {field for field, is_given in given.items() if is_given}
+
+    def applied_to(self, before: CollectionSettings) -> CollectionSettings:
+        """Returns ``before`` with the options applied.
+
+        Raises:
+            click.UsageError: A recency option is given without a half-life.
+        """
+        fusion = before.fusion
+        return CollectionSettings(
+            description=before.description if self.description is None else self.description,
+            fusion=replace(
+                fusion,
+                dense=fusion.dense if self.dense_weight is None else self.dense_weight,
+                lexical=fusion.lexical if self.lexical_weight is None else self.lexical_weight,
+                k=fusion.k if self.fusion_k is None else self.fusion_k,
+            ),
+            chunk_tokens=before.chunk_tokens if self.chunk_tokens is None else self.chunk_tokens,
+            recency=self._recency(before.recency),
+            boosts=() if self.no_boosts else self.boosts or before.boosts,
+            merge_neighbours=before.merge_neighbours if self.merge is None else self.merge,
+            drop_duplicates=before.drop_duplicates if self.drop_duplicates is None else self.drop_duplicates,
+            offload=before.offload if self.offload is None else self.offload,
+            kv_reuse=before.kv_reuse if self.kv_reuse is None else KvReuse(self.kv_reuse),
+        )
+
+    def _recency_given(self) -> bool:
+        return any(value is not None for value in (self.recency_half_life, self.recency_field, self.recency_weight))
+
+    def _recency(self, before: RecencyBoost | None) -> RecencyBoost | None:
+        if self.no_recency:
+            return None
+        if not self._recency_given():
+            return before
+        if before is None and self.recency_half_life is None:
+            raise click.UsageError("--recency-field and --recency-weight need --recency-half-life.")
+        recency = before or RecencyBoost(None, self.recency_half_life or 0.0)
+        key = recency.key
+        if self.recency_field is not None:
+            key = None if self.recency_field == _INGESTED_AT else self.recency_field
+        return RecencyBoost(
+            key,
+            recency.half_life_days if self.recency_half_life is None else self.recency_half_life,
+            recency.weight if self.recency_weight is None else self.recency_weight,
+        )
+
+
+def _parse_boost(pair: str, factor: float) -> ValueBoost:
+    ((key, value),) = options.parse_metadata([pair], "--boost").items()
+    if isinstance(value, tuple):
+        raise click.BadParameter(f"{pair!r} is not one value", param_hint="--boost")
+    return ValueBoost(key, value, factor)
+
 
 @click.group(epilog=_EPILOG)
 def collections() -> None:
-    """Makes, lists, shows, changes, moves and deletes collections.
+    """Creates, lists, changes, moves and deletes collections.
 
-    Ingesting into a name that does not exist makes a collection too; that one goes with its last document, while one
-    that was created or changed here stays until it is deleted.
+    Ingesting into a new name also creates a collection, which is deleted with its last document. A collection that was
+    created or changed here exists until it is deleted.
     """
 
 
 @collections.command("create", epilog='\b\nExample:\n  edge-rag collections create boiler --description "Boiler house"')
 @_name
-@settings_options
+@_settings_options
 @options.connection
 def create_collection(name: str, server: str | None, timeout_s: float | None, as_json: bool, **given: Any) -> ExitCode:
-    """Makes an empty collection."""
-    wanted = SettingsGiven.of(given)
-    with Client(server, timeout_s=timeout_s) as client:
-        made = client.create_collection(name, wanted.applied_to(CollectionSettings()))
-    return _show(made, as_json)
+    """Creates an empty collection."""
+    settings_options = _SettingsOptions.parse(given)
+    with options.open_client(server, timeout_s) as client:
+        created = client.create_collection(name, settings_options.applied_to(CollectionSettings()))
+    return _show(created, as_json)
 
 
 @collections.command("list", epilog="\b\nExample:\n  edge-rag collections list --json")
 @options.connection
 def list_collections(server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
     """Lists all collections."""
-    with Client(server, timeout_s=timeout_s) as client:
+    with options.open_client(server, timeout_s) as client:
         found = client.collections()
     if as_json:
-        emit({"collections": [collection_object(info) for info in found]})
+        emit({"collections": [collection_json(info) for info in found]})
         return ExitCode.OK
     for info in found:
         description = f"  {info.settings.description}" if info.settings.description else ""
-        click.echo(visible(f"{info.name}  ({info.documents} documents, {info.chunks} passages){description}"))
-    notes().print(f"{len(found)} collections", style="dim")
+        click.echo(printable(f"{info.name}  ({info.documents} documents, {info.chunks} passages){description}"))
+    note(f"{len(found)} collections", "dim")
     return ExitCode.OK
 
 
@@ -74,26 +246,26 @@ def list_collections(server: str | None, timeout_s: float | None, as_json: bool)
 @options.connection
 def show_collection(name: str, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
     """Shows a collection with its settings."""
-    with Client(server, timeout_s=timeout_s) as client:
+    with options.open_client(server, timeout_s) as client:
         found = client.collection(name)
     return _show(found, as_json)
 
 
 @collections.command("update", epilog="\b\nExample:\n  edge-rag collections update boiler --merge --dense-weight 2")
 @_name
-@settings_options
+@_settings_options
 @options.connection
 def update_collection(name: str, server: str | None, timeout_s: float | None, as_json: bool, **given: Any) -> ExitCode:
-    """Changes the settings that are given; the others stay as they are.
+    """Changes the given settings and keeps the others.
 
-    Another --chunk-tokens holds for documents that are ingested afterwards; ingest a document again to cut it anew.
+    --chunk-tokens applies to documents ingested afterwards; ingest a document again to chunk it again.
     """
-    wanted = SettingsGiven.of(given)
-    fields = wanted.fields()
+    settings_options = _SettingsOptions.parse(given)
+    fields = settings_options.fields()
     if not fields:
         raise click.UsageError("Give at least one setting to change.")
-    with Client(server, timeout_s=timeout_s) as client:
-        settings = wanted.applied_to(client.collection(name).settings)
+    with options.open_client(server, timeout_s) as client:
+        settings = settings_options.applied_to(client.collection(name).settings)
         changed = client.update_collection(name, settings, fields)
     return _show(changed, as_json)
 
@@ -102,67 +274,69 @@ def update_collection(name: str, server: str | None, timeout_s: float | None, as
 @_name
 @click.option(
     "--to",
-    "home",
+    "backend",
     type=click.Choice(BackendKind, case_sensitive=False),
     required=True,
-    help="On this box (faiss), or in the Milvus of the daemon's configuration.",
+    help="On this machine (faiss), or in the configured Milvus server.",
 )
 @options.connection
 def move_collection(
-    name: str, home: BackendKind, server: str | None, timeout_s: float | None, as_json: bool
+    name: str, backend: BackendKind, server: str | None, timeout_s: float | None, as_json: bool
 ) -> ExitCode:
-    """Has a collection's vectors indexed elsewhere, while it goes on answering.
+    """Moves the index of a collection to another backend while it is in use.
 
-    Nothing is embedded again. The collection stays where it is unless all of it arrived and is found there.
+    Nothing is embedded again. The old index is used until the new one is complete and verified.
     """
-    with Client(server, timeout_s=timeout_s) as client:
-        moved = client.move_index(name, home)
+    with options.open_client(server, timeout_s) as client:
+        moved = client.move_index(name, backend)
     if as_json:
-        emit({"index": index_object(moved)})
+        emit({"index": index_json(moved)})
     else:
-        click.echo(visible(f"moved  {index_line(moved)}"))
+        from edge_rag.cli.output.status_text import index_line
+
+        click.echo(printable(f"moved  {index_line(moved)}"))
     return ExitCode.OK
 
 
 @collections.command("delete", epilog="\b\nExample:\n  edge-rag collections delete boiler --yes")
 @_name
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not prompt.")
 @options.connection
 def delete_collection(name: str, yes: bool, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
     """Deletes a collection with its documents, text, vectors and settings."""
     if as_json and not yes:
-        raise click.UsageError("--json does not ask; give --yes to delete.")
-    with Client(server, timeout_s=timeout_s) as client:
+        raise click.UsageError("--json does not prompt; give --yes to delete.")
+    with options.open_client(server, timeout_s) as client:
         if not yes:
             found = client.collection(name)
             question = f"Delete collection {name} with {found.documents} documents for good?"
-            click.confirm(visible(question), abort=True, err=True)
+            click.confirm(printable(question), abort=True, err=True)
         removed = client.delete_collection(name)
     if as_json:
-        emit({"deleted": collection_object(removed)})
+        emit({"deleted": collection_json(removed)})
     else:
-        click.echo(visible(f"deleted  {removed.name} ({removed.documents} documents)"))
+        click.echo(printable(f"deleted  {removed.name} ({removed.documents} documents)"))
     return ExitCode.OK
 
 
 def _show(info: CollectionInfo, as_json: bool) -> ExitCode:
-    shown = collection_object(info)
+    shown = collection_json(info)
     if as_json:
         emit({"collection": shown})
         return ExitCode.OK
     settings = shown.pop("settings")
-    plain = collection_object(replace(info, settings=CollectionSettings()))["settings"]
+    defaults = collection_json(replace(info, settings=CollectionSettings()))["settings"]
     for key, value in shown.items():
-        click.echo(visible(f"{key}: {'-' if value is None else shown_value(value)}"))
+        click.echo(printable(f"{key}: {'-' if value is None else options.format_value(value)}"))
     for key, value in settings.items():
-        mark = "" if value != plain[key] else "  (default)"
-        click.echo(visible(f"{key}: {_line(value)}{mark}"))
+        mark = "" if value != defaults[key] else "  (default)"
+        click.echo(printable(f"{key}: {_format(value)}{mark}"))
     return ExitCode.OK
 
 
-def _line(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_line(inner)}" for key, inner in value.items())
+        return ", ".join(f"{key} {_format(inner)}" for key, inner in value.items())
     if isinstance(value, list):
-        return "; ".join(_line(each) for each in value) or "-"
-    return "-" if value in (None, "") else shown_value(value)
+        return "; ".join(_format(each) for each in value) or "-"
+    return "-" if value in (None, "") else options.format_value(value)

@@ -1,4 +1,4 @@
-"""``edge-rag docs``: what is stored."""
+"""``edge-rag docs``: the stored documents."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.exit_codes import ExitCode, error_object, exit_code
-from edge_rag.cli.options import shown_value
-from edge_rag.cli.output.json import document_object, metadata_object
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import CallStatus, Client, ClientError
+from edge_rag.cli.exit_codes import ExitCode, error_json, exit_code
+from edge_rag.cli.output.json import document_json, metadata_json
+from edge_rag.cli.output.terminal import emit, note, printable
 from edge_rag.core.documents.document import DocumentInfo
 
 _EPILOG = """\b
@@ -33,14 +31,14 @@ def docs() -> None:
 @options.connection
 def list_documents(collection: str, server: str | None, timeout_s: float | None, as_json: bool) -> ExitCode:
     """Lists the documents of a collection."""
-    with Client(server, timeout_s=timeout_s) as client:
+    with options.open_client(server, timeout_s) as client:
         documents = list(client.documents(collection=collection))
     if as_json:
-        emit({"documents": [document_object(info) for info in documents]})
+        emit({"documents": [document_json(info) for info in documents]})
         return ExitCode.OK
     for info in sorted(documents, key=lambda info: info.name):
-        click.echo(visible(f"{info.document_id}  {info.name}  ({_measure(info)})"))
-    notes().print(f"{len(documents)} documents in collection {collection}", style="dim")
+        click.echo(printable(f"{info.document_id}  {info.name}  ({_summary(info)})"))
+    note(f"{len(documents)} documents in collection {collection}", "dim")
     return ExitCode.OK
 
 
@@ -53,20 +51,20 @@ def show_document(
     document: str, text_only: bool, collection: str, server: str | None, timeout_s: float | None, as_json: bool
 ) -> ExitCode:
     """Shows one document, named by name or id."""
-    with Client(server, timeout_s=timeout_s) as client:
+    with options.open_client(server, timeout_s) as client:
         stored = client.document(document, collection=collection)
     if as_json:
-        emit({"document": document_object(stored.info), "text": stored.text})
+        emit({"document": document_json(stored.info), "text": stored.text})
     elif text_only:
-        click.echo(visible(stored.text))
+        click.echo(printable(stored.text))
     else:
-        shown = document_object(stored.info)
+        shown = document_json(stored.info)
         metadata = shown.pop("metadata")
         for key, value in (
             *shown.items(),
-            *((f"metadata.{key}", shown_value(value)) for key, value in metadata.items()),
+            *((f"metadata.{key}", options.format_value(value)) for key, value in metadata.items()),
         ):
-            click.echo(visible(f"{key}: {'-' if value is None or value == '' else value}"))
+            click.echo(printable(f"{key}: {'-' if value is None or value == '' else value}"))
     return ExitCode.OK
 
 
@@ -78,10 +76,12 @@ def delete_documents(
     documents: tuple[str, ...], collection: str, server: str | None, timeout_s: float | None, as_json: bool
 ) -> ExitCode:
     """Deletes documents, named by name or id, with their text and vectors."""
+    from edge_rag.client import CallStatus, ClientError
+
     code = ExitCode.OK
     deleted: list[dict[str, Any]] = []
     missing: list[dict[str, Any]] = []
-    with Client(server, timeout_s=timeout_s) as client:
+    with options.open_client(server, timeout_s) as client:
         for document in documents:
             try:
                 info = client.delete(document, collection=collection)
@@ -89,19 +89,19 @@ def delete_documents(
                 if error.status is not CallStatus.NOT_FOUND:
                     raise
                 code = exit_code(error)
-                missing.append({"document": document, "error": error_object(error)})
+                missing.append({"document": document, "error": error_json(error)})
                 if not as_json:
-                    notes().print(visible(str(error)), style="red")
+                    note(str(error), "red")
             else:
-                deleted.append(document_object(info))
+                deleted.append(document_json(info))
                 if not as_json:
-                    click.echo(visible(f"deleted  {info.name}"))
+                    click.echo(printable(f"deleted  {info.name}"))
     if as_json:
         emit({"deleted": deleted, "errors": missing})
     return code
 
 
-def _measure(info: DocumentInfo) -> str:
+def _summary(info: DocumentInfo) -> str:
     pages = f"{info.pages} pages, " if info.pages is not None else ""
-    metadata = "".join(f", {key}={shown_value(value)}" for key, value in metadata_object(info.metadata).items())
+    metadata = "".join(f", {key}={options.format_value(value)}" for key, value in metadata_json(info.metadata).items())
     return f"{info.media_type}, {pages}{info.chunks} passages, {info.size_bytes:,} bytes{metadata}"

@@ -6,22 +6,21 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.documents.jobs import doing, job_object
+from edge_rag.cli.commands.documents.jobs import job_json, progress_text
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.files.upload import Report, Storing, hand_over, rejected
-from edge_rag.cli.files.walk import FoundFile, Unusable, find_files
-from edge_rag.cli.options import metadata_of
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import Client, JobEntry, RetryPolicy
-from edge_rag.client.errors import unreadable_reply
+from edge_rag.cli.files.walk import FoundFile, UnusableFile, find_files
+from edge_rag.cli.output.terminal import emit, error_console, note, printable
 from edge_rag.core.documents.jobs import Job, JobDocumentState
 from edge_rag.core.ids import Unrecognized
+
+if TYPE_CHECKING:
+    from edge_rag.cli.files.upload import Report
+    from edge_rag.client import Client, JobEntry
 
 _EPILOG = """\b
 Examples:
@@ -31,22 +30,22 @@ Examples:
   edge-rag ingest --meta year=2020 --meta tag=pump --meta tag=seal manuals/pumps/
   edge-rag ingest --json manuals/ | jq -r '.documents[] | select(.status == "rejected") | .name'
 """
-_RETRY: Final = RetryPolicy(max_backoff_s=120)
+_RETRY_S: Final = 120.0
 _FINAL: Final = tuple(state for state in JobDocumentState if state is not JobDocumentState.QUEUED)
 _FAILED: Final = (JobDocumentState.REJECTED, JobDocumentState.CANCELLED)
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
-@click.option("--collection", default="default", show_default=True, metavar="NAME", help="Where they go.")
+@click.option("--collection", default="default", show_default=True, metavar="NAME", help="Target collection.")
 @click.option(
     "--meta",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Metadata of all of them; may be repeated, and a key that is has all its values as tags. Wins over what a "
-    "document says of itself. Numbers, true, false and dates (2020-05-31) are taken as such unless quoted.",
+    help="Metadata of all documents; may be repeated; a repeated key gets all its values as tags. Overrides the "
+    "documents' own metadata. Unquoted numbers, true, false and dates (2020-05-31) keep their type.",
 )
-@click.option("--no-wait", is_flag=True, help="Return once they are accepted for good; a job stores them.")
+@click.option("--no-wait", is_flag=True, help="Return when the documents are durably accepted; a job stores them.")
 @options.connection
 def ingest(
     paths: tuple[Path, ...],
@@ -57,31 +56,35 @@ def ingest(
     timeout_s: float | None,
     as_json: bool,
 ) -> ExitCode:
-    """Hands documents over: PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, HTML, Markdown, mail, CSV, RTF and text.
+    """Ingests documents.
 
-    Directories are walked, hidden files left out. A document keeps its path relative to the PATH given as its name; one
-    of that name is replaced. A file that is rejected does not stop the others, but the command then ends with code 1.
+    Formats: PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, HTML, Markdown, mail, CSV, RTF and text.
 
-    A job stores them, and this command follows it, also over a restart of the daemon. Ctrl-C ends the following only:
-    what was accepted is stored all the same, unless `edge-rag jobs cancel` ends the job.
+    Directories are walked without hidden files. The name of a document is its path relative to PATH; a document of the
+    same name is replaced. A rejected file does not stop the others; the command then exits with 1.
+
+    A job of the daemon stores the documents, and this command watches it, also across a restart of the daemon. Ctrl-C
+    stops watching only: accepted documents are stored unless `edge-rag jobs cancel` cancels the job.
     """
-    metadata = metadata_of(meta)
+    metadata = options.parse_metadata(meta)
     entries = list(find_files(paths))
     if not entries:
         raise click.ClickException(f"no files in {', '.join(str(path) for path in paths)}")
-    with Client(server, timeout_s=timeout_s, retry=_RETRY) as client:
+    with options.open_client(server, timeout_s, _RETRY_S) as client:
         return (_accept if no_wait else _store)(client, entries, collection, metadata, as_json)
 
 
-class _Screen:
-    """What is shown while files are stored: a line for each that is done and, on a terminal, a bar.
+class _ProgressView:
+    """Shows a line per finished file and, on a terminal, a progress bar.
 
     Args:
-        files: What is handed over.
-        as_json: Whether standard output is kept for JSON.
+        files: The uploaded files.
+        as_json: Whether standard output is reserved for JSON.
     """
 
     def __init__(self, files: Sequence[FoundFile], as_json: bool) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
         self._as_json = as_json
         self._sizes = {file.name: _size(file) for file in files}
         self._stored = self._done = 0
@@ -90,7 +93,7 @@ class _Screen:
         self.progress = Progress(
             *columns,
             TextColumn("{task.description}", markup=False),
-            console=(console := notes()),
+            console=(console := error_console()),
             transient=True,
             disable=not console.is_terminal,
             redirect_stdout=False,
@@ -98,129 +101,143 @@ class _Screen:
         )
         self._bar = self.progress.add_task("", total=sum(self._sizes.values()), files="")
 
-    def settled(self, entry: JobEntry) -> None:
-        """Says what became of a file."""
+    def show_result(self, entry: JobEntry) -> None:
+        """Shows the result of a file."""
         self._done += entry.name in self._sizes
         self._stored += self._sizes.get(entry.name, 0)
         if self._as_json:
             return
-        line = visible(_line(entry))
+        line = printable(_line(entry))
         if self.progress.disable or not sys.stdout.isatty():
             click.echo(line)
         else:
             self.progress.console.print(line)
 
-    def show(self, report: Report) -> None:
-        """Brings the bar up to date; says, once, what keeps the daemon from storing."""
+    def show_progress(self, report: Report) -> None:
+        """Updates the bar; prints once why the daemon cannot store documents."""
+        from edge_rag.client import JobEntry
+
         if isinstance(report, JobEntry):
-            self.progress.update(self._bar, description=visible(f"accepted {report.name}"))
+            self.progress.update(self._bar, description=printable(f"accepted {report.name}"))
         else:
-            self.progress.update(self._bar, description=doing(report))
+            self.progress.update(self._bar, description=progress_text(report))
             problem = "" if report.work is None else report.work.problem
             if problem and problem != self._problem:
-                self.note(f"waits: {problem}")
+                self.note(f"waiting: {problem}")
             self._problem = problem
         self.progress.update(self._bar, completed=self._stored, files=f"{self._done}/{len(self._sizes)} files")
 
     def note(self, text: str) -> None:
-        """Says something on standard error."""
-        self.progress.console.print(visible(text))
+        """Prints a line on standard error."""
+        self.progress.console.print(printable(text))
 
 
 def _store(
     client: Client,
-    entries: Sequence[FoundFile | Unusable],
+    entries: Sequence[FoundFile | UnusableFile],
     collection: str,
     metadata: Mapping[str, object],
     as_json: bool,
 ) -> ExitCode:
-    """Has files stored and says what became of each."""
+    """Uploads files, watches the jobs and reports each file."""
+    from edge_rag.cli.files.upload import UploadProgress, upload
+    from edge_rag.client import RetryPolicy
+    from edge_rag.client.errors import unreadable_reply
+
     files = [entry for entry in entries if isinstance(entry, FoundFile)]
-    storing, screen = Storing(client), _Screen(files, as_json)
+    uploading, view = UploadProgress(client), _ProgressView(files, as_json)
+    events = upload(client, files, collection, metadata, RetryPolicy(max_backoff_s=_RETRY_S))
     outcomes: dict[str, JobEntry] = {}
-    with screen.progress:
+    with view.progress:
         for entry in entries:
-            if isinstance(entry, Unusable):
-                screen.settled(_unusable(entry))
+            if isinstance(entry, UnusableFile):
+                view.show_result(_unusable(entry))
         try:
-            for report in storing.follow(hand_over(client, files, collection, metadata, _RETRY)):
+            for report in uploading.follow(events):
                 for document in _finished(report):
                     if outcomes.setdefault(document.name, document) is document:
-                        screen.settled(document)
-                screen.show(report)
+                        view.show_result(document)
+                view.show_progress(report)
         except BaseException:
-            for job_id, accepted in storing.running.items():
-                screen.note(
-                    f"job {job_id} goes on to store the {accepted} documents it accepted; "
-                    f"`edge-rag jobs watch {job_id}` follows it, `edge-rag jobs cancel {job_id}` ends it"
+            for job_id, accepted in uploading.running.items():
+                view.note(
+                    f"job {job_id} continues to store the {accepted} documents it accepted; "
+                    f"`edge-rag jobs watch {job_id}` watches it, `edge-rag jobs cancel {job_id}` cancels it"
                 )
             raise
     if any(file.name not in outcomes for file in files):
-        raise unreadable_reply("the daemon did not say what became of every document")
-    done = [_unusable(entry) if isinstance(entry, Unusable) else outcomes[entry.name] for entry in entries]
+        raise unreadable_reply("the daemon did not report every document")
+    done = [_unusable(entry) if isinstance(entry, UnusableFile) else outcomes[entry.name] for entry in entries]
     counts = Counter(entry.state for entry in done)
     if as_json:
         emit(_as_json(done, counts))
     else:
-        notes().print(", ".join(f"{counts[state]} {state.value}" for state in _told(counts) if counts[state]))
+        note(", ".join(f"{counts[state]} {state.value}" for state in _reported_states(counts) if counts[state]))
     return ExitCode.FAILURE if any(_failed(state) for state in counts) else ExitCode.OK
 
 
 def _accept(
     client: Client,
-    entries: Sequence[FoundFile | Unusable],
+    entries: Sequence[FoundFile | UnusableFile],
     collection: str,
     metadata: Mapping[str, object],
     as_json: bool,
 ) -> ExitCode:
-    """Hands files over and says which job stores them."""
+    """Uploads files and prints the jobs that store them."""
+    from edge_rag.cli.files.upload import upload
+    from edge_rag.client import RetryPolicy
+
     files = [entry for entry in entries if isinstance(entry, FoundFile)]
-    refused = [_unusable(entry) for entry in entries if isinstance(entry, Unusable)]
+    rejected = [_unusable(entry) for entry in entries if isinstance(entry, UnusableFile)]
     jobs: list[Job] = []
     accepted: list[str] = []
-    for event in hand_over(client, files, collection, metadata, _RETRY):
+    for event in upload(client, files, collection, metadata, RetryPolicy(max_backoff_s=_RETRY_S)):
         if isinstance(event, Job):
             jobs.append(event)
         elif event.state is JobDocumentState.REJECTED:
-            refused.append(event)
+            rejected.append(event)
         else:
             accepted.append(event.name)
             if not as_json:
-                click.echo(visible(f"accepted   {event.name}"))
+                click.echo(printable(f"accepted   {event.name}"))
     if as_json:
         emit(
             {
-                "job": job_object(jobs[-1]) if jobs else None,
-                "earlier_jobs": [job_object(job) for job in jobs[:-1]],
+                "job": job_json(jobs[-1]) if jobs else None,
+                "earlier_jobs": [job_json(job) for job in jobs[:-1]],
                 "accepted": accepted,
-                "rejected": [{"name": entry.name, "reason": entry.reason} for entry in refused],
+                "rejected": [{"name": entry.name, "reason": entry.reason} for entry in rejected],
             }
         )
     else:
-        for entry in refused:
-            click.echo(visible(_line(entry)))
+        for entry in rejected:
+            click.echo(printable(_line(entry)))
         for job in jobs:
-            notes().print(f"job {job.job_id} stores them; `edge-rag jobs watch {job.job_id}` follows it")
-    return ExitCode.FAILURE if refused else ExitCode.OK
+            note(f"job {job.job_id} stores them; `edge-rag jobs watch {job.job_id}` watches it")
+    return ExitCode.FAILURE if rejected else ExitCode.OK
 
 
 def _finished(report: Report) -> Iterable[JobEntry]:
+    from edge_rag.client import JobEntry
+
     documents = (report,) if isinstance(report, JobEntry) else report.documents
     return (document for document in documents if document.state is not JobDocumentState.QUEUED)
 
 
-def _told(counts: Iterable[JobDocumentState | Unrecognized]) -> Iterator[JobDocumentState | Unrecognized]:
-    """Yields the states that a report counts, and what else came."""
+def _reported_states(counts: Iterable[JobDocumentState | Unrecognized]) -> Iterator[JobDocumentState | Unrecognized]:
+    """Yields the states that a report always counts, and unrecognized ones."""
     yield from _FINAL
     yield from (state for state in counts if isinstance(state, Unrecognized))
 
 
 def _failed(state: JobDocumentState | Unrecognized) -> bool:
-    """Whether a document is not known to be stored."""
+    """Whether a document is not stored, as far as is known."""
     return isinstance(state, Unrecognized) or state in _FAILED
 
 
-def _unusable(entry: Unusable) -> JobEntry:
+def _unusable(entry: UnusableFile) -> JobEntry:
+    from edge_rag.cli.files.upload import rejected
+
     return rejected(entry.name, entry.reason)
 
 
@@ -251,4 +268,4 @@ def _as_json(done: Sequence[JobEntry], counts: Counter[JobDocumentState | Unreco
         }
         for entry in done
     ]
-    return {"documents": documents, **{state.value: counts[state] for state in _told(counts)}}
+    return {"documents": documents, **{state.value: counts[state] for state in _reported_states(counts)}}

@@ -1,4 +1,4 @@
-"""``edge-rag watch``: a folder whose documents follow its files."""
+"""``edge-rag watch``: documents that follow the files of a folder."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from edge_rag.cli import options
-from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.exit_codes import ExitCode, is_client_error
 from edge_rag.cli.files.folder_sync import (
-    Fate,
-    Look,
-    Remembered,
-    Work,
-    look_at,
+    FileState,
+    SyncedFile,
+    SyncPlan,
+    SyncStatus,
+    plan_sync,
     read_state,
+    scan_folder,
     state_file,
-    work_for,
     write_state,
 )
-from edge_rag.cli.output.terminal import emit, notes, visible
-from edge_rag.client import CallStatus, Client, ClientError, RetryPolicy
+from edge_rag.cli.output.terminal import emit, note, printable
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from edge_rag.client import Client
 
 _EPILOG = """\b
 Examples:
@@ -35,15 +37,15 @@ Examples:
   edge-rag watch /mnt/share --rescan 60
   edge-rag watch /srv/manuals --collection manuals --status
 """
-_RETRY = RetryPolicy(max_backoff_s=60)
-_THIS_FILE_ONLY: Final = frozenset({CallStatus.INVALID_ARGUMENT, CallStatus.INTERNAL, CallStatus.UNKNOWN})
-_PATIENCE_S: Final = 5.0
-_FILES_A_SAVE: Final = 50
+_RETRY_S: Final = 60.0
+_FAILURES_OF_ONE_FILE: Final = frozenset({"INVALID_ARGUMENT", "INTERNAL", "UNKNOWN"})
+_PAUSE_AFTER_ERROR_S: Final = 5.0
+_FILES_PER_SAVE: Final = 50
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--collection", default="default", show_default=True, metavar="NAME", help="Where they go.")
+@click.option("--collection", default="default", show_default=True, metavar="NAME", help="Target collection.")
 @click.option(
     "--rescan",
     "rescan_s",
@@ -51,7 +53,7 @@ _FILES_A_SAVE: Final = 50
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Look through the whole folder at least this often: network shares do not tell of changes.",
+    help="Scan the whole folder at least this often; network shares do not report changes.",
 )
 @click.option(
     "--settle",
@@ -60,11 +62,11 @@ _FILES_A_SAVE: Final = 50
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Hand a file over once it has not changed for this long.",
+    help="Upload a file after it has not changed for this long.",
 )
 @click.option("--most-mib", type=click.IntRange(min=1), default=64, show_default=True, help="Largest file, MiB.")
-@click.option("--once", is_flag=True, help="End when the documents are as the folder is now.")
-@click.option("--status", is_flag=True, help="Only tell what failed and why; needs no daemon.")
+@click.option("--once", is_flag=True, help="Exit when the documents match the folder.")
+@click.option("--status", is_flag=True, help="Only list the files that failed, with the reasons; needs no daemon.")
 @options.connection
 def watch(
     folder: Path,
@@ -78,163 +80,167 @@ def watch(
     timeout_s: float | None,
     as_json: bool,
 ) -> ExitCode:
-    """Has a collection's documents follow the files of a folder, until it is ended with Ctrl-C.
+    """Keeps a collection in sync with the files of a folder.
 
-    New, changed and renamed files are handed over, and documents whose file is gone are deleted, if this watch brought
-    them in. What fails is kept with its reason, over restarts too, and tried again when the file changes.
+    Runs until Ctrl-C. New, changed and renamed files are uploaded. Documents whose file is gone are deleted if this
+    command uploaded them. Failures are kept with their reason, also across restarts, and retried when the file changes.
     """
     root = folder.absolute()
     if not status and not root.is_dir():
-        raise click.UsageError(f"{folder} is no folder")
-    with Client(server, timeout_s=timeout_s, retry=_RETRY) as client:
-        memory = state_file(root, collection, client.address)
-        watcher = _Watch(client, root, collection, most_mib << 20, memory, as_json)
+        raise click.UsageError(f"{folder} is not a folder")
+    with options.open_client(server, timeout_s, _RETRY_S) as client:
+        state_path = state_file(root, collection, client.address)
+        sync = _FolderSync(client, root, collection, most_mib << 20, state_path, as_json)
         if status:
-            return watcher.tell()
-        with _terminated_like_interrupted(), _changes(root) as changed:
+            return sync.print_failures()
+        with _sigterm_as_interrupt(), _changes(root) as changed:
             try:
                 while True:
-                    wait_s = watcher.follow(settle_s, rescan_s)
-                    if once and watcher.done:
-                        return ExitCode.FAILURE if watcher.failures else ExitCode.OK
+                    wait_s = sync.run_once(settle_s, rescan_s)
+                    if once and sync.done:
+                        return ExitCode.FAILURE if sync.failures else ExitCode.OK
                     changed.wait(wait_s)
                     changed.clear()
             finally:
-                watcher.save()
+                sync.save()
 
 
-class _Watch:
-    """One folder and what is remembered of it.
+class _FolderSync:
+    """One folder and the state of its files.
 
     Args:
         client: The daemon.
         root: The folder.
-        collection: Where its documents go.
-        most_bytes: Largest file.
-        memory: Where to remember.
+        collection: The target collection.
+        max_bytes: Maximum size of a file.
+        state_path: The state file.
         as_json: Whether events are printed as JSON lines.
     """
 
     def __init__(
-        self, client: Client, root: Path, collection: str, most_bytes: int, memory: Path, as_json: bool
+        self, client: Client, root: Path, collection: str, max_bytes: int, state_path: Path, as_json: bool
     ) -> None:
         self._client = client
         self._root = root
         self._collection = collection
-        self._most_bytes = most_bytes
-        self._memory = memory
+        self._max_bytes = max_bytes
+        self._state_path = state_path
         self._as_json = as_json
-        self._remembered = read_state(memory)
-        self._before: Mapping[str, Look] = {}
+        self._synced = read_state(state_path)
+        self._previous: Mapping[str, FileState] = {}
         self.done = False
 
     @property
     def failures(self) -> dict[str, str]:
-        """Reasons, by the name of the file."""
-        return {name: entry.reason for name, entry in sorted(self._remembered.items()) if entry.fate is Fate.FAILED}
+        """Reasons by the name of the file."""
+        return {name: each.reason for name, each in sorted(self._synced.items()) if each.status is SyncStatus.FAILED}
 
     def save(self) -> None:
-        """Writes down what is remembered."""
-        write_state(self._memory, self._remembered)
+        """Writes the state file."""
+        write_state(self._state_path, self._synced)
 
-    def tell(self) -> ExitCode:
-        """Prints what failed and why."""
+    def print_failures(self) -> ExitCode:
+        """Prints the files that failed, with the reasons."""
         failures = self.failures
         if self._as_json:
-            taken = len(self._remembered) - len(failures)
-            emit({"taken": taken, "failed": [{"name": name, "reason": why} for name, why in failures.items()]})
+            uploaded = len(self._synced) - len(failures)
+            emit({"taken": uploaded, "failed": [{"name": name, "reason": reason} for name, reason in failures.items()]})
             return ExitCode.OK
         for name, reason in failures.items():
-            click.echo(visible(f"failed     {name}: {reason}"))
-        notes().print(f"{len(self._remembered)} files, {len(failures)} failed", style="dim")
+            click.echo(printable(f"failed     {name}: {reason}"))
+        note(f"{len(self._synced)} files, {len(failures)} failed", "dim")
         return ExitCode.OK
 
-    def follow(self, settle_s: float, rescan_s: float) -> float:
-        """Looks once and does what is due; returns how long to wait before looking again, seconds."""
+    def run_once(self, settle_s: float, rescan_s: float) -> float:
+        """Scans once and applies the changes; returns the time until the next scan, seconds."""
         self.done = False
         try:
-            now = look_at(self._root, self._most_bytes)
-            work = work_for(now, self._before, self._remembered)
-            self._before = now
-            self._do(work, now)
-        except ConfigurationError as error:
-            notes().print(visible(f"edge-rag: {error}; trying again"), style="yellow")
-            return min(_PATIENCE_S, rescan_s)
-        except ClientError as error:
-            notes().print(visible(f"edge-rag: {error}; trying again"), style="yellow")
-            return min(_PATIENCE_S, rescan_s)
-        self.done = not work.unsettled
-        return settle_s if work.unsettled else rescan_s
+            current = scan_folder(self._root, self._max_bytes)
+            plan = plan_sync(current, self._previous, self._synced)
+            self._previous = current
+            self._apply(plan, current)
+        except Exception as error:
+            if not isinstance(error, ConfigurationError) and not is_client_error(error):
+                raise
+            note(f"edge-rag: {error}; trying again", "yellow")
+            return min(_PAUSE_AFTER_ERROR_S, rescan_s)
+        self.done = not plan.unsettled
+        return settle_s if plan.unsettled else rescan_s
 
-    def _do(self, work: Work, now: Mapping[str, Look]) -> None:
-        due: list[Callable[[], None]] = []
-        due += [lambda name=name: self._refuse(name, now[name]) for name in work.refuse]  # type: ignore[misc]
-        due += [lambda name=name: self._hand_over(name, now[name]) for name in work.hand_over]  # type: ignore[misc]
-        due += [lambda name=name: self._remove(name) for name in work.remove]  # type: ignore[misc]
+    def _apply(self, plan: SyncPlan, current: Mapping[str, FileState]) -> None:
+        steps: list[Callable[[], None]] = []
+        steps += [lambda name=name: self._reject(name, current[name]) for name in plan.reject]  # type: ignore[misc]
+        steps += [lambda name=name: self._upload(name, current[name]) for name in plan.upload]  # type: ignore[misc]
+        steps += [lambda name=name: self._delete(name) for name in plan.delete]  # type: ignore[misc]
         try:
-            for number, step in enumerate(due, start=1):
+            for number, step in enumerate(steps, start=1):
                 step()
-                if number % _FILES_A_SAVE == 0:
+                if number % _FILES_PER_SAVE == 0:
                     self.save()
         finally:
-            if due:
+            if steps:
                 self.save()
 
-    def _hand_over(self, name: str, look: Look) -> None:
-        known = self._remembered.get(name)
-        brought_in = known is not None and known.brought_in
+    def _upload(self, name: str, state: FileState) -> None:
+        from edge_rag.client import ClientError
+
+        owned = self._owns(name)
         try:
             path = self._root / name
             outcome = self._client.ingest(name, lambda: path.open("rb"), collection=self._collection)
         except FileNotFoundError:
-            return  # gone meanwhile, as the next look tells
+            return  # deleted meanwhile; the next scan finds that
         except OSError as error:
-            self._remember(name, Remembered(look, Fate.FAILED, f"cannot be read: {error.strerror}", brought_in))
+            self._record(name, SyncedFile(state, SyncStatus.FAILED, f"cannot be read: {error.strerror}", owned))
             return
         except ClientError as error:
-            if error.status not in _THIS_FILE_ONLY:
+            if error.status.value not in _FAILURES_OF_ONE_FILE:
                 raise
-            self._remember(name, Remembered(look, Fate.FAILED, str(error), brought_in))
+            self._record(name, SyncedFile(state, SyncStatus.FAILED, str(error), owned))
             return
         if outcome.status is IngestStatus.REJECTED:
-            self._remember(name, Remembered(look, Fate.FAILED, outcome.reason, brought_in))
+            self._record(name, SyncedFile(state, SyncStatus.FAILED, outcome.reason, owned))
             return
-        brought_in |= outcome.status is not IngestStatus.UNCHANGED
-        self._remember(name, Remembered(look, Fate.TAKEN, "", brought_in), outcome.status.value)
+        owned |= outcome.status is not IngestStatus.UNCHANGED
+        self._record(name, SyncedFile(state, SyncStatus.UPLOADED, "", owned), outcome.status.value)
 
-    def _refuse(self, name: str, look: Look) -> None:
-        known = self._remembered.get(name)
-        self._remember(name, Remembered(look, Fate.FAILED, look.refused, known is not None and known.brought_in))
+    def _reject(self, name: str, state: FileState) -> None:
+        self._record(name, SyncedFile(state, SyncStatus.FAILED, state.problem, self._owns(name)))
 
-    def _remove(self, name: str) -> None:
-        if self._remembered[name].brought_in:
+    def _delete(self, name: str) -> None:
+        from edge_rag.client import CallStatus, ClientError
+
+        if self._owns(name):
             try:
                 self._client.delete(name, collection=self._collection)
             except ClientError as error:
                 if error.status is not CallStatus.NOT_FOUND:
                     raise
-            self._say("removed", name, "")
-        del self._remembered[name]
+            self._print_event("removed", name, "")
+        del self._synced[name]
 
-    def _remember(self, name: str, entry: Remembered, event: str = "failed") -> None:
-        self._remembered[name] = entry
-        self._say(event, name, entry.reason)
+    def _owns(self, name: str) -> bool:
+        return name in self._synced and self._synced[name].owned
 
-    def _say(self, event: str, name: str, reason: str) -> None:
+    def _record(self, name: str, entry: SyncedFile, event: str = "failed") -> None:
+        self._synced[name] = entry
+        self._print_event(event, name, entry.reason)
+
+    def _print_event(self, event: str, name: str, reason: str) -> None:
         if self._as_json:
             emit({"event": event, "name": name, "reason": reason})
         else:
-            click.echo(visible(f"{event:<9}  {name}{f': {reason}' if reason else ''}"))
+            click.echo(printable(f"{event:<9}  {name}{f': {reason}' if reason else ''}"))
 
 
 @contextmanager
 def _changes(root: Path) -> Iterator[threading.Event]:
-    """An event that is set whenever something below a folder changes, as far as its file system tells."""
+    """Yields an event that is set whenever the file system reports a change below a folder."""
     import watchfiles
 
     changed, stop = threading.Event(), threading.Event()
 
-    def follow() -> None:
+    def watch_files() -> None:
         while not stop.is_set():
             try:
                 for _ in watchfiles.watch(
@@ -242,12 +248,10 @@ def _changes(root: Path) -> Iterator[threading.Event]:
                 ):
                     changed.set()
             except (OSError, RuntimeError) as error:
-                notes().print(
-                    visible(f"edge-rag: changes below {root} are only found by rescans: {error}"), style="yellow"
-                )
-                stop.wait(_PATIENCE_S)
+                note(f"edge-rag: changes below {root} are found by rescans only: {error}", "yellow")
+                stop.wait(_PAUSE_AFTER_ERROR_S)
 
-    thread = threading.Thread(target=follow, name="watch", daemon=True)
+    thread = threading.Thread(target=watch_files, name="watch", daemon=True)
     thread.start()
     try:
         yield changed
@@ -257,8 +261,8 @@ def _changes(root: Path) -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Has SIGTERM, with which services are ended, do what Ctrl-C does."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Handles SIGTERM, which service managers send, like Ctrl-C."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_rag.api.v1 import documents_pb2
-from edge_rag.cli.files.walk import FoundFile, Unusable, find_files
+from edge_rag.cli.files.walk import FoundFile, UnusableFile, find_files
 from edge_rag.cli.main import main
 from tests.unit.cli.scripted_daemon import ScriptedDaemon, refusing
 
@@ -93,14 +93,14 @@ def test_links_are_followed_only_inside_the_directory_given(tmp_path: Path) -> N
     (root / "dangling.md").symlink_to(root / "gone.md")
     (root / "self.md").symlink_to(root / "self.md")
     (root / "away").symlink_to(tmp_path, target_is_directory=True)
-    leads_out = "a link that leads out of the folder; give what it leads to by itself if you want it"
+    leads_out = "a symbolic link out of the folder; name its target to include it"
     assert found(root) == [
         f"! away: {leads_out}",
-        "! dangling.md: a link that leads nowhere",
+        "! dangling.md: a broken symbolic link",
         "in.md",
         f"! out.md: {leads_out}",
         "real.md",
-        "! self.md: a link that leads nowhere",
+        "! self.md: a broken symbolic link",
     ]
 
 
@@ -128,7 +128,7 @@ def test_two_files_of_one_name_are_not_taken_for_one_document(tmp_path: Path) ->
 def test_a_name_that_is_not_utf8_and_a_path_that_is_not_there_are_reported(tmp_path: Path) -> None:
     (tmp_path / "caf\udce9.md").write_text("text")
     entries = list(find_files([tmp_path, tmp_path / "none.md"]))
-    assert all(isinstance(entry, Unusable) for entry in entries)
+    assert all(isinstance(entry, UnusableFile) for entry in entries)
     assert found(tmp_path, tmp_path / "none.md") == [
         "! caf�.md: its name is not valid UTF-8",
         "! none.md: no such file or directory",
@@ -180,7 +180,7 @@ def test_a_file_that_vanishes_is_reported_and_the_others_are_taken(
         (tmp_path / name).write_text("text")
     ScriptedJobs(scripted)
 
-    def vanishing(paths: tuple[Path, ...]) -> Iterator[FoundFile | Unusable]:
+    def vanishing(paths: tuple[Path, ...]) -> Iterator[FoundFile | UnusableFile]:
         yield from tuple(find_files(paths))
         (tmp_path / "b.md").unlink()
 

@@ -1,4 +1,4 @@
-"""What a watch decides, what it looks at and what it remembers."""
+"""The scan of a folder, the plan of changes and the state file."""
 
 from __future__ import annotations
 
@@ -11,60 +11,62 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_rag.cli.files.folder_sync import (
-    Fate,
-    Look,
-    Remembered,
-    look_at,
+    FileState,
+    SyncedFile,
+    SyncStatus,
+    plan_sync,
     read_state,
+    scan_folder,
     state_file,
-    work_for,
     write_state,
 )
 from edge_rag.errors import ConfigurationError, StorageCorrupt
 
-_LOOKS = st.builds(Look, st.integers(0, 2), st.integers(0, 1), st.integers(0, 1), st.sampled_from(["", "not a file"]))
-_FOLDERS = st.dictionaries(st.sampled_from("abcd"), _LOOKS)
-_MEMORIES = st.dictionaries(
+_STATES = st.builds(
+    FileState, st.integers(0, 2), st.integers(0, 1), st.integers(0, 1), st.sampled_from(["", "not a file"])
+)
+_FOLDERS = st.dictionaries(st.sampled_from("abcd"), _STATES)
+_SYNCED = st.dictionaries(
     st.sampled_from("abcd"),
-    st.builds(Remembered, _LOOKS, st.sampled_from(Fate), st.sampled_from(["", "why"]), st.booleans()),
+    st.builds(SyncedFile, _STATES, st.sampled_from(SyncStatus), st.sampled_from(["", "why"]), st.booleans()),
 )
 
 
-@given(_FOLDERS, _MEMORIES)
-def test_after_two_equal_looks_every_difference_is_dealt_with(
-    now: dict[str, Look], remembered: dict[str, Remembered]
+@given(_FOLDERS, _SYNCED)
+def test_after_two_equal_scans_every_difference_is_planned(
+    current: dict[str, FileState], synced: dict[str, SyncedFile]
 ) -> None:
-    work = work_for(now, now, remembered)
+    plan = plan_sync(current, current, synced)
 
-    assert work.unsettled == ()
-    changed = {name for name in now if name not in remembered or remembered[name].look != now[name]}
-    assert {*work.hand_over, *work.refuse} == changed
-    assert set(work.remove) == set(remembered) - set(now)
-    dealt = {name: Remembered(look, Fate.TAKEN, "", True) for name, look in now.items()}
-    again = work_for(now, now, dealt)
-    assert (again.hand_over, again.refuse, again.remove, again.unsettled) == ((), (), (), ())
+    assert plan.unsettled == ()
+    changed = {name for name in current if name not in synced or synced[name].state != current[name]}
+    assert {*plan.upload, *plan.reject} == changed
+    assert set(plan.delete) == set(synced) - set(current)
+    done = {name: SyncedFile(state, SyncStatus.UPLOADED, "", True) for name, state in current.items()}
+    again = plan_sync(current, current, done)
+    assert (again.upload, again.reject, again.delete, again.unsettled) == ((), (), (), ())
 
 
-@given(_FOLDERS, _FOLDERS, _MEMORIES)
-def test_what_still_changes_is_left_alone(
-    now: dict[str, Look], before: dict[str, Look], remembered: dict[str, Remembered]
+@given(_FOLDERS, _FOLDERS, _SYNCED)
+def test_a_file_that_still_changes_is_not_planned(
+    current: dict[str, FileState], previous: dict[str, FileState], synced: dict[str, SyncedFile]
 ) -> None:
-    work = work_for(now, before, remembered)
+    plan = plan_sync(current, previous, synced)
 
-    assert all(now[name] == before.get(name) for name in work.hand_over)
-    assert all(name not in before for name in work.remove)
-    assert not {*work.hand_over, *work.refuse, *work.remove} & {*work.unsettled}
-
-
-def test_a_failed_file_is_tried_again_only_when_it_changes() -> None:
-    look, other = Look(1, 1, 1), Look(1, 2, 1)
-    failed = {"a": Remembered(look, Fate.FAILED, "damaged", False)}
-
-    assert work_for({"a": look}, {"a": look}, failed).hand_over == ()
-    assert work_for({"a": other}, {"a": other}, failed).hand_over == ("a",)
+    assert all(current[name] == previous.get(name) for name in plan.upload)
+    assert all(name not in previous for name in plan.delete)
+    assert not {*plan.upload, *plan.reject, *plan.delete} & {*plan.unsettled}
 
 
-def test_only_plain_files_of_the_folder_itself_are_handed_over(tmp_path: Path) -> None:
+def test_a_failed_file_is_retried_only_when_it_changes() -> None:
+    state, other = FileState(1, 1, 1), FileState(1, 2, 1)
+    failed = {"a": SyncedFile(state, SyncStatus.FAILED, "damaged", False)}
+
+    assert plan_sync({"a": state}, {"a": state}, failed).upload == ()
+    assert plan_sync({"a": other}, {"a": other}, failed).upload == ("a",)
+
+
+def test_only_regular_files_inside_the_folder_are_uploaded(tmp_path: Path) -> None:
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     (root / "sub").mkdir(parents=True)
     elsewhere.mkdir()
@@ -84,33 +86,33 @@ def test_only_plain_files_of_the_folder_itself_are_handed_over(tmp_path: Path) -
     listening.close()
     (root / os.fsdecode(b"\xff.txt")).write_text("no utf-8")
 
-    looks = look_at(root, most_bytes=1000)
+    found = scan_folder(root, max_bytes=1000)
 
-    assert {name for name, look in looks.items() if not look.refused} == {"a.txt", "sub/b.txt", "in.txt"}
-    refused = {name: look.refused for name, look in looks.items() if look.refused}
-    assert refused["pipe"] == refused["socket"] == "not a regular file"
-    assert refused["out.txt"] == refused["out"] == "a symbolic link out of the folder"
-    assert "--most-mib" in refused["large.bin"]
-    assert [reason for name, reason in refused.items() if name.endswith(".txt") and "?" in name] == [
+    assert {name for name, state in found.items() if not state.problem} == {"a.txt", "sub/b.txt", "in.txt"}
+    problems = {name: state.problem for name, state in found.items() if state.problem}
+    assert problems["pipe"] == problems["socket"] == "not a regular file"
+    assert problems["out.txt"] == problems["out"] == "a symbolic link out of the folder"
+    assert "--most-mib" in problems["large.bin"]
+    assert [reason for name, reason in problems.items() if name.endswith(".txt") and "?" in name] == [
         "its name is not valid UTF-8"
     ]
-    assert set(looks) & {".hidden", "nowhere.txt"} == set()
+    assert set(found) & {".hidden", "nowhere.txt"} == set()
 
 
-def test_a_folder_that_is_gone_is_no_empty_one(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_and_not_empty(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        look_at(tmp_path / "gone", 1000)
+        scan_folder(tmp_path / "gone", 1000)
 
 
-def test_what_is_remembered_comes_back_and_damage_is_noticed(tmp_path: Path) -> None:
+def test_the_state_file_round_trips_and_damage_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "state" / "watch.json"
-    remembered = {
-        "a.txt": Remembered(Look(1, 2, 3), Fate.TAKEN, "", True),
-        "ü.pdf": Remembered(Look(4, 5, 6, "too large"), Fate.FAILED, "too large", False),
+    synced = {
+        "a.txt": SyncedFile(FileState(1, 2, 3), SyncStatus.UPLOADED, "", True),
+        "ü.pdf": SyncedFile(FileState(4, 5, 6, "too large"), SyncStatus.FAILED, "too large", False),
     }
     assert read_state(path) == {}
-    write_state(path, remembered)
-    assert read_state(path) == remembered
+    write_state(path, synced)
+    assert read_state(path) == synced
 
     content = bytearray(path.read_bytes())
     for place in range(0, len(content), 7):
@@ -118,12 +120,12 @@ def test_what_is_remembered_comes_back_and_damage_is_noticed(tmp_path: Path) -> 
         flipped[place] ^= 2
         path.write_bytes(flipped)
         try:
-            assert read_state(path) == remembered
+            assert read_state(path) == synced
         except StorageCorrupt as error:
-            assert "Remove it to begin anew" in str(error)
+            assert "Delete it to start over" in str(error)
 
 
-def test_each_folder_collection_and_server_has_a_memory_of_its_own(
+def test_each_folder_collection_and_server_has_its_own_state_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

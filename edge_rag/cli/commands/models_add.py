@@ -7,15 +7,18 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import click
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from edge_rag.cli import options
-from edge_rag.cli.commands.models.list import form, place, settings_of
 from edge_rag.cli.exit_codes import ExitCode
-from edge_rag.cli.output.terminal import emit, notes, visible
+from edge_rag.cli.output.terminal import emit, error_console, note, printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from edge_rag.runtime.model_folder.manifest import ModelManifest
 
 _LONGEST_DETAIL = 60
 
@@ -29,33 +32,33 @@ Examples:
   edge-rag models add hf:cross-encoder/ms-marco-MiniLM-L6-v2 --role reranker
 
 \b
-SOURCE is hf:owner/name[@revision], or a folder: of Hugging Face's, of
-onnxruntime-genai's, or a model folder of edge-rag's. Ctrl-C leaves the store
-as it was; files that were fetched are kept for the next try.
+SOURCE is hf:owner/name[@revision] or a folder in the format of Hugging Face,
+onnxruntime-genai or edge-rag. Ctrl-C leaves the store unchanged; downloaded
+files are kept for the next attempt.
 """
 )
 @click.argument("source")
-@click.option("--name", help="What to call it. [default: after the source]")
+@click.option("--name", help="Name in the store. [default: from the source]")
 @click.option(
     "--precision",
     type=click.Choice(["int4", "int8", "fp32"]),
-    help="What the weights of a Hugging Face folder are converted to. [default: int4; int8 for encoders]",
+    help="Precision of the converted weights. [default: int4; int8 for encoders]",
 )
 @click.option(
     "--role",
     type=click.Choice(["embedder", "reranker", "generator"]),
-    help="Refuse a model that is for something else. [default: what it is for]",
+    help="Refuse a model of another role. [default: its own role]",
 )
-@click.option("--licence", metavar="SPDX", help="Its licence. [default: what the model card says]")
+@click.option("--licence", metavar="SPDX", help="Licence of the model. [default: from the model card]")
 @click.option(
     "--key",
     "keys",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PUBLIC.pem",
-    help="Refuse a folder whose model.sig is not by this key (OpenSSF model signing); one of several is enough.",
+    help="Require a model.sig by this key, or one of several (OpenSSF model signing).",
 )
-@place
+@options.config_options
 @options.as_json
 def add(
     source: str,
@@ -68,7 +71,7 @@ def add(
     data_dir: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Fetches or copies a model, checks and converts it, and compares it with its original before it can be used."""
+    """Downloads or copies a model, checks and converts it, and compares it with the original."""
     from edge_rag.model_store.convert.genai import ModelPrecision
     from edge_rag.model_store.request import AddRequest
     from edge_rag.model_store.roles import store_of
@@ -76,35 +79,45 @@ def add(
     from edge_rag.model_store.source import check_name, default_name, parse_source
     from edge_rag.runtime.model_folder.manifest import ModelRole
 
-    settings = settings_of(config, data_dir)
+    settings = options.read_settings(config, data_dir)
     store = store_of(settings)
-    wanted = parse_source(source)
-    wish = AddRequest(
-        wanted,
-        check_name(name or default_name(wanted)),
+    parsed = parse_source(source)
+    request = AddRequest(
+        parsed,
+        check_name(name or default_name(parsed)),
         None if precision is None else ModelPrecision(precision),
         licence,
         None if role is None else ModelRole(role),
         acceptable_keys(settings.models.trusted_keys, keys),
     )
-    with _Shown() as shown, _ended_in_order():
-        manifest = store.add(wish, shown)
+    with _ProgressView() as view, _sigterm_as_interrupt():
+        manifest = store.add(request, view)
     size = sum(record.bytes for record in manifest.files.values())
     if as_json:
-        added = {"name": wish.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
+        added = {"name": request.name, "role": manifest.role.value, "licence": manifest.licence, "bytes": size}
         emit({**added, "form": form(manifest), "serial_reason": manifest.serial_reason})
         return ExitCode.OK
     if form(manifest) == "serial":
-        said = f"{wish.name} runs serially, one question at a time, through onnxruntime-genai: {manifest.serial_reason}"
-        notes().print(visible(said), style="yellow")
-    how = f"edge-rag models use {manifest.role.value} {wish.name}"
-    notes().print(visible(f"{wish.name} was added, {size / 2**20:.1f} MiB; to use it: {how}"), style="dim")
+        warning = f"{request.name} runs serially, one request at a time, in onnxruntime-genai: {manifest.serial_reason}"
+        note(warning, "yellow")
+    command = f"edge-rag models use {manifest.role.value} {request.name}"
+    note(f"{request.name} was added, {size / 2**20:.1f} MiB; to use it: {command}", "dim")
     return ExitCode.OK
 
 
+def form(manifest: ModelManifest) -> str | None:
+    """Returns the form of a generator, ``paged`` or ``serial``; None for other roles and unknown forms."""
+    from edge_rag.errors import ModelError
+
+    try:
+        return None if manifest.form is None else manifest.form.value
+    except ModelError:
+        return None
+
+
 @contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Lets SIGTERM do what Ctrl-C does: end what was started and clear away what is half made."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Handles SIGTERM like Ctrl-C: stops subprocesses and deletes partial files."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -112,15 +125,17 @@ def _ended_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class _Shown:
-    """Steps on standard error: a bar on a terminal, a line a step elsewhere."""
+class _ProgressView:
+    """Shows the steps on standard error: a bar on a terminal, otherwise a line per step."""
 
     def __init__(self) -> None:
-        self._console = notes()
+        self._console = error_console()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
+        from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
         if self._console.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(),
@@ -141,21 +156,21 @@ class _Shown:
         if self._bar is not None:
             self._bar.stop()
 
-    def begin(self, what: str, total_bytes: int | None = None) -> None:
-        """Shows the next step."""
+    def begin(self, step: str, total_bytes: int | None = None) -> None:
+        """Starts the next step."""
         if self._bar is None:
-            self._console.print(visible(what), style="dim")
+            self._console.print(printable(step), style="dim")
             return
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(visible(what), total=total_bytes, detail="")
+        self._task = self._bar.add_task(printable(step), total=total_bytes, detail="")
 
     def advance(self, done_bytes: int) -> None:
-        """Moves the bar."""
+        """Advances the bar."""
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, done_bytes)
 
     def detail(self, line: str) -> None:
-        """Shows what a program said last."""
+        """Shows the last output line of a subprocess."""
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, detail=visible(line)[:_LONGEST_DETAIL])
+            self._bar.update(self._task, detail=printable(line)[:_LONGEST_DETAIL])

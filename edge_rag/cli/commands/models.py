@@ -1,0 +1,267 @@
+"""``edge-rag models``: the model store."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edge_rag.cli import options
+from edge_rag.cli.commands.models_add import add, form
+from edge_rag.cli.exit_codes import ExitCode
+from edge_rag.cli.output.terminal import emit, error_console, note, printable
+from edge_rag.errors import EdgeRagError
+
+if TYPE_CHECKING:
+    from edge_rag.config.settings import Settings
+    from edge_rag.model_store.store import StoredModel
+
+_ROLES = ("embedder", "reranker", "generator")
+_DEFAULT = "default"
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  edge-rag models recommend
+  edge-rag models add hf:Qwen/Qwen2.5-0.5B-Instruct
+  edge-rag models use generator qwen2.5-0.5b-instruct
+  edge-rag models list
+"""
+)
+def models() -> None:
+    """Adds, selects, verifies and recommends models. Needs no running daemon."""
+
+
+models.add_command(add)
+
+
+@models.command(
+    "list",
+    epilog="""\b
+Examples:
+  edge-rag models list
+  edge-rag models list --json | jq '.models[].name'
+""",
+)
+@options.config_options
+@options.as_json
+def list_models(config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Lists the built-in and the added models; * marks those selected with `use`."""
+    from edge_rag.model_store.roles import store_of
+
+    found = store_of(options.read_settings(config, data_dir)).models()
+    if as_json:
+        emit({"models": [_model_json(model) for model in found]})
+        return ExitCode.OK
+    for model in found:
+        click.echo(printable(_line(model)))
+    return ExitCode.OK
+
+
+def _model_json(model: StoredModel) -> dict[str, Any]:
+    from edge_rag.model_store.store import memory_bytes
+
+    manifest = model.manifest
+    details = (
+        {"role": None, "form": None, "licence": None, "source": None, "bytes": None, "memory_bytes": None}
+        if manifest is None
+        else {
+            "role": manifest.role.value,
+            "form": form(manifest),
+            "licence": manifest.licence,
+            "source": manifest.source,
+            "bytes": sum(record.bytes for record in manifest.files.values()),
+            "memory_bytes": memory_bytes(manifest),
+        }
+    )
+    return {
+        "name": model.name,
+        **details,
+        "folder": str(model.folder),
+        "builtin": model.builtin,
+        "chosen": model.chosen,
+        "problem": model.problem,
+    }
+
+
+def _line(model: StoredModel) -> str:
+    mark = "*" if model.chosen else " "
+    if model.manifest is None:
+        return f"{mark} {model.name:<28} {model.problem}"
+    size = sum(record.bytes for record in model.manifest.files.values())
+    where = "built-in" if model.builtin else model.manifest.source
+    return (
+        f"{mark} {model.name:<28} {model.manifest.role.value:<10} {form(model.manifest) or '':<7}"
+        f"{size / 2**20:8.1f} MiB  {model.manifest.licence}  {where}"
+    )
+
+
+@models.command(
+    epilog="""\b
+Examples:
+  edge-rag models use generator qwen2.5-0.5b-instruct
+  edge-rag models use generator default       # the built-in one
+"""
+)
+@click.argument("role", type=click.Choice(_ROLES))
+@click.argument("name")
+@options.config_options
+@options.as_json
+def use(role: str, name: str, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Selects the model of a role after verifying it. A model named in the settings takes precedence.
+
+    A running daemon swaps the generator at once, while it answers. Other roles change at its next start.
+    """
+    from edge_rag.model_store.roles import explicit_model, store_of
+    from edge_rag.runtime.model_folder.manifest import ModelRole
+
+    settings = options.read_settings(config, data_dir)
+    store, model_role = store_of(settings), ModelRole(role)
+    if name == _DEFAULT:
+        store.use_default(model_role)
+    else:
+        store.use(model_role, name)
+    explicit = explicit_model(settings, model_role)
+    swapped, problem = False, ""
+    if model_role is ModelRole.GENERATOR and explicit is None:
+        swapped, problem = _swap_generator(settings, settings.models.generator if name == _DEFAULT else name)
+    if as_json:
+        chosen = None if name == _DEFAULT else name
+        emit({"role": role, "name": chosen, "overridden_by": explicit, "in_place": swapped, "problem": problem})
+        return ExitCode.OK
+    when = "in use now" if swapped else "in use after the next start of the daemon"
+    note(f"{role}: {'the built-in model' if name == _DEFAULT else name}, {when}", "dim")
+    if model_role is ModelRole.EMBEDDER:
+        note("the daemon then embeds every stored passage again before it serves", "yellow")
+    if problem:
+        note(f"the running daemon keeps its model: {problem}", "yellow")
+    if explicit is not None:
+        note(f"but models.{role} = {explicit!r} is set and takes precedence", "yellow")
+    return ExitCode.OK
+
+
+def _swap_generator(settings: Settings, name: str) -> tuple[bool, str]:
+    """Swaps the generator of a running daemon; returns whether it did, and the daemon's reason if it refused."""
+    from edge_rag.client import ClientError
+
+    if options.running_daemon(settings) is None:
+        return False, ""
+    try:
+        with (
+            options.open_client(settings.local_listen or settings.listen) as client,
+            error_console().status(f"loading {printable(name)}"),
+        ):
+            client.use_model("generator", name)
+    except ClientError as error:
+        return False, str(error)
+    return True, ""
+
+
+@models.command(
+    epilog="""\b
+Examples:
+  edge-rag models verify
+  edge-rag models verify qwen2.5-0.5b-instruct --json
+"""
+)
+@click.argument("name", required=False)
+@options.config_options
+@options.as_json
+def verify(name: str | None, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Verifies the files of one model, or of all, against the hashes of the manifest."""
+    from edge_rag.model_store.roles import store_of
+
+    store = store_of(options.read_settings(config, data_dir))
+    names = [model.name for model in store.models()] if name is None else [name]
+    problems: dict[str, str] = {}
+    for checked in names:
+        try:
+            store.verify(checked)
+        except EdgeRagError as error:
+            if name is not None:
+                raise
+            problems[checked] = str(error)
+        if not as_json:
+            click.echo(printable(f"{checked}: {problems.get(checked, 'all files match the manifest')}"))
+    if as_json:
+        emit({"ok": not problems, "models": [{"name": n, "problem": problems.get(n, "")} for n in names]})
+    return ExitCode.FAILURE if problems else ExitCode.OK
+
+
+@models.command(
+    epilog="""\b
+Examples:
+  edge-rag models remove qwen2.5-0.5b-instruct
+"""
+)
+@click.argument("name")
+@options.config_options
+@options.as_json
+def remove(name: str, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Deletes a model that no role uses."""
+    from edge_rag.model_store.roles import store_of
+
+    settings = options.read_settings(config, data_dir)
+    store_of(settings).remove(name, _models_in_use(settings))
+    if as_json:
+        emit({"removed": name})
+    else:
+        note(f"{name} was removed", "dim")
+    return ExitCode.OK
+
+
+@models.command(
+    epilog="""\b
+Examples:
+  edge-rag models recommend
+  edge-rag models recommend --memory-gib 4 --json
+"""
+)
+@click.option("--memory-gib", type=click.FloatRange(min=0.1), help="Assume this much memory instead of this machine's.")
+@options.config_options
+@options.as_json
+def recommend(memory_gib: float | None, config: Path | None, data_dir: Path | None, as_json: bool) -> ExitCode:
+    """Lists the models of the catalog that fit this machine, largest first, and how to add them."""
+    from edge_rag.device.probe import probe
+    from edge_rag.model_store.catalog import CATALOG_FILE, needs, read_catalog
+    from edge_rag.model_store.catalog import recommend as fitting_models
+
+    settings = options.read_settings(config, data_dir)
+    available = probe().available_bytes if memory_gib is None else int(memory_gib * (1 << 30))
+    found = fitting_models(read_catalog(settings.models.directory / CATALOG_FILE), available)
+    if as_json:
+        chosen = [
+            entry.model_dump(exclude={"shape"}) | {"needs": asdict(needs(entry)), "command": _command(entry)}
+            for entry in found
+        ]
+        emit({"available_bytes": available, "models": chosen})
+        return ExitCode.OK
+    note(f"{available / (1 << 30):.1f} GiB available", "dim")
+    for entry in found:
+        size = needs(entry)
+        click.echo(
+            f"{entry.name}  {entry.precision}, {size.memory_bytes >> 20} MiB in memory, {size.disk_bytes >> 20} MiB on"
+            f" disk, licence {entry.licence}\n    {entry.checked}\n    {_command(entry)}"
+        )
+    return ExitCode.OK
+
+
+def _command(entry: Any) -> str:
+    if not entry.source.startswith("hf:"):
+        return f"edge-rag models use generator {entry.name}"
+    revision = "" if entry.revision == "main" else f"@{entry.revision}"
+    return f"edge-rag models add {entry.source}{revision} --precision {entry.precision} --name {entry.name}"
+
+
+def _models_in_use(settings: Settings) -> frozenset[str]:
+    """Returns the models that the settings name or a running daemon has loaded."""
+    from edge_rag.model_store.roles import explicit_model
+    from edge_rag.runtime.model_folder.manifest import ModelRole
+
+    names = {name for role in ModelRole if (name := explicit_model(settings, role)) is not None}
+    if (report := options.running_daemon(settings)) is not None:
+        names.update(model.name for model in report.models)
+    return frozenset(names)

@@ -1,1 +1,0 @@
-"""``edge-rag models``: recommend, add, list, choose and verify models."""
