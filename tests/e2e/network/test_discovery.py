@@ -126,7 +126,7 @@ def test_a_box_is_followed_to_another_address(place: Place) -> None:
     place.wait_for(at(MOVED))
     followed = place.edge_rag("laptop", "collections", "list", "--json")
     assert followed.returncode == 0, followed.stderr
-    assert f"engine-room is at {MOVED}:{PORT} now" in followed.stderr
+    assert f"engine-room is now at {MOVED}:{PORT}" in followed.stderr
     kept = json.loads((place.folder / "laptop" / "edge-rag" / "servers.json").read_text())["servers"]
     assert [server["address"] for server in kept] == [f"{MOVED}:{PORT}"]
     place.box.ip("addr", "add", f"{place.box.address}/24", "dev", "net0")
