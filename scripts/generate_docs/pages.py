@@ -46,7 +46,13 @@ def cli() -> str:
     """Returns the help of every command."""
     parts = ["# Commands\n", _NOTE]
     for path, command in _commands(command_line, ("edge-rag",)):
-        context = click.Context(command, info_name=" ".join(path), terminal_width=100, max_content_width=100)
+        context = click.Context(
+            command,
+            info_name=" ".join(path),
+            terminal_width=100,
+            max_content_width=100,
+            **command_line.context_settings,
+        )
         parts.append(
             f"{'#' * (1 + len(path))} {' '.join(path)}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
         )

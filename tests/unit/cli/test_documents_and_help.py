@@ -68,7 +68,7 @@ def test_an_example_names_commands_and_options_that_exist(example: str) -> None:
         command = found
     arguments = [str(ROOT / "README.md") if word in FILES else word for word in words]
     try:
-        command.make_context("edge-rag", arguments).close()
+        command.make_context("edge-rag", arguments, **main.context_settings).close()
     except click.MissingParameter:
         assert example in MENTIONED, "only prose may leave arguments out"
 
