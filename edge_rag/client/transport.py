@@ -17,15 +17,30 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2_grpc
 
-from edge_rag.api.v1 import access_pb2_grpc, admin_pb2_grpc, collections_pb2_grpc, documents_pb2_grpc, rag_pb2_grpc
+from edge_rag.api.v1 import (
+    access_pb2_grpc,
+    admin_pb2_grpc,
+    collections_pb2_grpc,
+    documents_pb2_grpc,
+    rag_pb2,
+    rag_pb2_grpc,
+)
 from edge_rag.client.channel import open_async_channel, open_channel
 from edge_rag.client.credentials import Credentials
 from edge_rag.client.errors import ClientError, cancelled, client_error
+from edge_rag.core.ids import is_request_id
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
 _Result = TypeVar("_Result")
 _Received = TypeVar("_Received", covariant=True)
+
+
+def _metadata(request: object) -> tuple[tuple[str, str], ...] | None:
+    """Returns the request id as metadata, so that a call that the daemon refuses unread has it in the audit log."""
+    if isinstance(request, rag_pb2.AskRequest | rag_pb2.SearchRequest) and is_request_id(request.request_id):
+        return (("edge-rag-request-id", request.request_id),)
+    return None
 
 
 class _Cancellable(Protocol):
@@ -80,7 +95,7 @@ class AsyncTransport:
     ) -> _Reply:
         """Makes a call with one request and one reply."""
         try:
-            return await rpc(request, timeout=timeout_s)
+            return await rpc(request, timeout=timeout_s, metadata=_metadata(request))
         except (asyncio.CancelledError, grpc.RpcError) as failure:
             _raise_async(failure, self._address)
 
@@ -113,7 +128,8 @@ class AsyncTransport:
         wait_for_ready: bool = False,
     ) -> AsyncReplies[_Reply]:
         """Starts a call with one request and a stream of replies."""
-        return AsyncReplies(rpc(request, timeout=timeout_s, wait_for_ready=wait_for_ready), self._address)
+        call = rpc(request, timeout=timeout_s, wait_for_ready=wait_for_ready, metadata=_metadata(request))
+        return AsyncReplies(call, self._address)
 
     def upload_stream(
         self,
@@ -238,7 +254,7 @@ class SyncTransport:
     ) -> _Reply:
         """Makes a call with one request and one reply."""
         try:
-            return rpc(request, timeout=timeout_s)
+            return rpc(request, timeout=timeout_s, metadata=_metadata(request))
         except (grpc.FutureCancelledError, grpc.RpcError) as failure:
             _raise_sync(failure, self._address)
 
@@ -274,7 +290,8 @@ class SyncTransport:
         wait_for_ready: bool = False,
     ) -> SyncReplies[_Reply]:
         """Starts a call with one request and a stream of replies."""
-        return SyncReplies(rpc(request, timeout=timeout_s, wait_for_ready=wait_for_ready), self._address)
+        call = rpc(request, timeout=timeout_s, wait_for_ready=wait_for_ready, metadata=_metadata(request))
+        return SyncReplies(call, self._address)
 
     def upload_stream(
         self,
