@@ -242,7 +242,7 @@ class Engine:
             accepted=accepted,
             schedule_s=times[0],
             run_s=times[1],
-            choose_s=times[2],
+            sample_s=times[2],
             generated_tokens=generated - self._reported_tokens,
             token_gaps_s=self._requests.take_gaps(),
             failed=failed,

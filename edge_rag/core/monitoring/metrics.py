@@ -27,7 +27,7 @@ class StepReport:
         accepted: Those of them that were accepted.
         schedule_s: Time of planning the step, seconds.
         run_s: Time in the model, seconds.
-        choose_s: Time of choosing, committing and emitting tokens, seconds.
+        sample_s: Time of sampling, committing and emitting tokens, seconds.
         generated_tokens: Tokens emitted since the step before, forced ones included.
         token_gaps_s: For each sequence that emitted tokens, except its first: time since it last did, seconds. Tokens
             forced by a constraint are emitted together and make one gap.
@@ -48,7 +48,7 @@ class StepReport:
     accepted: int
     schedule_s: float
     run_s: float
-    choose_s: float
+    sample_s: float
     generated_tokens: int
     token_gaps_s: tuple[float, ...]
     failed: bool

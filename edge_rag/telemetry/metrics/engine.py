@@ -82,7 +82,7 @@ class EngineMetrics:
         self.step_tokens.observe(report.tokens)
         self.schedule_time.observe(report.schedule_s)
         self.run_time.observe(report.run_s)
-        self.sample_time.observe(report.choose_s)
+        self.sample_time.observe(report.sample_s)
         self.failed_steps.inc(report.failed)
         self.cache_queries.inc(report.cache_query_tokens)
         self.cache_hits.inc(report.cache_hit_tokens)

@@ -100,7 +100,7 @@ def compare(decoder: PagedDecoder, text: str, sequences: int, output_tokens: int
             log = StepLog()
             run = run_continuous(prescribing, jobs, limits, log, draft_tokens)
             decodes = [step for step in log.reports if step.tokens == step.decodes + step.drafted]
-            seconds.append(sum(step.schedule_s + step.run_s + step.choose_s for step in decodes))
+            seconds.append(sum(step.schedule_s + step.run_s + step.sample_s for step in decodes))
             outputs.append(run.outputs)
             if draft_tokens:
                 entries = sum(step.decodes for step in decodes)
