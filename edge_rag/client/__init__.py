@@ -20,13 +20,13 @@ from edge_rag.client.errors import (
     NotFound,
     PermissionDenied,
     RequestError,
+    RetryPolicy,
     ServerError,
     TransientError,
     Unauthenticated,
     Unavailable,
 )
 from edge_rag.client.filter_text import parse_filter
-from edge_rag.client.retry import RetryPolicy
 from edge_rag.client.upload import OutgoingDocument
 from edge_rag.core.answer import Citation, Finished, FinishReason, StageTime, TextDelta, Unsupported, Usage
 from edge_rag.core.documents.collection import (

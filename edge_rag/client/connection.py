@@ -12,8 +12,7 @@ import grpc.aio
 
 from edge_rag.client.channel import server_address
 from edge_rag.client.credentials import Credentials, credentials_for
-from edge_rag.client.errors import ClientError
-from edge_rag.client.retry import RetryPolicy
+from edge_rag.client.errors import ClientError, RetryPolicy
 from edge_rag.client.transport import AsyncTransport
 
 _Request = TypeVar("_Request")

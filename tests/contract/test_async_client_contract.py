@@ -1,4 +1,4 @@
-"""What only the client for asyncio promises: to go with the tasks that use it."""
+"""The contract of the client for asyncio alone: it follows the tasks that use it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_leaving_a_loop_over_an_answer_cancels_the_call(scripted: Scripted
         assert await asyncio.to_thread(endless.gone.wait, 30)
 
 
-async def test_the_loop_goes_on_while_a_file_is_read(scripted: ScriptedDaemon) -> None:
+async def test_the_event_loop_runs_while_a_file_is_read(scripted: ScriptedDaemon) -> None:
     loops_turn, threads = threading.Event(), set[int]()
 
     class Slow(io.BytesIO):

@@ -1,4 +1,4 @@
-"""What both clients promise, over a server that does what a daemon may do."""
+"""The contract of both clients, against a scripted server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from edge_rag.api.v1 import admin_pb2, common_pb2, documents_pb2, rag_pb2
-from edge_rag.client import AskEvent, AskOptions, CallStatus, ClientError, PassagesReceived, RetryPolicy, SearchOptions
+from edge_rag.client import (
+    AskEvent,
+    AskOptions,
+    CallStatus,
+    ClientError,
+    CollectionSettings,
+    InvalidArgument,
+    PassagesReceived,
+    RetryPolicy,
+    SearchOptions,
+    parse_filter,
+)
 from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.documents.document import IngestStatus
 from edge_rag.core.query import AnswerMode, Priority
@@ -35,7 +46,9 @@ def found(_: Any, __: Any) -> rag_pb2.SearchResponse:
     return rag_pb2.SearchResponse(hits=[common_pb2.Passage(document="a.md", start=1, end=4, text="abc", score=2.5)])
 
 
-def test_a_full_queue_is_asked_again_when_the_server_says_when(connect: Connect, scripted: ScriptedDaemon) -> None:
+def test_a_call_that_a_full_queue_refused_is_repeated_after_its_delay(
+    connect: Connect, scripted: ScriptedDaemon
+) -> None:
     scripted.script("Search", refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, trailers=PUSHBACK), found)
     with connect(scripted.address) as client:
         assert [hit.document for hit in client.search("oil").hits] == ["a.md"]
@@ -43,7 +56,7 @@ def test_a_full_queue_is_asked_again_when_the_server_says_when(connect: Connect,
 
 
 @pytest.mark.parametrize("trailers", [(), (("grpc-retry-pushback-ms", "-1"),), (("grpc-retry-pushback-ms", "soon"),)])
-def test_a_limit_without_a_time_to_come_back_is_final(
+def test_a_refusal_without_a_delay_is_final(
     connect: Connect, scripted: ScriptedDaemon, trailers: tuple[tuple[str, str], ...]
 ) -> None:
     scripted.script("Search", refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, "disk full", trailers), found)
@@ -54,7 +67,7 @@ def test_a_limit_without_a_time_to_come_back_is_final(
 
 
 @pytest.mark.parametrize("pushback", ["-1", "soon"])
-def test_a_daemon_that_asks_not_to_be_asked_again_is_not(
+def test_a_call_is_not_repeated_if_the_daemon_asks_for_that(
     connect: Connect, scripted: ScriptedDaemon, pushback: str
 ) -> None:
     trailers = (("grpc-retry-pushback-ms", pushback),)
@@ -67,9 +80,7 @@ def test_a_daemon_that_asks_not_to_be_asked_again_is_not(
     assert scripted.calls == {"Search": 1, "WatchJob": 1}
 
 
-def test_closing_the_client_ends_its_calls_with_an_error_that_says_so(
-    connect: Connect, scripted: ScriptedDaemon
-) -> None:
+def test_closing_the_client_ends_its_calls_as_cancelled(connect: Connect, scripted: ScriptedDaemon) -> None:
     begun, release = threading.Barrier(3), threading.Event()
     errors: list[ClientError] = []
 
@@ -104,13 +115,13 @@ def test_closing_the_client_ends_its_calls_with_an_error_that_says_so(
     assert [error.status for error in errors] == [CallStatus.CANCELLED] * 2
 
 
-def test_a_daemon_that_is_starting_is_asked_again(connect: Connect, scripted: ScriptedDaemon) -> None:
+def test_a_call_to_a_daemon_that_is_starting_is_repeated(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.script("Search", refusing(grpc.StatusCode.UNAVAILABLE, "starting"), found)
     with connect(scripted.address, retry=RetryPolicy(first_delay_s=0.001)) as client:
         assert len(client.search("oil").hits) == 1
 
 
-def test_no_daemon_is_an_error_that_says_how_to_start_one(connect: Connect, tmp_path: Path) -> None:
+def test_the_error_without_a_daemon_names_the_command_that_starts_one(connect: Connect, tmp_path: Path) -> None:
     with (
         connect(f"unix:{tmp_path / 'none.sock'}") as client,
         pytest.raises(ClientError, match="edge-rag serve") as caught,
@@ -194,7 +205,7 @@ def test_two_formats_at_once_are_refused_without_a_call(connect: Connect, script
         list(client.ask("how?", AskOptions(json_schema="{}", regex="a")))
 
 
-def test_an_answer_that_breaks_off_is_an_error_and_what_came_stands(connect: Connect, scripted: ScriptedDaemon) -> None:
+def test_an_answer_that_breaks_off_is_an_error_after_its_events(connect: Connect, scripted: ScriptedDaemon) -> None:
     def broken(_: Any, context: grpc.ServicerContext) -> Iterator[rag_pb2.AskResponse]:
         yield rag_pb2.AskResponse(passages=rag_pb2.Passages())
         yield rag_pb2.AskResponse(text=rag_pb2.TextDelta(text="Every"))
@@ -214,7 +225,7 @@ def test_an_answer_without_its_last_message_is_an_error(connect: Connect, script
         list(client.ask("how?"))
 
 
-def test_an_event_of_a_newer_server_is_passed_over(connect: Connect, scripted: ScriptedDaemon) -> None:
+def test_an_event_of_a_newer_server_is_skipped(connect: Connect, scripted: ScriptedDaemon) -> None:
     later = rag_pb2.AskResponse()
     scripted.script("Ask", lambda _, __: iter([later, finished(), later]))
     with connect(scripted.address) as client:
@@ -250,6 +261,23 @@ def test_a_question_that_cannot_be_sent_is_refused_before_it_is_sent(
                 call()
             assert caught.value.status is CallStatus.INVALID_ARGUMENT
     assert not scripted.calls
+
+
+def test_arguments_that_cannot_be_sent_are_refused_before_they_are_sent(
+    connect: Connect, scripted: ScriptedDaemon
+) -> None:
+    deep = parse_filter("not " * 16 + "a = 1")
+    with connect(scripted.address) as client:
+        for call, problem in (
+            (lambda: client.search("oil", SearchOptions(filter=deep)), "deeper than 16"),
+            (lambda: list(client.ask("how?", AskOptions(filter=deep))), "deeper than 16"),
+            (lambda: client.ingest("a\udcff", lambda: io.BytesIO(b"")), "not valid UTF-8"),
+            (lambda: client.ingest("a", lambda: io.BytesIO(b""), metadata={"No key": 1}), "a key is 1 to 64"),
+            (lambda: client.create_collection("a", CollectionSettings(description="\udcff")), "not valid UTF-8"),
+        ):
+            with pytest.raises(InvalidArgument, match=problem):
+                call()
+    assert not scripted.calls.keys() - {"Ingest"}
 
 
 def test_a_document_is_sent_in_pieces_and_its_outcome_comes_back(connect: Connect, scripted: ScriptedDaemon) -> None:
@@ -297,7 +325,7 @@ class BreakingFile(io.BytesIO):
     ("error", "problem"),
     [(OSError(5, "Input/output error"), "Input/output error"), (None, "became shorter while it was read")],
 )
-def test_a_file_that_fails_while_it_is_read_can_never_be_taken_for_the_whole(
+def test_a_file_that_fails_while_it_is_read_is_never_accepted_as_complete(
     connect: Connect, scripted: ScriptedDaemon, error: OSError | None, problem: str
 ) -> None:
     arrived, ended = threading.Event(), threading.Event()
@@ -335,7 +363,7 @@ class GrowingFile(io.BytesIO):
         return piece
 
 
-def test_a_file_that_grows_meanwhile_is_taken_as_it_was(connect: Connect, scripted: ScriptedDaemon) -> None:
+def test_a_file_that_grows_during_the_upload_is_sent_as_it_was(connect: Connect, scripted: ScriptedDaemon) -> None:
     received: list[documents_pb2.IngestRequest] = []
 
     def take(parts: Iterator[documents_pb2.IngestRequest], _: Any) -> documents_pb2.IngestResponse:
@@ -365,7 +393,7 @@ def test_a_listing_follows_its_page_tokens(connect: Connect, scripted: ScriptedD
         assert [info.name for info in client.documents()] == ["a", "b", "c"]
 
 
-def test_waiting_ends_when_health_says_serving(connect: Connect, scripted: ScriptedDaemon) -> None:
+def test_waiting_ends_when_the_health_service_reports_serving(connect: Connect, scripted: ScriptedDaemon) -> None:
     scripted.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     with connect(scripted.address) as client:
         with pytest.raises(ClientError, match="not serving") as caught:
@@ -390,7 +418,7 @@ def test_a_daemon_that_is_not_there_yet_is_waited_for(
         assert not waiting.is_alive()
 
 
-def test_a_backup_is_over_when_its_call_is_and_not_before(connect: Connect, scripted: ScriptedDaemon) -> None:
+def test_a_backup_is_complete_only_when_its_call_ends_well(connect: Connect, scripted: ScriptedDaemon) -> None:
     content = b"half a kilobyte" * 34
     summary = admin_pb2.BackupResponse.Summary(size_bytes=len(content), sha256=sha256(content).hexdigest())
     replies = [admin_pb2.BackupResponse(content=content), admin_pb2.BackupResponse(summary=summary)]
@@ -409,7 +437,7 @@ def test_a_backup_is_over_when_its_call_is_and_not_before(connect: Connect, scri
 
 
 @pytest.mark.parametrize("address", ["localhost", "nowhere:", ":7421", "http://box:7421", "box:port", "two words:1"])
-def test_an_address_of_no_known_form_is_refused(connect: Connect, address: str) -> None:
+def test_an_address_of_an_unknown_form_is_refused(connect: Connect, address: str) -> None:
     with pytest.raises(ClientError, match="neither HOST:PORT nor unix:PATH"):
         connect(address)
 

@@ -13,8 +13,7 @@ import grpc
 
 from edge_rag.client.channel import server_address
 from edge_rag.client.credentials import Credentials, credentials_for
-from edge_rag.client.errors import ClientError
-from edge_rag.client.retry import RetryPolicy
+from edge_rag.client.errors import ClientError, RetryPolicy
 from edge_rag.client.transport import SyncTransport
 
 _Request = TypeVar("_Request")

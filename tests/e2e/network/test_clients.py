@@ -47,7 +47,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         yield opener
 
 
-def test_a_document_goes_in_is_found_cited_read_and_removed(daemon: RunningDaemon, connect: Connect) -> None:
+def test_a_document_is_ingested_found_cited_read_and_removed(daemon: RunningDaemon, connect: Connect) -> None:
     text = b"The bilge pump of the tender is painted red. It is tested every Monday."
     with connect(daemon.address, timeout_s=120) as client:
         client.create_collection("tender", CollectionSettings(description="the tender"))
@@ -72,7 +72,7 @@ def test_a_document_goes_in_is_found_cited_read_and_removed(daemon: RunningDaemo
         assert client.delete_collection("tender").name == "tender"
 
 
-def test_a_job_is_handed_over_and_followed_to_its_end(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
+def test_a_job_is_uploaded_and_followed_to_its_end(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.txt" for number in range(3)]
     for file in files:
         file.write_text(f"Valve {file.stem} is serviced in May.")
@@ -89,13 +89,13 @@ def test_a_job_is_handed_over_and_followed_to_its_end(daemon: RunningDaemon, con
         client.delete_collection("handed-over")
 
 
-def test_a_backup_comes_whole(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
+def test_a_backup_is_complete(daemon: RunningDaemon, connect: Connect, tmp_path: Path) -> None:
     with (tmp_path / "backup").open("wb") as target, connect(daemon.address, timeout_s=120) as client:
         size = client.backup(target)
     assert (tmp_path / "backup").stat().st_size == size > 0
 
 
-def test_an_answer_that_is_left_early_gives_its_slot_back(daemon: RunningDaemon, connect: Connect) -> None:
+def test_closing_an_answer_early_frees_its_slot(daemon: RunningDaemon, connect: Connect) -> None:
     request_id = f"left-{connect is Client}"
     long = AskOptions(mode=AnswerMode.FREE, regex="[a-z ]{4000}", max_tokens=1000, request_id=request_id)
     with connect(daemon.address, timeout_s=120) as client:

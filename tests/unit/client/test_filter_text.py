@@ -90,7 +90,7 @@ def test_a_filter_is_read_as_it_is_meant(text: str, expected: Filter) -> None:
         ("a = 1 and\n b = ?", 16, "expected"),
     ],
 )
-def test_an_error_says_what_was_expected_and_points_at_the_character(text: str, at: int, problem: str) -> None:
+def test_an_error_names_what_was_expected_and_points_at_the_character(text: str, at: int, problem: str) -> None:
     with pytest.raises(ClientError, match=rf"^filter, character {at}: .*{problem}") as refused:
         parse_filter(text)
 
@@ -118,7 +118,7 @@ def test_no_depth_of_a_text_breaks_the_client() -> None:
         parse_filter("a = 1" + " " * 70_000)
 
 
-def test_what_the_client_sends_is_what_the_server_reads() -> None:
+def test_the_server_parses_the_filter_that_the_client_sends() -> None:
     wanted = parse_filter(
         'not (year >= 2020 or tag in ("a", 1, true, 2020-05-01)) and name ~ "p*" and has page and draft != true and '
         "ingested_at < 2020-05-01T10:00:00.123456Z"

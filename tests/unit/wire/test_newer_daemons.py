@@ -1,4 +1,4 @@
-"""A client reads what daemons of other versions say, and loses nothing of it but what it has no word for."""
+"""A client reads the messages of newer daemons, except for values that it does not know."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def plain(field: FieldDescriptor, enumerator: int) -> Any:
 
 @pytest.mark.parametrize("enumerator", [0, LATER])
 @pytest.mark.parametrize("kind", READERS, ids=lambda kind: kind.__name__)
-def test_whatever_number_an_enumeration_has_the_rest_is_read(kind: type[Message], enumerator: int) -> None:
+def test_messages_with_unknown_enum_numbers_are_read(kind: type[Message], enumerator: int) -> None:
     choices = max((len(oneof.fields) for oneof in kind.DESCRIPTOR.oneofs), default=1)
     for choice in range(choices):
         assert READERS[kind](filled(kind.DESCRIPTOR, enumerator, choice)) is not None
 
 
-def test_what_a_client_does_not_know_has_a_name_where_known_things_have_theirs() -> None:
+def test_an_unknown_value_has_a_name_in_place_of_a_known_one() -> None:
     decision = admin.audit_entry_from_message(admin_pb2.AuditEvent(kind=LATER, reason="moved to the attic")).event  # type: ignore[arg-type]
     assert (decision.kind, decision.reason) == (Unrecognized("unrecognized_4000"), "moved to the attic")
     assert admin.audit_entry_from_message(admin_pb2.AuditEvent()).event.kind == Unrecognized("unspecified")
@@ -103,19 +103,19 @@ def test_what_a_client_does_not_know_has_a_name_where_known_things_have_theirs()
     assert (model.role, model.name) == ("translator", "small")
 
 
-def test_an_answer_that_ended_for_a_reason_of_later_is_an_answer() -> None:
+def test_an_answer_with_an_unknown_finish_reason_is_read() -> None:
     event = answers.event_from_message(rag_pb2.AskResponse(finished=rag_pb2.Finished(reason=LATER)))  # type: ignore[arg-type]
     assert isinstance(event, Finished)
     assert event.reason == Unrecognized("unrecognized_4000")
 
 
-def test_of_rules_that_a_client_does_not_know_it_assumes_the_most_careful_one() -> None:
+def test_an_unknown_rule_is_read_as_the_most_careful_one() -> None:
     settings = collections_pb2.CollectionSettings(offload=LATER, kv_reuse=LATER)  # type: ignore[arg-type]
     read = collections.collection_from_message(collections_pb2.Collection(settings=settings)).settings
     assert (read.offload, read.kv_reuse) == (OffloadRule.NEVER, KvReuse.EXACT)
 
 
-def test_values_of_later_types_are_left_out_and_the_others_stay() -> None:
+def test_values_of_unknown_types_are_left_out_and_the_others_stay() -> None:
     later, text = metadata_pb2.MetadataValue(), metadata_pb2.MetadataValue(text="pump")
     assert metadata_from_message({"shape": later, "kind": text}) == {"kind": "pump"}
     passage = common_pb2.Passage(document="a.md", metadata={"shape": later})

@@ -15,7 +15,7 @@ RETRIED = (CallStatus.RESOURCE_EXHAUSTED, CallStatus.UNAVAILABLE)
         st.tuples(st.sampled_from(RETRIED), st.none() | st.floats(0, 30), st.floats(0, 1)), min_size=1, max_size=50
     ),
 )
-def test_waiting_never_outlasts_the_patience(
+def test_waiting_never_exceeds_the_bound(
     max_backoff_s: float, failures: list[tuple[CallStatus, float | None, float]]
 ) -> None:
     policy = RetryPolicy(max_backoff_s=max_backoff_s)
@@ -40,7 +40,7 @@ def test_other_failures_are_final(status: CallStatus) -> None:
     assert RetryPolicy(max_backoff_s=1000).delay(ClientError(status, "no", retry_after_s=1), 1, 0, 0) is None
 
 
-def test_a_server_that_was_never_reached_is_not_asked_again() -> None:
+def test_a_server_that_was_never_reached_is_not_called_again() -> None:
     error = ClientError(CallStatus.UNAVAILABLE, "nobody", connected=False)
     assert RetryPolicy(max_backoff_s=1000).delay(error, 1, 0, 0) is None
     assert RetryPolicy(max_backoff_s=1000).delay(error, 1, 0, 0, reached=True) is not None
