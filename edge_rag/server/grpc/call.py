@@ -89,10 +89,10 @@ def credentials(context: ServicerContext) -> Credentials:
     )
 
 
-def metadata_value(context: ServicerContext, wanted: str) -> str | None:
+def metadata_value(context: ServicerContext, name: str) -> str | None:
     """Returns the first value of a key in the metadata of a call; None without one."""
     for key, value in context.invocation_metadata() or ():
-        if key == wanted:
+        if key == name:
             return value if isinstance(value, str) else value.decode("latin-1")
     return None
 

@@ -30,8 +30,8 @@ class GenerationService(generation_pb2_grpc.GenerationServicer):
         self, request: generation_pb2.GenerateRequest, context: ServicerContext
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         async with self._calls.handle(peers.GENERATE, context, request.request_id) as call:
-            wanted = parse_generate_request(request, call.request_id, call.identity, call.deadline, self.limits)
-            async with aclosing(peers.generate(call, wanted, request.vocabulary)) as events:
+            parsed = parse_generate_request(request, call.request_id, call.identity, call.deadline, self.limits)
+            async with aclosing(peers.generate(call, parsed, request.vocabulary)) as events:
                 async for event in events:
                     if isinstance(event, GeneratorLoad):
                         yield load_to_message(event)
@@ -72,6 +72,6 @@ class EncodingService(encoding_pb2_grpc.EncodingServicer):
         self, request: encoding_pb2.RerankRequest, context: ServicerContext
     ) -> encoding_pb2.RerankResponse:
         async with self._calls.handle(peers.RERANK, context, request.request_id) as call:
-            wanted = parse_rerank_request(request, call.identity, self.limits)
-            ranked = await peers.rerank(call, request.reranker, wanted)
+            parsed = parse_rerank_request(request, call.identity, self.limits)
+            ranked = await peers.rerank(call, request.reranker, parsed)
             return ranks_to_message(request.reranker, ranked.value, ranked.queue_s, ranked.compute_s)

@@ -113,10 +113,10 @@ class Connections:
             peer: gRPC's name of the peer.
             reason: For the log.
         """
-        wanted = peer_of(peer)
-        if wanted is None:
+        target = peer_of(peer)
+        if target is None:
             return
-        host = wanted[0]
+        host = target[0]
         if host in self._banned or "%" in host:
             self.cut(peer, reason)
             return
@@ -153,14 +153,14 @@ class Connections:
             peer: gRPC's name of the peer.
             reason: For the log.
         """
-        wanted = peer_of(peer)
-        if wanted is None or wanted in self._cut:
+        target = peer_of(peer)
+        if target is None or target in self._cut:
             return
-        self._cut.append(wanted)
+        self._cut.append(target)
         for found, connection in self._all():
-            if found == wanted:
+            if found == target:
                 _shut(connection)
-                log.warning("connection closed", address=wanted[0], reason=reason)
+                log.warning("connection closed", address=target[0], reason=reason)
 
     def _listening(self) -> Iterator[socket.socket]:
         """Yields the server's listening sockets; each is valid until the next one."""

@@ -91,12 +91,12 @@ def raise_file_limit(connections: int) -> int:
     Returns:
         The limit in force.
     """
-    wanted = connections + _OTHER_FILES
+    needed = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted if soft == resource.RLIM_INFINITY else soft
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed if soft == resource.RLIM_INFINITY else soft
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
+    if allowed < needed:
         log.warning("the limit of open files is too low for limits.connections; raise LimitNOFILE", open_files=allowed)
     return allowed

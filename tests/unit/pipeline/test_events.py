@@ -25,18 +25,18 @@ QUERY = Query(
 )
 
 
-class Trail:
+class Audit:
     def __init__(self) -> None:
-        self.decisions: list[AuditEvent] = []
+        self.events: list[AuditEvent] = []
 
-    def record(self, decision: AuditEvent) -> None:
-        self.decisions.append(decision)
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
 
 
-def test_a_stage_says_how_long_a_question_waited_and_took() -> None:
-    trail = Trail()
-    StageEventRecorder(trail, lambda: 7.0).completed(QUERY, "reranker", Timed(None, 0.25, 1.5))
-    assert trail.decisions == [
+def test_a_completed_stage_is_recorded_with_its_times() -> None:
+    audit = Audit()
+    StageEventRecorder(audit, lambda: 7.0).completed(QUERY, "reranker", Timed(None, 0.25, 1.5))
+    assert audit.events == [
         AuditEvent(
             AuditEventKind.STAGE_DONE,
             RequestId("q-1"),
@@ -64,21 +64,21 @@ def test_a_stage_says_how_long_a_question_waited_and_took() -> None:
     ],
     ids=lambda value: value.value if isinstance(value, AuditEventKind) else "",
 )
-def test_a_question_that_gets_no_further_says_why_and_the_caller_still_hears_it(
+def test_a_question_that_ends_in_a_stage_is_recorded_and_its_error_still_raised(
     raised: BaseException, kind: AuditEventKind, reason: str, numbers: dict[str, float]
 ) -> None:
-    trail = Trail()
-    with pytest.raises(type(raised)) as heard:
-        with StageEventRecorder(trail, lambda: 7.0).failures(QUERY, "retriever"):
+    audit = Audit()
+    with pytest.raises(type(raised)) as reraised:
+        with StageEventRecorder(audit, lambda: 7.0).failures(QUERY, "retriever"):
             raise raised
-    assert heard.value is raised
-    (decision,) = trail.decisions
-    assert (decision.kind, decision.numbers, decision.request_id) == (kind, numbers, "q-1")
-    assert reason in decision.reason
+    assert reraised.value is raised
+    (event,) = audit.events
+    assert (event.kind, event.numbers, event.request_id) == (kind, numbers, "q-1")
+    assert reason in event.reason
 
 
-def test_what_goes_well_says_nothing_by_itself() -> None:
-    trail = Trail()
-    with StageEventRecorder(trail, lambda: 7.0).failures(QUERY, "retriever"):
+def test_success_alone_records_nothing() -> None:
+    audit = Audit()
+    with StageEventRecorder(audit, lambda: 7.0).failures(QUERY, "retriever"):
         pass
-    assert trail.decisions == []
+    assert audit.events == []

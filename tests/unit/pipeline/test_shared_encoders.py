@@ -19,15 +19,15 @@ from edge_rag.pipeline.yield_to_queries import IngestYield
 
 
 class Counting:
-    """An embedder that says how long each text is, and may be held up in the middle."""
+    """An embedder whose vectors are the lengths of texts; it can be blocked in the middle of a batch."""
 
     name, dimension, max_tokens = "counting", 1, 4
 
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.begun = threading.Event()
-        self.let_go = threading.Event()
-        self.let_go.set()
+        self.unblocked = threading.Event()
+        self.unblocked.set()
 
     def count_tokens(self, text: str) -> int:
         return len(text)
@@ -37,7 +37,7 @@ class Counting:
             raise InferenceFailed("no text")
         self.batches.append(len(texts))
         self.begun.set()
-        assert self.let_go.wait(30)
+        assert self.unblocked.wait(30)
         return np.array([[len(text)] for text in texts], dtype=np.float32)
 
     def embed_questions(self, questions: Sequence[str]) -> NDArray[np.float32]:
@@ -45,35 +45,35 @@ class Counting:
 
 
 class Ranking:
-    """Ranks once it is let to."""
+    """A reranker that can be blocked."""
 
     def __init__(self) -> None:
-        self.let_go = asyncio.Event()
+        self.unblocked = asyncio.Event()
 
     async def rerank(self, request: RerankRequest, deadline: float | None) -> Timed[Reranked]:
-        await self.let_go.wait()
+        await self.unblocked.wait()
         return Timed(Reranked((), 0.5), 0.0, 0.0)
 
 
 @contextmanager
-def lending(
+def open_service(
     embedder: Counting, rerank: Any = None, limits: EncoderServiceLimits | None = None
 ) -> Iterator[EncoderService]:
     made = EncoderService(embedder, "ranks", rerank, IngestYield(), limits)
     try:
         yield made
     finally:
-        embedder.let_go.set()
+        embedder.unblocked.set()
         made.close()
 
 
-def test_vectors_come_in_order_and_passages_a_few_at_a_time() -> None:
+def test_vectors_are_in_order_and_passages_are_embedded_in_slices() -> None:
     embedder = Counting()
-    with lending(embedder) as lent:
+    with open_service(embedder) as service:
 
         async def run() -> None:
             texts = tuple("x" * n for n in range(20))
-            for embed in (lent.embed_passages, lent.embed_questions):
+            for embed in (service.embed_passages, service.embed_questions):
                 vectors = (await embed(texts, None)).value
                 assert vectors[:, 0].tolist() == list(range(20))
 
@@ -81,17 +81,17 @@ def test_vectors_come_in_order_and_passages_a_few_at_a_time() -> None:
     assert embedder.batches == [8, 8, 4] * 2
 
 
-def test_questions_of_several_peers_share_a_run_and_each_gets_its_own() -> None:
+def test_questions_of_several_peers_share_a_batch_and_each_gets_its_own_vectors() -> None:
     embedder = Counting()
-    embedder.let_go.clear()
-    with lending(embedder) as lent:
+    embedder.unblocked.clear()
+    with open_service(embedder) as service:
 
         async def run() -> None:
-            first = asyncio.create_task(lent.embed_questions(("a",), None))
+            first = asyncio.create_task(service.embed_questions(("a",), None))
             await asyncio.to_thread(embedder.begun.wait, 30)
-            rest = [asyncio.create_task(lent.embed_questions(("b" * n, "c" * n), None)) for n in (2, 3)]
+            rest = [asyncio.create_task(service.embed_questions(("b" * n, "c" * n), None)) for n in (2, 3)]
             await asyncio.sleep(0)
-            embedder.let_go.set()
+            embedder.unblocked.set()
             assert (await first).value.tolist() == [[1]]
             assert [(await each).value.tolist() for each in rest] == [[[2], [2]], [[3], [3]]]
 
@@ -99,19 +99,19 @@ def test_questions_of_several_peers_share_a_run_and_each_gets_its_own() -> None:
     assert embedder.batches == [1, 4]
 
 
-def test_what_nobody_waits_for_any_more_is_not_finished() -> None:
+def test_a_cancelled_request_ends_after_its_current_slice() -> None:
     embedder = Counting()
-    embedder.let_go.clear()
-    with lending(embedder) as lent:
+    embedder.unblocked.clear()
+    with open_service(embedder) as service:
 
         async def run() -> None:
-            waiting = asyncio.create_task(lent.embed_passages(("a",) * 80, None))
+            waiting = asyncio.create_task(service.embed_passages(("a",) * 80, None))
             await asyncio.to_thread(embedder.begun.wait, 30)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            embedder.let_go.set()
-            assert (await lent.embed_passages(("b",), None)).value.tolist() == [[1]]
+            embedder.unblocked.set()
+            assert (await service.embed_passages(("b",), None)).value.tolist() == [[1]]
 
         asyncio.run(run())
     assert embedder.batches == [8, 1]
@@ -119,72 +119,72 @@ def test_what_nobody_waits_for_any_more_is_not_finished() -> None:
 
 def test_a_passed_deadline_and_a_failing_model_end_a_request_with_their_errors() -> None:
     embedder = Counting()
-    with lending(embedder) as lent:
+    with open_service(embedder) as service:
 
         async def run() -> None:
             with pytest.raises(DeadlineExceeded):
-                await lent.embed_passages(("a",), time.monotonic() - 1)
-            for embed in (lent.embed_passages, lent.embed_questions):
+                await service.embed_passages(("a",), time.monotonic() - 1)
+            for embed in (service.embed_passages, service.embed_questions):
                 with pytest.raises(InferenceFailed):
                     await embed(("\ud800",), None)
 
         asyncio.run(run())
 
 
-def test_more_than_may_wait_is_refused() -> None:
+def test_a_full_queue_refuses_further_requests() -> None:
     embedder, ranking = Counting(), Ranking()
-    embedder.let_go.clear()
-    with lending(embedder, ranking.rerank, EncoderServiceLimits(passages=1, questions=1, reranks=2)) as lent:
+    embedder.unblocked.clear()
+    with open_service(embedder, ranking.rerank, EncoderServiceLimits(passages=1, questions=1, reranks=2)) as service:
 
         async def run() -> None:
-            begun = asyncio.create_task(lent.embed_passages(("a",), None))
+            begun = asyncio.create_task(service.embed_passages(("a",), None))
             await asyncio.to_thread(embedder.begun.wait, 30)
-            waiting = asyncio.create_task(lent.embed_passages(("a",), None))
+            waiting = asyncio.create_task(service.embed_passages(("a",), None))
             request = RerankRequest("?", Retrieved(()), 1)
-            ranks = [asyncio.create_task(lent.rerank(request, None)) for _ in range(2)]
+            ranks = [asyncio.create_task(service.rerank(request, None)) for _ in range(2)]
             await asyncio.sleep(0)
             with pytest.raises(Overloaded):
-                await lent.embed_passages(("a",), None)
+                await service.embed_passages(("a",), None)
             with pytest.raises(Overloaded):
-                await lent.rerank(request, None)
-            embedder.let_go.set()
-            ranking.let_go.set()
+                await service.rerank(request, None)
+            embedder.unblocked.set()
+            ranking.unblocked.set()
             await asyncio.gather(begun, waiting, *ranks)
-            assert (await lent.rerank(request, None)).value.evidence == 0.5
+            assert (await service.rerank(request, None)).value.evidence == 0.5
 
         asyncio.run(run())
 
 
-def test_the_end_of_the_daemon_waits_for_no_long_request() -> None:
+def test_closing_does_not_wait_for_a_long_request() -> None:
     embedder = Counting()
-    embedder.let_go.clear()
+    embedder.unblocked.clear()
 
     async def run() -> None:
-        waiting = asyncio.create_task(lent.embed_passages(("a",) * 80, None))
+        waiting = asyncio.create_task(service.embed_passages(("a",) * 80, None))
         await asyncio.to_thread(embedder.begun.wait, 30)
-        closing = asyncio.create_task(asyncio.to_thread(lent.close))
-        await asyncio.to_thread(lent.closing.wait, 30)
-        embedder.let_go.set()
+        closing = asyncio.create_task(asyncio.to_thread(service.close))
+        await asyncio.to_thread(service.closing.wait, 30)
+        embedder.unblocked.set()
         with pytest.raises(NotReady):
             await waiting
         await closing
 
-    with lending(embedder) as lent:
+    with open_service(embedder) as service:
         asyncio.run(run())
     assert embedder.batches == [8]
 
 
-def test_only_what_the_model_reads_counts() -> None:
-    with lending(Counting()) as lent:
-        assert lent.count_tokens(["ab", "abcdefgh", ""]) == 6
+def test_only_tokens_that_the_model_reads_are_counted() -> None:
+    with open_service(Counting()) as service:
+        assert service.count_tokens(["ab", "abcdefgh", ""]) == 6
 
 
-def test_after_the_end_nothing_is_taken() -> None:
-    lent = EncoderService(Counting(), "ranks", Ranking().rerank, IngestYield())
-    lent.close()
+def test_a_closed_service_refuses_requests() -> None:
+    service = EncoderService(Counting(), "ranks", Ranking().rerank, IngestYield())
+    service.close()
 
     async def run() -> None:
         with pytest.raises(NotReady):
-            await lent.embed_passages(("a",), None)
+            await service.embed_passages(("a",), None)
 
     asyncio.run(run())

@@ -22,7 +22,7 @@ class Held:
         return [BrokenDocument("thirteen") if number == 13 else number * 2 for number in batch]
 
 
-def test_what_queues_up_while_a_batch_runs_is_the_next_batch() -> None:
+def test_requests_queued_while_a_batch_runs_are_the_next_batch() -> None:
     work = Held()
     stage = Stage("doubling", work, capacity=10, max_batch=3)
     first = stage.submit(1, None)
@@ -34,7 +34,7 @@ def test_what_queues_up_while_a_batch_runs_is_the_next_batch() -> None:
     stage.close()
 
 
-def test_one_requests_failure_leaves_its_neighbours_unharmed() -> None:
+def test_a_failed_request_does_not_affect_others_of_its_batch() -> None:
     work = Held()
     work.go.set()
     stage = Stage("doubling", work, capacity=10, max_batch=3)
@@ -45,7 +45,7 @@ def test_one_requests_failure_leaves_its_neighbours_unharmed() -> None:
     stage.close()
 
 
-def test_a_batch_that_raises_fails_its_requests_and_the_stage_goes_on() -> None:
+def test_a_batch_that_raises_fails_its_requests_and_the_stage_continues() -> None:
     def work(batch: Sequence[int]) -> list[int | Exception]:
         if 13 in batch:
             raise ValueError("thirteen")
@@ -59,7 +59,7 @@ def test_a_batch_that_raises_fails_its_requests_and_the_stage_goes_on() -> None:
     stage.close()
 
 
-def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
+def test_a_full_queue_refuses_at_once_with_a_retry_delay() -> None:
     work = Held()
     stage = Stage("doubling", work, capacity=2, max_batch=1)
     running = stage.submit(1, None)
@@ -75,7 +75,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
     stage.close()
 
 
-def test_a_cancelled_request_gives_its_place_in_a_full_queue_back() -> None:
+def test_a_cancelled_request_frees_its_place_in_a_full_queue() -> None:
     work = Held()
     stage = Stage("doubling", work, capacity=1, max_batch=1)
     stage.submit(1, None)
@@ -106,7 +106,7 @@ def test_an_expired_deadline_never_starts_work() -> None:
     stage.close()
 
 
-def test_waiting_and_working_time_are_told_apart() -> None:
+def test_queue_time_and_compute_time_are_measured_separately() -> None:
     times = iter(float(second) for second in range(100))
     stage: Stage[int, int] = Stage("timed", list[int | Exception], capacity=5, max_batch=1, clock=lambda: next(times))
     timed = stage.submit(7, None).result(10)
@@ -114,7 +114,7 @@ def test_waiting_and_working_time_are_told_apart() -> None:
     stage.close()
 
 
-def test_a_closed_stage_fails_what_waits_and_takes_nothing_new() -> None:
+def test_a_closed_stage_fails_queued_requests_and_refuses_new_ones() -> None:
     work = Held()
     stage = Stage("doubling", work, capacity=5, max_batch=1)
     running = stage.submit(1, None)

@@ -1,4 +1,4 @@
-"""Ingest gives way to questions, and questions cannot stop it."""
+"""Ingest yields to queries, and queries cannot starve it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_rag.pipeline.yield_to_queries import QUIET_S, IngestYield, longest_pau
 
 
 class Clock:
-    """Stands still unless it is moved."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -22,23 +22,23 @@ class Clock:
 
 
 @given(st.floats(0, 1e4), st.floats(0.01, 1))
-def test_ingest_has_at_least_its_share_of_the_time(worked_s: float, share: float) -> None:
+def test_ingest_gets_at_least_its_share_of_the_time(worked_s: float, share: float) -> None:
     pause_s = longest_pause_s(worked_s, share)
 
     assert pause_s >= 0
     assert worked_s >= share * (worked_s + pause_s) * (1 - 1e-9)
 
 
-def test_ingest_goes_on_at_once_where_nobody_asks() -> None:
+def test_ingest_continues_at_once_without_queries() -> None:
     IngestYield(Clock()).yield_to_queries(1e6)
 
 
 def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
     clock = Clock()
-    precedence = IngestYield(clock)
-    with precedence.query():
+    ingest_yield = IngestYield(clock)
+    with ingest_yield.query():
         pass
-    worker = threading.Thread(target=precedence.yield_to_queries, args=(1e6,))
+    worker = threading.Thread(target=ingest_yield.yield_to_queries, args=(1e6,))
     worker.start()
     worker.join(3 * QUIET_S)
     assert worker.is_alive()
@@ -49,15 +49,15 @@ def test_ingest_waits_until_it_has_been_quiet_for_a_while() -> None:
     assert not worker.is_alive()
 
 
-def test_ingest_waits_for_the_last_question() -> None:
-    precedence = IngestYield()
+def test_ingest_waits_for_the_last_query() -> None:
+    ingest_yield = IngestYield()
     passed = threading.Event()
-    first, second = precedence.query(), precedence.query()
+    first, second = ingest_yield.query(), ingest_yield.query()
     first.__enter__()
     second.__enter__()
 
     def work() -> None:
-        precedence.yield_to_queries(1e6)
+        ingest_yield.yield_to_queries(1e6)
         passed.set()
 
     worker = threading.Thread(target=work)
@@ -71,26 +71,26 @@ def test_ingest_waits_for_the_last_question() -> None:
     assert passed.is_set()
 
 
-def test_a_flood_of_questions_does_not_stop_ingest() -> None:
-    precedence = IngestYield()
-    with precedence.query():
-        precedence.yield_to_queries(0.001)
+def test_a_flood_of_queries_does_not_stop_ingest() -> None:
+    ingest_yield = IngestYield()
+    with ingest_yield.query():
+        ingest_yield.yield_to_queries(0.001)
 
 
-def test_closing_lets_go_of_who_waits() -> None:
-    precedence = IngestYield(Clock())
-    with precedence.query():
-        worker = threading.Thread(target=precedence.yield_to_queries, args=(1e6,))
+def test_closing_ends_waits() -> None:
+    ingest_yield = IngestYield(Clock())
+    with ingest_yield.query():
+        worker = threading.Thread(target=ingest_yield.yield_to_queries, args=(1e6,))
         worker.start()
-        precedence.close()
+        ingest_yield.close()
         worker.join(30)
         assert not worker.is_alive()
 
 
-def test_a_question_that_fails_is_over_too() -> None:
-    precedence = IngestYield()
+def test_a_failed_query_is_over_too() -> None:
+    ingest_yield = IngestYield()
     with pytest.raises(ValueError, match="no"):
-        with precedence.query():
+        with ingest_yield.query():
             raise ValueError("no")
 
-    precedence.yield_to_queries(1e6)
+    ingest_yield.yield_to_queries(1e6)

@@ -1,4 +1,4 @@
-"""What calls leave behind, over a real server."""
+"""Calls over a real server leave no garbage, and refused ones an audit event."""
 
 from __future__ import annotations
 

@@ -13,18 +13,18 @@ def test_every_error_has_a_status_and_the_table_names_nothing_else() -> None:
     assert set(STATUS) == set(every_error(errors.EdgeRagError))
 
 
-def test_no_error_stands_for_success() -> None:
+def test_no_error_maps_to_success() -> None:
     assert grpc.StatusCode.OK not in STATUS.values()
 
 
-def test_the_error_tree_drawn_in_the_module_names_every_class() -> None:
+def test_the_error_tree_in_the_module_names_every_class() -> None:
     assert errors.__doc__ is not None
     for error in every_error(errors.EdgeRagError):
         assert error.__name__ in errors.__doc__
 
 
 @pytest.mark.parametrize("seconds", [0.05, 1.0, 12.3456])
-def test_a_full_queue_says_in_milliseconds_when_to_come_back(seconds: float) -> None:
+def test_a_full_queue_sends_its_retry_delay_in_milliseconds(seconds: float) -> None:
     assert error_status(errors.Overloaded("retriever", seconds))[2] == (
         ("grpc-retry-pushback-ms", str(round(seconds * 1000))),
     )

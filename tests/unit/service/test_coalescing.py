@@ -1,4 +1,4 @@
-"""What is said to a peer arrives whole and in order, in few messages, the first words and the end at once."""
+"""Chunks for a peer arrive complete and in order, in few messages; the first chunk and the end at once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ END = Generated(FinishReason.STOP, Usage(), 0.0, 0.0, None)
 NEVER_S = 3600.0
 
 
-async def heard(said: list[ChunkEvent], together_s: float) -> list[ChunkEvent]:
-    """Says all at once and returns what comes of it."""
+async def joined(sent: list[ChunkEvent], interval_s: float) -> list[ChunkEvent]:
+    """Coalesces events that are all ready and returns the result."""
     queue = asyncio.Queue[ChunkEvent]()
-    for each in said:
+    for each in sent:
         queue.put_nowait(each)
-    async with aclosing(coalesced(queue.get, asyncio.get_running_loop().time, together_s)) as events:
+    async with aclosing(coalesced(queue.get, asyncio.get_running_loop().time, interval_s)) as events:
         return [event async for event in events]
 
 
@@ -34,8 +34,8 @@ words = st.one_of(
 
 
 @given(st.lists(words), st.sampled_from([END, GenerationFailed(NotReady("gone"))]), st.sampled_from([0.0, NEVER_S]))
-def test_nothing_is_lost_added_or_put_in_another_place(
-    said: list[ChunkEvent], end: Generated | GenerationFailed, together_s: float
+def test_nothing_is_lost_added_or_reordered(
+    sent: list[ChunkEvent], end: Generated | GenerationFailed, interval_s: float
 ) -> None:
     def pieces(events: list[ChunkEvent]) -> list[object]:
         found: list[object] = []
@@ -49,18 +49,18 @@ def test_nothing_is_lost_added_or_put_in_another_place(
                     found.append(event)
         return found
 
-    came = asyncio.run(heard([*said, end], together_s))
-    assert pieces(came) == pieces([*said, end])
-    assert came[-1] is end
+    received = asyncio.run(joined([*sent, end], interval_s))
+    assert pieces(received) == pieces([*sent, end])
+    assert received[-1] is end
 
 
-def test_the_first_words_go_at_once_and_those_that_come_together_go_together() -> None:
-    said: list[ChunkEvent] = [*(TokenChunk((n,)) for n in range(9)), END]
-    assert asyncio.run(heard(said, NEVER_S)) == [TokenChunk((0,)), TokenChunk(tuple(range(1, 9))), END]
-    assert asyncio.run(heard(said, 0.0)) == said
+def test_the_first_chunk_is_passed_on_at_once_and_simultaneous_ones_are_joined() -> None:
+    sent: list[ChunkEvent] = [*(TokenChunk((n,)) for n in range(9)), END]
+    assert asyncio.run(joined(sent, NEVER_S)) == [TokenChunk((0,)), TokenChunk(tuple(range(1, 9))), END]
+    assert asyncio.run(joined(sent, 0.0)) == sent
 
 
-def test_words_are_not_held_for_longer_although_nothing_more_comes() -> None:
+def test_a_chunk_is_passed_on_after_the_interval_without_a_further_one() -> None:
     async def last_of_two() -> ChunkEvent:
         queue = asyncio.Queue[ChunkEvent]()
         queue.put_nowait(TextChunk("a"))

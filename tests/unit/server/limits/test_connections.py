@@ -1,4 +1,4 @@
-"""Connections as the operating system has them, with real sockets."""
+"""Connection limits and bans, with real sockets."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.unit.server.limits.test_socket_filter import is_taken
         ("", None),
     ],
 )
-def test_a_peer_is_read_as_grpc_writes_it(peer: str, there: tuple[str, int] | None) -> None:
+def test_names_of_peers_are_parsed_as_grpc_writes_them(peer: str, there: tuple[str, int] | None) -> None:
     assert peer_of(peer) == there
     assert address_of(peer) == ("unix" if there is None else there[0])
 
 
 class Server:
-    """Accepts whatever comes, and keeps it."""
+    """Accepts and keeps all connections."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -72,7 +72,7 @@ def connections(server: Server, most: int) -> Connections:
     return made
 
 
-def test_the_newest_beyond_the_bound_are_closed_and_other_addresses_keep_theirs(server: Server) -> None:
+def test_the_newest_connections_over_the_limit_are_closed_and_other_addresses_keep_theirs(server: Server) -> None:
     kept = connections(server, 3)
     first = [server.connect() for _ in range(2)]
     other = [server.connect("127.0.0.2") for _ in range(3)]
@@ -88,7 +88,7 @@ def test_the_newest_beyond_the_bound_are_closed_and_other_addresses_keep_theirs(
     assert kept.close_excess() == 0
 
 
-def test_one_that_went_makes_room_for_another(server: Server) -> None:
+def test_a_closed_connection_makes_room_for_another(server: Server) -> None:
     kept = connections(server, 3)
     gone, *_ = [server.connect() for _ in range(3)]
     assert kept.close_excess() == 0
@@ -100,7 +100,7 @@ def test_one_that_went_makes_room_for_another(server: Server) -> None:
     assert newest in server.open()
 
 
-def test_a_connection_is_cut_by_its_peers_name_and_no_other(server: Server) -> None:
+def test_only_the_named_peers_connection_is_closed(server: Server) -> None:
     kept = connections(server, 100)
     one, two = server.connect(), server.connect()
     kept.cut(f"ipv4:127.0.0.1:{one.getsockname()[1]}", "a test")
@@ -108,7 +108,7 @@ def test_a_connection_is_cut_by_its_peers_name_and_no_other(server: Server) -> N
     assert server.open() == [two]
 
 
-def test_connections_to_elsewhere_are_not_counted_or_cut(server: Server) -> None:
+def test_connections_to_other_ports_are_neither_counted_nor_closed(server: Server) -> None:
     elsewhere = connections(server, 1)
     elsewhere.set_ports(frozenset({1}))
     server.connect()
@@ -118,7 +118,7 @@ def test_connections_to_elsewhere_are_not_counted_or_cut(server: Server) -> None
     assert len(server.open()) == 2
 
 
-def test_an_address_that_is_shut_out_loses_its_connections_and_gets_none_for_a_while(server: Server) -> None:
+def test_a_banned_address_loses_its_connections_and_gets_none_until_the_ban_ends(server: Server) -> None:
     now = [0.0]
     made = Connections(9, clock=lambda: now[0])
     made.set_ports(frozenset({server.port}))
@@ -133,7 +133,7 @@ def test_an_address_that_is_shut_out_loses_its_connections_and_gets_none_for_a_w
         assert is_taken(server.listener, "127.0.0.8")
 
 
-def test_what_cannot_be_shut_out_only_loses_its_connection(server: Server) -> None:
+def test_a_peer_that_cannot_be_banned_only_loses_its_connection(server: Server) -> None:
     made = connections(server, most=9)
     server.connect()
     made.ban("unix:", "it floods")

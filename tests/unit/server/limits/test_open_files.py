@@ -1,4 +1,4 @@
-"""The bound of open files, in a process of its own: it cannot be raised again once it was lowered."""
+"""The limit of open files, in a process of its own: a lowered hard limit cannot be raised again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
     ("soft", "hard", "connections", "expected"),
     [(1024, 4096, 1024, 1536), (1024, 1200, 1024, 1200), (4096, 4096, 1024, 4096), (1024, 4096, 100, 1024)],
 )
-def test_connections_fit_as_far_as_the_system_lets_them(soft: int, hard: int, connections: int, expected: int) -> None:
+def test_the_limit_is_raised_as_far_as_the_system_allows(soft: int, hard: int, connections: int, expected: int) -> None:
     script = (
         "import resource\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"

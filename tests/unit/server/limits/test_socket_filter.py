@@ -1,4 +1,4 @@
-"""Addresses that the kernel lets nobody in from, with real sockets."""
+"""The kernel drops connections of banned addresses, with real sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge_rag.server.limits.socket_filter import MAX_ADDRESSES, Address, attach_
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has filters of sockets")
 
 SYN_SENT = 2
-"""State of a connection that is not taken; linux/tcp_states.h."""
+"""State of a connection that was not accepted; linux/tcp_states.h."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def is_taken(listening: socket.socket, source: str) -> bool:
         return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != bytes([SYN_SENT])
 
 
-def test_nobody_comes_from_a_barred_address_and_everybody_else_does(both: socket.socket) -> None:
+def test_banned_addresses_cannot_connect_and_all_others_can(both: socket.socket) -> None:
     attach_filter(both, [ip_address("127.0.0.66"), ip_address("2001:db8::7"), ip_address("127.0.0.67")])
     assert [is_taken(both, source) for source in ("127.0.0.66", "127.0.0.67")] == [False, False]
     assert [is_taken(both, source) for source in ("127.0.0.1", "127.0.0.68", "::1")] == [True, True, True]
@@ -49,7 +49,7 @@ def test_nobody_comes_from_a_barred_address_and_everybody_else_does(both: socket
     assert is_taken(both, "::1")
 
 
-def test_a_connection_that_was_let_in_goes_on_when_its_address_is_barred(both: socket.socket) -> None:
+def test_an_accepted_connection_survives_a_ban_of_its_address(both: socket.socket) -> None:
     with socket.create_connection(both.getsockname()[:2], 30) as client, both.accept()[0] as server:
         attach_filter(both, [ip_address("::1")])
         client.sendall(b"still here")
@@ -58,7 +58,7 @@ def test_a_connection_that_was_let_in_goes_on_when_its_address_is_barred(both: s
 
 
 @given(st.lists(st.ip_addresses(), min_size=MAX_ADDRESSES, max_size=2 * MAX_ADDRESSES))
-def test_as_many_addresses_as_may_be_named_are_taken_by_the_kernel(barred: list[Address]) -> None:
+def test_the_kernel_accepts_a_program_of_maximum_size(banned: list[Address]) -> None:
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listening:
-        attach_filter(listening, [each for each in barred if str(each) != "127.0.0.99"])
-        assert is_taken(listening, "127.0.0.1") is (ip_address("127.0.0.1") not in barred[-MAX_ADDRESSES:])
+        attach_filter(listening, [each for each in banned if str(each) != "127.0.0.99"])
+        assert is_taken(listening, "127.0.0.1") is (ip_address("127.0.0.1") not in banned[-MAX_ADDRESSES:])

@@ -36,7 +36,7 @@ def open_and_reset(address: str) -> None:
         hasty.read(0.2)
 
 
-async def test_no_call_is_cancelled_for_the_many_resets_of_another_while_the_server_is_busy() -> None:
+async def test_resets_of_one_connection_cancel_no_call_of_another_while_the_server_is_busy() -> None:
     server = grpc.aio.server(options=transport_limits(Settings()).options())
     server.add_generic_rpc_handlers((Echo(),))
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
