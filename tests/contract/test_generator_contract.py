@@ -40,7 +40,7 @@ from edge_rag.reranker.words import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
 from tests.support.openai_server import openai_server
-from tests.support.peer_daemon import lent
+from tests.support.peer_daemon import serve_generator
 from tests.support.usage import UsageRecorder
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +109,7 @@ def offloading(remote_model: Path, mode: OffloadMode = OffloadMode.PREFER_REMOTE
         with (
             tempfile.TemporaryDirectory() as folder,
             answering(remote_model, paged, LIMITS)(64) as lender,
-            lent(lender, Path(folder) / "tokens.toml") as address,
+            serve_generator(lender, Path(folder) / "tokens.toml") as address,
         ):
             yield EdgeRagRemote("big", address, Trust())
 

@@ -82,8 +82,8 @@ def _request(body: dict[str, Any]) -> GenerationRequest:
             stop=tuple(body.get("stop", ())),
         ),
         priority=Priority.NORMAL,
-        client="borrower",
-        trust_domain="borrower",
+        client="client",
+        trust_domain="client",
         deadline=None,
     )
 

@@ -1,4 +1,4 @@
-"""Machines that lend their generator to a test: the real Generation service over real gRPC, on a thread of its own."""
+"""Serves a generator to peers: the real Generation service over real gRPC, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def do(self, what: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self.loop).result(60)
+    def do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -56,10 +56,10 @@ class LoopThread:
 def serving(
     register: Callable[[grpc.aio.Server], None], credentials: grpc.ServerCredentials | None = None
 ) -> Iterator[str]:
-    """Serves over gRPC on loopback, on a thread of its own, and gives the address.
+    """Serves over gRPC on loopback, on a thread of its own, and yields the address.
 
     Args:
-        register: Adds what is served; called on that thread.
+        register: Adds the services; called on that thread.
         credentials: To serve TLS with.
     """
     thread = LoopThread()
@@ -81,10 +81,10 @@ def serving(
 
 
 @contextmanager
-def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
-    """Serves a generator's Generation service on loopback and gives its address."""
-    others: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
-    backend = Backend(**others | {"generator": cast(ModelSwapper, generator)})
+def serve_generator(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
+    """Serves a generator's Generation service on loopback and yields its address."""
+    unused: dict[str, Any] = dict.fromkeys(Backend.__dataclass_fields__)
+    backend = Backend(**unused | {"generator": cast(ModelSwapper, generator)})
 
     def register(server: grpc.aio.Server) -> None:
         lifecycle = Lifecycle()
@@ -106,10 +106,10 @@ def lent(generator: AnswerGenerator, tokens: Path) -> Iterator[str]:
 
 
 class HttpServer:
-    """A bare HTTP server: reads a request whole, hands over its body and lets a handler write what it likes.
+    """A minimal HTTP server: reads a request and lets a handler write the raw response.
 
     Args:
-        handle: Given the request's body and what to write to.
+        handle: Called with the request's body and the writer.
     """
 
     def __init__(self, handle: Callable[[bytes, asyncio.StreamWriter], Coroutine[Any, Any, None]]) -> None:

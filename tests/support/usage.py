@@ -1,4 +1,4 @@
-"""The trail of decisions and what clients used, kept for a test to read."""
+"""Audit events and usage, recorded for a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_rag.telemetry.usage import UsageMeter
 
 
 class UsageRecorder:
-    """Keeps decisions in a list and usage in a ledger."""
+    """Records audit events and usage."""
 
     def __init__(self) -> None:
         self.decisions: list[AuditEvent] = []

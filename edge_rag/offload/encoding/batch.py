@@ -1,4 +1,4 @@
-"""A batch of requests, each encoded locally or on a remote. Every request is answered, whatever happens to a remote.
+"""A batch of requests, each encoded locally or on a remote. Every request gets a result, also if remotes fail.
 
 REMOTE   a remote does it ── failure or timeout ──────> the local encoder does it
                           ── slower than usual ───────> the local encoder does it as well

@@ -1,6 +1,6 @@
 """Calls remote encoders, and decides when to: deadlines, model identity, validation and latency of every call.
 
-A remote is asked for its models before the first text is sent to it; a remote with other models gets no texts.
+The models of a remote are checked before the first text is sent to it; a remote with other models gets no texts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from edge_rag.offload.remotes.latency_model import EncoderLatency
 from edge_rag.offload.remotes.remote_state import RemoteState
 
 RECHECK_S: Final = 60.0
-"""Time after which an incompatible remote is asked for its models again, seconds."""
+"""Time after which the models of an incompatible remote are checked again, seconds."""
 
 _Out = TypeVar("_Out")
 _log = structlog.get_logger()
@@ -206,7 +206,7 @@ class EncoderCaller:
             state.shared.in_flight -= 1
 
     async def check_models(self, state: EncoderState, timeout_s: float) -> None:
-        """Asks a remote for its models before there is work for it, so that a difference is logged at start."""
+        """Checks the models of a remote before there is work for it, so that a difference is logged at start."""
         for work in EncoderWork:
             if work.use in state.shared.remote.uses:
                 try:
@@ -321,7 +321,7 @@ class EncoderOffload:
         return self.caller.remotes.clock
 
     def check_models(self) -> None:
-        """Asks every remote for its models; differences go to the log, the audit log and the status."""
+        """Checks the models of every remote; differences go to the log, the audit log and the status."""
         for state in self.states.values():
             self.caller.loop.submit(self.caller.check_models(state, self.timeout_s))
 

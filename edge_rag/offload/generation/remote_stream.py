@@ -46,7 +46,7 @@ class RemoteStream:
         state: The remote.
         request: The request.
         continuation: Checks and emits the chunks.
-        observer: Is told of progress.
+        observer: Called on progress.
 
     Raises on construction:
         PermissionDenied: The collection's rule forbids sending it; nothing was sent.

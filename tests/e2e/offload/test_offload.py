@@ -1,4 +1,4 @@
-"""Two daemons over TLS: a board that borrows the other's model, whatever becomes of that one."""
+"""Two daemons over TLS: a board that offloads answers to a remote, and failures of the remote."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from edge_rag.core.placement import OffloadRule
 from edge_rag.core.query import AnswerMode
 from tests.e2e.support.running_daemon import SAMPLES, RunningDaemon, ingest, start_daemon
 from tests.e2e.support.secured_daemon import edge_rag, token
-from tests.support.network_delay import slowed
+from tests.support.slow_process import slowed_down
 
 MANUAL = (SAMPLES / "lubrication-schedule.md").read_bytes()
 QUESTION = "How often must the pump bearings be greased?"
 TIMES = 100 if "EDGE_RAG_SOAK_SECONDS" in os.environ else 3
-UNHURRIED = "first_token_timeout_seconds = 20\nstall_seconds = 20"
-HURRIED = "first_token_timeout_seconds = 1\nstall_seconds = 0.5\nfailures = 100\nrest_seconds = 0.001"
-"""Gives up soon, and asks again nevertheless, so that each question meets what the other machine does."""
+LONG_TIMEOUTS = "first_token_timeout_seconds = 20\nstall_seconds = 20"
+SHORT_TIMEOUTS = "first_token_timeout_seconds = 1\nstall_seconds = 0.5\nfailures = 100\nrest_seconds = 0.001"
+"""Short timeouts and a breaker that never opens, so that each question meets the failure."""
 
 
 @dataclass
 class Pair:
-    """A board, and the machine that lends it its model; that one may be started anew."""
+    """A board and its remote, which may be restarted."""
 
     board: RunningDaemon
-    lender: RunningDaemon
+    remote_daemon: RunningDaemon
 
 
-def lending(folder: Path) -> RunningDaemon:
-    """Starts a machine that lends its model to who shows a peer's token."""
-    data = folder / "lender"
+def start_remote(folder: Path) -> RunningDaemon:
+    """Starts a remote, and creates a peer token for the board."""
+    data = folder / "remote_daemon"
     edge_rag("tls", "init", "--host", "127.0.0.1", data=data)
     (folder / "peer.token").write_text(token("board", data, "--roles", "peer"))
-    return lending_at("127.0.0.1:0", folder)
+    return start_remote_at("127.0.0.1:0", folder)
 
 
-def lending_at(address: str, folder: Path) -> RunningDaemon:
-    """Starts it, again if need be, at an address."""
-    config = f'local_listen = "unix:{folder}/lender.socket"\n[tls]\nalways = true\n'
-    return start_daemon(folder / "lender", folder / "lender.log", config, listen=address)
+def start_remote_at(address: str, folder: Path) -> RunningDaemon:
+    """Starts or restarts the remote at an address."""
+    config = f'local_listen = "unix:{folder}/remote_daemon.socket"\n[tls]\nalways = true\n'
+    return start_daemon(folder / "remote_daemon", folder / "remote_daemon.log", config, listen=address)
 
 
-def borrowing(folder: Path, address: str, bounds: str = UNHURRIED) -> RunningDaemon:
-    """Starts a board that borrows the model of the machine at an address."""
+def start_board(folder: Path, address: str, bounds: str = LONG_TIMEOUTS) -> RunningDaemon:
+    """Starts a board that offloads to an address."""
     config = f"""
 [offload]
 mode = "prefer-remote"
@@ -62,7 +62,7 @@ redact = ['2,000']
 [[offload.remotes]]
 name = "big"
 address = "{address}"
-authority = "{folder}/lender/tls/ca.pem"
+authority = "{folder}/remote_daemon/tls/ca.pem"
 credential = "{folder}/peer.token"
 """
     board = start_daemon(folder / "board", folder / "board.log", config)
@@ -76,17 +76,17 @@ credential = "{folder}/peer.token"
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("pair")
-    lender = lending(folder)
-    board = borrowing(folder, lender.address)
-    yield Pair(board, lender)
+    remote_daemon = start_remote(folder)
+    board = start_board(folder, remote_daemon.address)
+    yield Pair(board, remote_daemon)
     board.kill()
-    lender.kill()
+    remote_daemon.kill()
 
 
 def asked(
     client: Client, rule: OffloadRule, request_id: str, mode: AnswerMode = AnswerMode.QUOTE
 ) -> tuple[str, list[Citation]]:
-    """Asks the question and returns the answer with its citations, which came to a good end."""
+    """Asks the question and returns the answer with its citations."""
     options = AskOptions(collection=rule.value, request_id=request_id, mode=mode, max_tokens=40)
     events = list(client.ask(QUESTION, options))
     assert isinstance(events[-1], Finished)
@@ -94,16 +94,16 @@ def asked(
     return text, [event for event in events if isinstance(event, Citation)]
 
 
-def trail(client: Client, request_id: str) -> list[AuditEvent]:
+def audit_events(client: Client, request_id: str) -> list[AuditEvent]:
     entries = client.audit_events(request_id=request_id)
     return [entry.event for entry in entries if isinstance(entry, AuditEntry)]
 
 
 def kinds(client: Client, request_id: str) -> set[AuditEventKind]:
-    return {require_recognized(decision.kind) for decision in trail(client, request_id)}
+    return {require_recognized(decision.kind) for decision in audit_events(client, request_id)}
 
 
-def test_an_answer_written_elsewhere_is_the_one_written_here_with_its_citations(pair: Pair) -> None:
+def test_a_remote_answer_equals_the_local_one_with_its_citations(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         for mode in AnswerMode:
             here = asked(client, OffloadRule.NEVER, f"here-{mode.value}", mode)
@@ -117,11 +117,11 @@ def test_an_answer_written_elsewhere_is_the_one_written_here_with_its_citations(
     assert remote.sent_bytes > 0
 
 
-def test_the_trail_says_where_an_answer_was_written_and_what_was_sent(pair: Pair) -> None:
+def test_the_audit_log_has_the_placement_and_the_sent_data(pair: Pair) -> None:
     with Client(pair.board.address) as client:
-        asked(client, OffloadRule.ALLOWED, "trail")
+        asked(client, OffloadRule.ALLOWED, "audit_events")
         placed, sent = (
-            next(decision for decision in trail(client, "trail") if decision.kind is kind)
+            next(decision for decision in audit_events(client, "audit_events") if decision.kind is kind)
             for kind in (AuditEventKind.PLACED, AuditEventKind.SENT)
         )
     assert placed.reason == "generating on a remote: the mode prefers remotes"
@@ -130,7 +130,7 @@ def test_the_trail_says_where_an_answer_was_written_and_what_was_sent(pair: Pair
     assert sent.numbers["bytes"] > 100
 
 
-def test_what_the_other_machine_wrote_is_in_the_clients_usage(pair: Pair) -> None:
+def test_remote_tokens_are_in_the_clients_usage(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         asked(client, OffloadRule.ALLOWED, "before", AnswerMode.FREE)
         (before,) = client.usage().clients
@@ -145,44 +145,44 @@ def test_what_the_other_machine_wrote_is_in_the_clients_usage(pair: Pair) -> Non
     assert after.slot_s == before.slot_s
 
 
-def test_what_is_redacted_comes_back_as_it_was(pair: Pair) -> None:
+def test_redacted_values_are_restored(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         text, citations = asked(client, OffloadRule.REDACTED, "redacted")
-        (sent,) = [decision for decision in trail(client, "redacted") if decision.kind is AuditEventKind.SENT]
+        (sent,) = [decision for decision in audit_events(client, "redacted") if decision.kind is AuditEventKind.SENT]
     assert "2,000 operating hours" in text
     assert citations[0].text == text
     assert ", redacted," in sent.reason
 
 
-@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_machine_that_is_frozen_or_killed_costs_nobody_an_answer(pair: Pair, blow: signal.Signals) -> None:
+@pytest.mark.parametrize("signal_number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_frozen_or_killed_remote_never_costs_an_answer(pair: Pair, signal_number: signal.Signals) -> None:
     with Client(pair.board.address, timeout_s=60) as client:
-        here = asked(client, OffloadRule.NEVER, f"here-{blow.name}")
-        pair.lender.process.send_signal(blow)
+        here = asked(client, OffloadRule.NEVER, f"here-{signal_number.name}")
+        pair.remote_daemon.process.send_signal(signal_number)
         try:
             for number in range(4):
-                assert asked(client, OffloadRule.ALLOWED, f"{blow.name}-{number}") == here
+                assert asked(client, OffloadRule.ALLOWED, f"{signal_number.name}-{number}") == here
         finally:
-            pair.lender.process.send_signal(signal.SIGCONT)
+            pair.remote_daemon.process.send_signal(signal.SIGCONT)
         (remote,) = client.status().remotes
     assert remote.failures >= 3
     assert remote.breaker == "open"
 
 
 @pytest.fixture
-def hurried(tmp_path: Path) -> Iterator[Pair]:
-    """A board that gives up soon, and asks again nevertheless."""
-    lender = lending(tmp_path)
-    pair = Pair(borrowing(tmp_path, lender.address, HURRIED), lender)
+def impatient_pair(tmp_path: Path) -> Iterator[Pair]:
+    """A board with short timeouts."""
+    remote_daemon = start_remote(tmp_path)
+    pair = Pair(start_board(tmp_path, remote_daemon.address, SHORT_TIMEOUTS), remote_daemon)
     yield pair
     pair.board.kill()
-    pair.lender.kill()
+    pair.remote_daemon.kill()
 
 
-def written(
+def answered(
     client: Client, rule: OffloadRule, request_id: str, after: Callable[[int], None] = lambda pieces: None
 ) -> str:
-    """Asks for a long answer and returns it. ``after`` is told how many pieces have come, 0 before the first."""
+    """Asks for a long answer and returns it. ``after`` is called with the number of events so far, first with 0."""
     options = AskOptions(collection=rule.value, request_id=request_id, mode=AnswerMode.FREE, max_tokens=100)
     events = []
     after(0)
@@ -194,35 +194,35 @@ def written(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
-def test_frozen_or_killed_at_any_word_the_other_machine_costs_nobody_a_word(
-    hurried: Pair, tmp_path: Path, blow: signal.Signals
+@pytest.mark.parametrize("signal_number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_remote_frozen_or_killed_at_any_chunk_never_costs_a_word(
+    impatient_pair: Pair, tmp_path: Path, signal_number: signal.Signals
 ) -> None:
     words = random.Random(9)
-    with Client(hurried.board.address, timeout_s=30) as client:
-        alone = written(client, OffloadRule.NEVER, "alone")
+    with Client(impatient_pair.board.address, timeout_s=30) as client:
+        alone = answered(client, OffloadRule.NEVER, "alone")
         for number in range(TIMES):
             word = words.randrange(30) if number else 0
 
             def strike(pieces: int, word: int = word) -> None:
                 if pieces == word:
-                    hurried.lender.process.send_signal(blow)
+                    impatient_pair.remote_daemon.process.send_signal(signal_number)
 
-            assert written(client, OffloadRule.ALLOWED, f"struck-{number}", strike) == alone
-            if blow is signal.SIGSTOP:
-                hurried.lender.process.send_signal(signal.SIGCONT)
+            assert answered(client, OffloadRule.ALLOWED, f"struck-{number}", strike) == alone
+            if signal_number is signal.SIGSTOP:
+                impatient_pair.remote_daemon.process.send_signal(signal.SIGCONT)
             else:
-                hurried.lender.kill()
-                hurried.lender = lending_at(hurried.lender.address, tmp_path)
+                impatient_pair.remote_daemon.kill()
+                impatient_pair.remote_daemon = start_remote_at(impatient_pair.remote_daemon.address, tmp_path)
         assert kinds(client, "struck-0") & {AuditEventKind.TAKEN_OVER, AuditEventKind.HEDGED}
 
 
 @pytest.mark.soak
-def test_twenty_times_as_slow_the_other_machine_costs_nobody_an_answer(hurried: Pair) -> None:
-    with Client(hurried.board.address, timeout_s=30) as client:
-        alone = written(client, OffloadRule.NEVER, "alone")
-        assert written(client, OffloadRule.ALLOWED, "quick") == alone
-        with slowed(hurried.lender.process.pid, 20):
+def test_a_twenty_times_slower_remote_never_costs_an_answer(impatient_pair: Pair) -> None:
+    with Client(impatient_pair.board.address, timeout_s=30) as client:
+        alone = answered(client, OffloadRule.NEVER, "alone")
+        assert answered(client, OffloadRule.ALLOWED, "quick") == alone
+        with slowed_down(impatient_pair.remote_daemon.process.pid, 20):
             for number in range(TIMES):
-                assert written(client, OffloadRule.ALLOWED, f"slow-{number}") == alone
+                assert answered(client, OffloadRule.ALLOWED, f"slow-{number}") == alone
         assert AuditEventKind.SENT in kinds(client, f"slow-{TIMES - 1}")

@@ -1,4 +1,4 @@
-"""Two daemons over TLS: a board that borrows the other's encoders, whatever becomes of that one."""
+"""Two daemons over TLS: a board that offloads encoding to a remote, and failures of the remote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_rag.core.answer import Finished, TextDelta
 from edge_rag.core.documents.collection import CollectionSettings
 from edge_rag.core.monitoring.event import AuditEntry, AuditEvent, AuditEventKind
 from edge_rag.core.placement import OffloadRule
-from tests.e2e.offload.test_offload import Pair, lending
+from tests.e2e.offload.test_offload import Pair, start_remote
 from tests.e2e.support.jobs import final_states, start_job, watch
 from tests.e2e.support.running_daemon import ingest, start_daemon
 
@@ -28,7 +28,7 @@ QUESTION = "How often is pump 71 greased?"
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("pair")
-    lender = lending(folder)
+    remote_daemon = start_remote(folder)
     config = f"""
 [offload]
 mode = "prefer-remote"
@@ -36,8 +36,8 @@ first_token_timeout_seconds = 20
 redact = ['pump']
 [[offload.remotes]]
 name = "big"
-address = "{lender.address}"
-authority = "{folder}/lender/tls/ca.pem"
+address = "{remote_daemon.address}"
+authority = "{folder}/remote_daemon/tls/ca.pem"
 credential = "{folder}/peer.token"
 uses = ["embed", "rerank"]
 """
@@ -45,9 +45,9 @@ uses = ["embed", "rerank"]
     with Client(board.address) as client:
         for rule in OffloadRule:
             client.create_collection(rule.value, CollectionSettings(offload=rule))
-    yield Pair(board, lender)
+    yield Pair(board, remote_daemon)
     board.kill()
-    lender.kill()
+    remote_daemon.kill()
 
 
 def decisions(client: Client, request_id: str = "") -> list[AuditEvent]:
@@ -60,7 +60,7 @@ def sent(client: Client, request_id: str = "") -> list[AuditEvent]:
 
 
 def found(client: Client, collection: str) -> list[tuple[int, int, float, float | None]]:
-    """What a search finds, with places and scores."""
+    """Returns positions and scores of a search."""
     reply = client.search(QUESTION, SearchOptions(collection=collection, limit=8, explain=True))
     return [
         (hit.start, hit.end, hit.score, explained.dense_score)
@@ -74,7 +74,7 @@ def answer(client: Client, collection: str, request_id: str) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-def test_what_another_machine_encoded_is_what_this_one_would_have(pair: Pair) -> None:
+def test_remote_encoding_equals_local_encoding(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         for rule in OffloadRule:
             before = len(sent(client))
@@ -98,7 +98,7 @@ def test_what_another_machine_encoded_is_what_this_one_would_have(pair: Pair) ->
     assert (remote.answers, remote.failures, remote.breaker) == (0, 0, "closed")
 
 
-def test_what_may_leave_only_redacted_is_encoded_here_and_the_trail_says_why(pair: Pair) -> None:
+def test_redacted_collections_are_encoded_locally_with_a_reason(pair: Pair) -> None:
     with Client(pair.board.address) as client:
         answer(client, "redacted", "redacted")
         placed = [each for each in decisions(client, "redacted") if each.kind is AuditEventKind.PLACED]
@@ -109,32 +109,32 @@ def test_what_may_leave_only_redacted_is_encoded_here_and_the_trail_says_why(pai
     ]
 
 
-def test_the_trail_says_on_which_numbers_and_what_was_sent(pair: Pair) -> None:
+def test_the_audit_log_has_the_routing_numbers_and_the_sent_data(pair: Pair) -> None:
     with Client(pair.board.address) as client:
-        answer(client, "allowed", "trail")
-        told = decisions(client, "trail")
-    ranks = next(each for each in told if each.kind is AuditEventKind.PLACED and each.reason.startswith("reranking"))
+        answer(client, "allowed", "audit_events")
+        events = decisions(client, "audit_events")
+    ranks = next(each for each in events if each.kind is AuditEventKind.PLACED and each.reason.startswith("reranking"))
     assert ranks.reason == "reranking passages on a remote: the mode prefers remotes"
     assert {"texts", "within_s", "big_texts_per_s", "big_round_trip_s", "big_queue_s"} <= set(ranks.numbers)
-    brought = [each for each in told if each.kind is AuditEventKind.SENT]
-    assert all(" unredacted, SHA-256 " in each.reason and each.numbers["bytes"] > 20 for each in brought)
+    sent_events = [each for each in events if each.kind is AuditEventKind.SENT]
+    assert all(" unredacted, SHA-256 " in each.reason and each.numbers["bytes"] > 20 for each in sent_events)
 
 
-@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_machine_that_is_frozen_or_killed_costs_nobody_a_document_or_an_answer(
-    pair: Pair, blow: signal.Signals
+@pytest.mark.parametrize("signal_number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_frozen_or_killed_remote_never_costs_a_document_or_an_answer(
+    pair: Pair, signal_number: signal.Signals
 ) -> None:
     with Client(pair.board.address, timeout_s=120) as client:
         expected = found(client, "never")
-        pair.lender.process.send_signal(blow)
+        pair.remote_daemon.process.send_signal(signal_number)
         try:
-            name = f"{blow.name}.md"
+            name = f"{signal_number.name}.md"
             job, _ = start_job(pair.board.address, {name: MANUAL}, "allowed")
             assert final_states(watch(pair.board.address, job)) == {name: "added"}
             for number in range(4):
-                assert "every 710 hours" in answer(client, "allowed", f"{blow.name}-{number}")
+                assert "every 710 hours" in answer(client, "allowed", f"{signal_number.name}-{number}")
         finally:
-            pair.lender.process.send_signal(signal.SIGCONT)
+            pair.remote_daemon.process.send_signal(signal.SIGCONT)
         (remote,) = client.status().remotes
         assert remote.failures >= 3
         client.delete("manual.md", collection="allowed")

@@ -1,4 +1,4 @@
-"""The authority of a box and what it signs, checked by Python's own TLS."""
+"""The authority of a box and its certificates, verified with Python's TLS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> CertificateFolder:
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
-    """Raises what the client finds wrong."""
+    """Raises the client's verification error."""
     ours, theirs = socket.socketpair()
 
     def serve() -> None:

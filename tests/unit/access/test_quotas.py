@@ -29,7 +29,7 @@ def test_a_minute_has_at_most_twice_the_requests_and_the_long_run_its_rate(
 ) -> None:
     clock = Clock()
     ledger, identity = QuotaLedger(clock), caller(Quota(requests_per_minute=per_minute))
-    begun: list[float] = []
+    started: list[float] = []
     for pause in pauses:
         clock.now += pause
         try:
@@ -38,10 +38,10 @@ def test_a_minute_has_at_most_twice_the_requests_and_the_long_run_its_rate(
             assert 0 < refused.retry_after_s <= 60 / per_minute + 1e-6
         else:
             ledger.release(identity)
-            begun.append(clock.now)
-    for start in begun:
-        assert sum(start <= at < start + 60 for at in begun) <= 2 * per_minute
-    assert len(begun) <= per_minute + clock.now * per_minute / 60 + 1e-6
+            started.append(clock.now)
+    for start in started:
+        assert sum(start <= at < start + 60 for at in started) <= 2 * per_minute
+    assert len(started) <= per_minute + clock.now * per_minute / 60 + 1e-6
 
 
 def test_a_retry_after_the_given_delay_is_admitted() -> None:

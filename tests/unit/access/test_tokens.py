@@ -48,7 +48,7 @@ def test_a_token_ends_when_it_expires() -> None:
 def test_refusing_a_text_takes_the_same_work_for_any_text_and_number_of_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One digest of what was shown and one comparison of whole digests in constant time: nothing else depends on it."""
+    """One digest and one constant-time comparison, independent of the presented text."""
     file = TokenFile(tmp_path / "tokens.json", lambda: NOW)
     made = [new_token(replace(WARD, name=f"ward-{number}"), NOW) for number in range(5)]
     for token, _ in made:

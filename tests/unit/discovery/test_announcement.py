@@ -1,4 +1,4 @@
-"""What is taken from what others say on the network."""
+"""Parsing of announcements."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from edge_rag.client.channel import server_address
 from edge_rag.discovery.announcer import SERVICE, Announcement, found_server
 
 SHA256 = "ab" * 32
-SAID = Announcement("engine room", 7421, "0.1.0", True, SHA256, ("10.0.0.7",)).properties()
+PROPERTIES = Announcement("engine room", 7421, "0.1.0", True, SHA256, ("10.0.0.7",)).properties()
 
 
 def test_an_announcement_is_parsed_unchanged() -> None:
-    found = found_server(f"engine room.{SERVICE}", SAID, ["fe80::1%3", "10.0.0.7", "2001:db8::7"], 7421)
+    found = found_server(f"engine room.{SERVICE}", PROPERTIES, ["fe80::1%3", "10.0.0.7", "2001:db8::7"], 7421)
     assert found is not None
     assert (found.name, found.version, found.tls, found.sha256) == ("engine room", "0.1.0", True, SHA256)
     assert found.addresses == ("10.0.0.7:7421", "[2001:db8::7]:7421", "[fe80::1%3]:7421")
@@ -38,12 +38,12 @@ def test_an_announcement_is_parsed_unchanged() -> None:
     ],
 )
 def test_an_unusable_address_is_dropped(address: str) -> None:
-    assert found_server("box", SAID, [address], 7421) is None
+    assert found_server("box", PROPERTIES, [address], 7421) is None
 
 
 @pytest.mark.parametrize("sha256", [None, b"", b"AB" * 32, b"ab" * 31, b"ab" * 32 + b"\n", b"\xff" * 64])
 def test_an_announcement_without_a_fingerprint_is_ignored(sha256: bytes | None) -> None:
-    assert found_server("box", SAID | {b"sha256": sha256}, ["10.0.0.7"], 7421) is None
+    assert found_server("box", PROPERTIES | {b"sha256": sha256}, ["10.0.0.7"], 7421) is None
 
 
 @given(
@@ -57,7 +57,7 @@ def test_an_announcement_without_a_fingerprint_is_ignored(sha256: bytes | None) 
 def test_arbitrary_announcements_are_harmless(
     instance: str, properties: dict[bytes, bytes | None], addresses: list[str], port: int | None
 ) -> None:
-    found = found_server(instance, SAID | properties, addresses, port)
+    found = found_server(instance, PROPERTIES | properties, addresses, port)
     if found is None:
         return
     assert len(found.name) <= 63
@@ -69,6 +69,6 @@ def test_arbitrary_announcements_are_harmless(
 
 
 def test_control_and_invisible_characters_are_replaced() -> None:
-    found = found_server("box\x1b[2J\u202e\u200b\ud800\n" + "x" * 100, SAID, ["10.0.0.7"], 7421)
+    found = found_server("box\x1b[2J\u202e\u200b\ud800\n" + "x" * 100, PROPERTIES, ["10.0.0.7"], 7421)
     assert found is not None
     assert found.name == ("box\ufffd[2J" + "\ufffd" * 4 + "x" * 100)[:63]

@@ -183,7 +183,7 @@ def dns_record(name: bytes, kind: int, data: bytes) -> bytes:
 
 
 def hostile_packets() -> Iterator[bytes]:
-    """Announcements that no library would make, and what is none at all."""
+    """Malformed announcements, and packets that are not announcements."""
     service = dns_name(*SERVICE.rstrip(".").encode().split(b"."))
     for number, (instance, text) in enumerate(zip(HOSTILE_NAMES, HOSTILE_TEXTS, strict=True)):
         name, host = bytes([len(instance)]) + instance + service, dns_name(b"h%d" % number, b"local")

@@ -109,7 +109,7 @@ def test_a_citation_contains_every_number_and_name_and_as_many_negations(
     if found:
         assert len({place.passage for place in found}) == 1
         cited = " ".join(passages[place.passage].passage.text[place.start : place.end] for place in found)
-        said, claims = claims_of(written), claims_of(cited)
-        assert {quantity.number for quantity in said.quantities} <= {quantity.number for quantity in claims.loose}
-        assert said.names <= claims.words
-        assert said.negations == claims.negations
+        claimed, claims = claims_of(written), claims_of(cited)
+        assert {quantity.number for quantity in claimed.quantities} <= {quantity.number for quantity in claims.loose}
+        assert claimed.names <= claims.words
+        assert claimed.negations == claims.negations

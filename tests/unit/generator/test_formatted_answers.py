@@ -114,7 +114,7 @@ def quoter() -> Iterator[AnswerGenerator]:
 
 
 class Answer:
-    """A listener that keeps what it hears."""
+    """A listener that records events."""
 
     def __init__(self) -> None:
         self.text = ""

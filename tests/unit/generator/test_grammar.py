@@ -41,13 +41,13 @@ def allowed(move: NextTokens) -> list[int]:
 
 
 def write(state: Grammar, pick: Callable[[list[int]], int], most: int = 400) -> tuple[list[int], Grammar]:
-    """Says tokens until the end or for long enough."""
-    said: list[int] = []
-    while not isinstance(move := state.next(), Ended) and len(said) < most:
+    """Chooses tokens until the end, or up to ``most``."""
+    tokens_so_far: list[int] = []
+    while not isinstance(move := state.next(), Ended) and len(tokens_so_far) < most:
         tokens = move.tokens if isinstance(move, Forced) else (pick(allowed(move)),)
-        said += tokens
+        tokens_so_far += tokens
         state = state.after(tokens)
-    return said, state
+    return tokens_so_far, state
 
 
 def text_of(tokens: list[int]) -> str:
@@ -70,8 +70,8 @@ def test_json_is_generated_on_one_line_in_the_schemas_order() -> None:
     form = schema(
         {"type": "object", "properties": {"b": {"const": [1, 2]}, "a": {"const": None}}, "required": ["b", "a"]}
     )
-    said, state = write(GRAMMARS.compile(form), max)
-    assert text_of(said) == '{"b": [1, 2], "a": null}'
+    tokens_so_far, state = write(GRAMMARS.compile(form), max)
+    assert text_of(tokens_so_far) == '{"b": [1, 2], "a": null}'
     assert state.next() == Ended(FinishReason.STOP)
 
 
@@ -105,11 +105,11 @@ def test_a_grammar_of_the_empty_text_ends_at_once() -> None:
 def test_special_tokens_and_invalid_ids_are_never_allowed(seed: int, luck: int) -> None:
     rng = np.random.default_rng(luck)
     for form in (schema(random_schema(seed)), Regex("(?s:.){0,12}|<\\|im_end\\|>x")):
-        said, _ = write(GRAMMARS.compile(form), lambda tokens: int(rng.choice(tokens)), most=200)
-        if said and said[-1] == END:
-            said.pop()
-        assert SPECIAL.isdisjoint(said)
-        assert all(token < SIZE for token in said)
+        tokens_so_far, _ = write(GRAMMARS.compile(form), lambda tokens: int(rng.choice(tokens)), most=200)
+        if tokens_so_far and tokens_so_far[-1] == END:
+            tokens_so_far.pop()
+        assert SPECIAL.isdisjoint(tokens_so_far)
+        assert all(token < SIZE for token in tokens_so_far)
 
 
 @given(st.integers(0, 60), st.integers(0, 10_000))
@@ -122,18 +122,18 @@ def test_a_state_is_unchanged_when_another_branch_is_followed(seed: int, luck: i
 
     start = GRAMMARS.compile(schema(random_schema(seed)))
     states, state = [start], start
-    said: list[tuple[int, ...]] = [()]
+    tokens_so_far: list[tuple[int, ...]] = [()]
     while not isinstance(move := state.next(), Ended) and len(states) < 60:
         tokens = move.tokens if isinstance(move, Forced) else (pick(allowed(move)),)
         state = state.after(tokens)
         states.append(state)
-        said.append(tokens)
+        tokens_so_far.append(tokens)
     for index in rng.permutation(len(states) - 1)[:5]:
         other, _ = write(states[index], pick)
-        whole = [token for tokens in said[: index + 1] for token in tokens] + other
-        json.loads(text_of(whole))
+        expected_tokens = [token for tokens in tokens_so_far[: index + 1] for token in tokens] + other
+        json.loads(text_of(expected_tokens))
         again = states[index]
-        for tokens, expected in zip(said[index + 1 :], states[index + 1 :], strict=True):
+        for tokens, expected in zip(tokens_so_far[index + 1 :], states[index + 1 :], strict=True):
             again = again.after(tokens)
             assert allowed(again.next()) == allowed(expected.next())
 

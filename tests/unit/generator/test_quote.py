@@ -79,7 +79,7 @@ def test_after_a_sentence_the_end_competes_with_the_remaining_candidates() -> No
 
 def test_each_further_sentence_must_be_closer_to_the_best() -> None:
     state = begin(sentence((5,), 9.0), sentence((6,), 8.0), sentence((7,), 7.0), sentences=3, margin=3.0)
-    ends = [branches(said)[END] - branches(said)[7] for said in (state.after((5,)), state.after((5, 6)))]
+    ends = [branches(chosen)[END] - branches(chosen)[7] for chosen in (state.after((5,)), state.after((5, 6)))]
     assert ends == [pytest.approx(9.0 - 3.0 - 7.0), pytest.approx(9.0 - 1.5 - 7.0)]
 
 
@@ -110,7 +110,7 @@ def test_any_choice_gives_complete_sentences(
     tokens: list[tuple[int, ...]], sentences: int, data: st.DataObject
 ) -> None:
     state = begin(*[sentence(t) for t in tokens], sentences=sentences)
-    said: list[int] = []
+    chosen: list[int] = []
     while not isinstance(move := state.next(), Ended):
         if isinstance(move, Forced):
             run = move.tokens
@@ -120,14 +120,14 @@ def test_any_choice_gives_complete_sentences(
             assert np.all(np.diff(move.allowed) > 0)
             assert np.all(np.isfinite(move.bias))
             run = (data.draw(st.sampled_from(move.allowed.tolist())),)
-        said += run
+        chosen += run
         state = state.after(run)
     quoted = [token for quote in state.quoted for token in quote.tokens]
-    assert said in (quoted, [*quoted, END])
+    assert chosen in (quoted, [*quoted, END])
     assert 1 <= len(state.quoted) <= sentences
     assert len({quote.text for quote in state.quoted}) == len(state.quoted)
     assert {quote.tokens for quote in state.quoted} <= set(tokens)
-    assert begin(*[sentence(t) for t in tokens], sentences=sentences).after(tuple(said)) == state
+    assert begin(*[sentence(t) for t in tokens], sentences=sentences).after(tuple(chosen)) == state
 
 
 def test_free_text_ends_with_an_end_token() -> None:

@@ -292,7 +292,7 @@ def test_without_patterns_a_redacted_collection_stays_local(stack: ExitStack, lo
 
 
 class Swapped:
-    """A generator whose model was replaced after an answer was begun for the old one, as ``ModelSwapper`` does."""
+    """A generator whose model is swapped after a continuation was opened, as by ``ModelSwapper``."""
 
     def __init__(self, old: AnswerGenerator, new: AnswerGenerator) -> None:
         self._old = old

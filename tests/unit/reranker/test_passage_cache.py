@@ -21,7 +21,7 @@ def read(tokens: int) -> EncodedPassage:
 
 
 class CountingVectorizer:
-    """Vectors from the letters of a text; notes what was encoded."""
+    """Vectors from the letters of a text; records the encoded texts."""
 
     def __init__(self) -> None:
         self.encoded: list[str] = []

@@ -1,8 +1,10 @@
+"""Stop strings and the checked stream of CITE mode."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_rag.core.answer import Citation, TextDelta, Unsupported, UnsupportedText
@@ -11,8 +13,41 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
-from edge_rag.generator.streams import AnswerPart, CheckedText
+from edge_rag.generator.streams import AnswerPart, CheckedText, StopMatcher
 from edge_rag.reranker.words import Stemmer
+
+pieces = st.lists(st.text("ab\n", max_size=4), max_size=12)
+stops = st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3)
+
+
+@given(pieces, stops)
+@example(["a", "ab"], ["aab"])
+@example(["aa", "b"], ["ab", "aab"])
+def test_the_text_ends_before_the_first_stop_string_for_any_chunking(texts: list[str], strings: list[str]) -> None:
+    matcher = StopMatcher(strings)
+    emitted = "".join(matcher.feed(text) for text in texts) + matcher.flush()
+    whole = "".join(texts)
+    found = [(whole.find(stop) + len(stop), whole.find(stop)) for stop in strings if stop in whole]
+    assert matcher.stopped == bool(found)
+    assert emitted == (whole[: min(found)[1]] if found else whole)
+
+
+@given(pieces, stops)
+def test_a_possible_prefix_of_a_stop_string_is_held_back(texts: list[str], strings: list[str]) -> None:
+    matcher = StopMatcher(strings)
+    emitted = whole = ""
+    for text in texts:
+        emitted, whole = emitted + matcher.feed(text), whole + text
+        if not matcher.stopped:
+            prefixes = [len(whole) - n for stop in strings for n in range(1, len(stop)) if whole.endswith(stop[:n])]
+            assert len(emitted) == min(prefixes, default=len(whole))
+
+
+def test_other_text_is_emitted_at_once() -> None:
+    matcher = StopMatcher(["END"])
+    assert matcher.feed("hello E") == "hello "
+    assert matcher.feed("x") == "Ex"
+
 
 PUMP = "The pump is greased every 2,000 hours. Use lithium grease."
 VALVE = "Never open the check valve. Shut the suction valve first."
@@ -167,5 +202,5 @@ def test_sentences_contain_every_visible_character_except_markers(text: str) -> 
 
 def test_cite_mode_markers_use_prompt_numbers_and_citations_use_ranks() -> None:
     text = CheckedText(PASSAGES, (1, 0), Attributor(OFFERED, Stemmer()), UnsupportedText.MARK)
-    told = [*text.feed("Never open the check valve [1]. Use lithium grease [2]."), *text.flush(complete=True)]
-    assert [event.passage for event in told if isinstance(event, Citation)] == [1, 0]
+    events = [*text.feed("Never open the check valve [1]. Use lithium grease [2]."), *text.flush(complete=True)]
+    assert [event.passage for event in events if isinstance(event, Citation)] == [1, 0]

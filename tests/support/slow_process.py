@@ -1,4 +1,4 @@
-"""A process that gets a small share of its time, as if its machine were so many times as slow."""
+"""Slows a process down by stopping it periodically."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _RUNS_S = 0.005
 
 
 @contextmanager
-def slowed(pid: int, times: int) -> Iterator[None]:
-    """Has a process run for 5 ms and stand still for so many times as long less one, by turns, until the block ends."""
+def slowed_down(pid: int, times: int) -> Iterator[None]:
+    """Lets a process run for 5 ms of each ``times`` * 5 ms, until the block ends."""
     done = threading.Event()
 
-    def take_turns() -> None:
+    def alternate() -> None:
         while not done.is_set():
             os.kill(pid, signal.SIGSTOP)
             done.wait((times - 1) * _RUNS_S)
             os.kill(pid, signal.SIGCONT)
             done.wait(_RUNS_S)
 
-    turns = threading.Thread(target=take_turns)
-    turns.start()
+    thread = threading.Thread(target=alternate)
+    thread.start()
     try:
         yield
     finally:
         done.set()
-        turns.join()
+        thread.join()
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)

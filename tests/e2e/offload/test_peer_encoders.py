@@ -1,4 +1,4 @@
-"""What a daemon computes for its peers is what they would compute themselves, within bounds."""
+"""A daemon computes for its peers exactly what they would compute themselves, within limits."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def candidates(boost: float | None = None) -> list[encoding_pb2.Candidate]:
 def test_a_peer_gets_the_vectors_it_would_have_computed(box: Box, own: TextEncoder) -> None:
     with box.channel("peer") as channel:
         stub = encoding_pb2_grpc.EncodingStub(channel)
-        lent = stub.DescribeEncoders(encoding_pb2.DescribeEncodersRequest())
-        assert (lent.embedder, lent.dimension) == (own.name, own.dimension)
+        models = stub.DescribeEncoders(encoding_pb2.DescribeEncodersRequest())
+        assert (models.embedder, models.dimension) == (own.name, own.dimension)
         texts = TEXTS * 30
         for purpose, embed in (
             (encoding_pb2.EMBED_PURPOSE_UNSPECIFIED, own.embed),
@@ -66,7 +66,7 @@ def test_a_peer_gets_the_ranks_it_would_have_computed(box: Box, own: TextEncoder
             assert reply.evidence == expected.evidence
 
 
-def test_who_has_another_model_gets_nothing_and_is_told_which_it_is(box: Box, own: TextEncoder) -> None:
+def test_a_peer_with_another_model_is_refused_with_the_local_models_name(box: Box, own: TextEncoder) -> None:
     with box.channel("peer") as channel:
         stub = encoding_pb2_grpc.EncodingStub(channel)
         for call in (
@@ -129,7 +129,7 @@ def test_an_unusable_field_of_a_request_for_vectors_is_named(
     assert str(error.details()).startswith(f"{field}: ")
 
 
-def test_what_a_peer_has_embedded_is_taken_off_its_quota(box: Box, own: TextEncoder) -> None:
+def test_embedding_is_charged_to_the_peers_quota(box: Box, own: TextEncoder) -> None:
     with box.channel("frugal-peer") as channel:
         stub = encoding_pb2_grpc.EncodingStub(channel)
         request = encoding_pb2.EmbedRequest(embedder=own.name, texts=["pump valve " * 300] * 4)
