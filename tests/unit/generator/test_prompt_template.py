@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.generator.test_streams import ranked
 
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.ids import RequestId
@@ -22,6 +21,7 @@ from edge_rag.generator.prompt.template import (
 )
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from tests.unit.engine.support import FIXTURES
+from tests.unit.generator.test_streams import ranked
 
 BODIES = st.lists(st.lists(st.integers(10, 30), min_size=1, max_size=40), min_size=1, max_size=4)
 PAGE = 8
