@@ -31,8 +31,7 @@ from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.ingest.parsing.document_format import ParsingLimits
 from edge_rag.model_store.roles import fill_roles, store_of
 from edge_rag.offload.encoding.client import EncoderModels
-from edge_rag.offload.encoding.embedder import OffloadingEmbedding
-from edge_rag.offload.encoding.reranker import OffloadingReranker
+from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingReranker
 from edge_rag.offload.generation.generator import OffloadingGenerator
 from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits

@@ -34,7 +34,7 @@ from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopu
 from edge_rag.generator.prompt.template import PassageReuse, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.model_store.store import ModelStore
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder, page_identity

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edge_rag.core.ids import ChunkId
 from edge_rag.core.passage import Passage
 from edge_rag.core.text import sentence_spans
-from edge_rag.reranker.words import words_of
+from edge_rag.reranker.scoring import words_of
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import EncodedPassage, compare, model_text
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
-from edge_rag.reranker.scoring import PairScorer, TokenVectorizer, log_boosts
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import PairScorer, Stemmer, TokenVectorizer, log_boosts
 
 METHOD: Final = "cross-encoder.1"
 """Identifies the computation of scores and evidence; changes when the same models may give other results."""

@@ -36,8 +36,7 @@ from typing import Final
 
 from edge_rag.core.passage import Sentence
 from edge_rag.reranker.candidate import RerankCandidate
-from edge_rag.reranker.scoring import TokenVectorizer, coverage, max_sim, standardize
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer, TokenVectorizer, coverage, max_sim, standardize
 
 _PAIRS: Final = (
     (

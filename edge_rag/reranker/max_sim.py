@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 from edge_rag.core.passage import RankedPassage, Reranked, RerankRequest
 from edge_rag.reranker.candidate import EncodedPassage, PassageCache, RerankCandidate, compare, mean_vector, model_text
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, unrelated_similarity, weigh_sentences
-from edge_rag.reranker.scoring import TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer, TokenVectorizer, bm25, cosine, log_boosts, max_sim, standardize
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 METHOD: Final = "max-sim.1"

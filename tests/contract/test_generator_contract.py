@@ -36,7 +36,7 @@ from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote
 from edge_rag.offload.remotes.tls_trust import Trust
 from edge_rag.pipeline.ports import Generator
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.decoder.serial_decoder import SerialDecoder
 from tests.support.openai_server import openai_server

@@ -21,8 +21,7 @@ from edge_rag.core.query import NO_CONTEXT, Question, RequestContext
 from edge_rag.ingest.embedding import BATCH_TEXTS
 from edge_rag.offload.context import LoopThread, RemoteRegistry
 from edge_rag.offload.encoding.client import EncoderCaller, EncoderModels, EncoderOffload, EncoderState
-from edge_rag.offload.encoding.embedder import OffloadingEmbedding
-from edge_rag.offload.encoding.reranker import OffloadingReranker
+from edge_rag.offload.encoding.encoders import OffloadingEmbedding, OffloadingReranker
 from edge_rag.offload.events import EncoderEventRecorder, OffloadEventRecorder
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.edge_rag import EdgeRagEncoders, EdgeRagRemote

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from edge_rag.core.passage import RankedPassage
 from edge_rag.generator.citations.attribution import Attributor
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
 from edge_rag.runtime.session.sessions import configure_thread_pool
 from scripts.bench.quality.alterations import OTHER, SAME, spliced

@@ -17,7 +17,7 @@ from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSet
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 from scripts.bench.quality.questions import Case
 
 SLOTS = 4

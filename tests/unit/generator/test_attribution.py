@@ -9,7 +9,7 @@ from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.claims import claims_of
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 
 PUMP = "The pump bearings must be greased every 2,000 operating hours. Use lithium grease only. Pump P1 takes 35 grams."
 VALVE = "Never open the check valve under pressure. Shut the suction valve first, then wait 15 minutes."

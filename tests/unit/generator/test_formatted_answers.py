@@ -28,7 +28,7 @@ from edge_rag.generator.generator import AnswerGenerator, CiteSettings, QuoteSet
 from edge_rag.generator.prompt.passage_order import PassageArranger, PassagePopularity
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.unit.engine.json_schemas import random_schema
 

@@ -14,7 +14,7 @@ from edge_rag.core.text import sentence_spans
 from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence, SentenceSplitter
 from edge_rag.generator.streams import AnswerPart, CheckedText, StopMatcher
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 
 pieces = st.lists(st.text("ab\n", max_size=4), max_size=12)
 stops = st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3)

@@ -30,7 +30,7 @@ from edge_rag.core.placement import OffloadMode, OffloadRule
 from edge_rag.core.query import Priority, Question, RequestContext
 from edge_rag.errors import InferenceFailed
 from edge_rag.offload.encoding.client import EncoderModels
-from edge_rag.offload.encoding.embedder import OffloadingEmbedding
+from edge_rag.offload.encoding.encoders import OffloadingEmbedding
 from edge_rag.offload.encoding.routing import EncoderWork
 from edge_rag.offload.remotes.circuit_breaker import CircuitBreaker
 from edge_rag.offload.remotes.tls_trust import Trust

@@ -7,7 +7,7 @@ from edge_rag.core.ids import ChunkId, DocumentId
 from edge_rag.core.passage import Passage
 from edge_rag.reranker.candidate import EncodedPassage, RerankCandidate, compare, model_text
 from edge_rag.reranker.evidence import Answerability, EvidenceWeights, WeightedSentences, weigh_sentences
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 

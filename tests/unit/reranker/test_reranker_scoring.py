@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edge_rag.reranker.candidate import mean_vector
-from edge_rag.reranker.scoring import bm25, cosine, coverage, max_sim, standardize
-from edge_rag.reranker.words import Stemmer, words_of
+from edge_rag.reranker.scoring import Stemmer, bm25, cosine, coverage, max_sim, standardize, words_of
 from edge_rag.runtime.encoder.text_encoder import TokenVectors
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)

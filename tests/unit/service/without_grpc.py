@@ -31,7 +31,7 @@ from edge_rag.generator.prompt.tokenizer import ChatTokenizer
 from edge_rag.pipeline.ingest import IngestStage, IngestWorker
 from edge_rag.pipeline.pipeline import Pipeline, StageLimits
 from edge_rag.reranker.max_sim import MaxSimReranker
-from edge_rag.reranker.words import Stemmer
+from edge_rag.reranker.scoring import Stemmer
 from edge_rag.retriever.open_directory import open_data_directory
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.monitoring.resources import ShedTarget
 from edge_rag.throttle.hysteresis import LoadLevel
-from edge_rag.throttle.load_shedding import ShedPolicy, memory_level
-from edge_rag.throttle.memory_monitor import MemoryMonitor, MemoryShedder
+from edge_rag.throttle.memory_monitor import MemoryMonitor, MemoryShedder, ShedPolicy, memory_level
 from edge_rag.throttle.sensors import MemoryReading, PressureTrigger, read_pressure
 from tests.unit.throttle.boards import write_tree
 
